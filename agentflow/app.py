@@ -75,7 +75,7 @@ from agentflow.providers.prices import Price, Prices, read_prices
 from agentflow.providers.rates import RateTable, read_rates
 from agentflow.providers.shown import wire_of
 from agentflow.providers.table import Router
-from agentflow.run.bounds.estimator import Estimator
+from agentflow.run.bounds.estimator import LateEstimator
 from agentflow.run.bounds.facts import Facts
 from agentflow.run.engine import Engine, ProgramCheck
 from agentflow.run.questions import Approver
@@ -333,7 +333,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             decompose=settings.decompose > 0,
             in_force=in_force,
         )
-        self.estimator = Estimator(self.facts, self.router, self.limits, looks_up=asks, fallbacks=others)
+        self.estimator = LateEstimator(self.facts, self.router, self.limits, looks_up=asks, fallbacks=others)
         self.engine = Engine(
             templates,
             self.tools,

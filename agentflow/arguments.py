@@ -32,7 +32,7 @@ from agentflow.run.engine import Engine
 if TYPE_CHECKING:
     from agentflow.connect.servers import McpServer
     from agentflow.durable.runs import DurableRuns
-    from agentflow.memory.notes import Notes
+    from agentflow.memory.notes import FlowNotes
     from agentflow.observe.recording import Recording
 
 
@@ -89,7 +89,7 @@ def durable_runs(
     return DurableRuns(engine, store, redactor, on_inflight=on_inflight, records=records, recordings=recordings)
 
 
-def notes_of(sharing: NoteSharing | None, home: str, durable: str | None, redactor: Redactor) -> Notes | None:
+def notes_of(sharing: NoteSharing | None, home: str, durable: str | None, redactor: Redactor) -> FlowNotes | None:
     """The notes of a flow whose first root is ``home``; None without. Raises ConfigurationError (``config/notes``)."""
     if sharing is None:
         return None
@@ -99,9 +99,9 @@ def notes_of(sharing: NoteSharing | None, home: str, durable: str | None, redact
             code="config/notes",
             hint="'session' keeps them within a conversation, 'flow' for every run of this root",
         )
-    from agentflow.memory.notes import NoteBook, Notes
+    from agentflow.memory.notes import FlowNotes, NoteBook
 
-    return Notes(
+    return FlowNotes(
         sharing, home, NoteBook(notes_file(durable), redact=redactor.redact), NoteBook(None, redact=redactor.redact)
     )
 
@@ -114,7 +114,7 @@ def notes_file(durable: str | None) -> Path:
     return state_path() / "runs.db" if durable is None or is_postgres(durable) else database_file(durable)
 
 
-def tools_of_notes(notes: Notes | None) -> Sequence[Tool]:
+def tools_of_notes(notes: FlowNotes | None) -> Sequence[Tool]:
     """The tools ``remember`` and ``recall`` of a flow with notes."""
     if notes is None:
         return ()

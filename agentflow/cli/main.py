@@ -30,7 +30,7 @@ from agentflow.cli.shared.options import (
     Programs,
     ResumeOptions,
     Root,
-    RunOptions,
+    RunCommandOptions,
     ScheduleOptions,
     ServeOptions,
     Tasks,
@@ -81,7 +81,7 @@ def top(
     prepare_streams()
 
 
-def _execute(options: RunOptions, read: Callable[[], tuple[str, str]]) -> NoReturn:
+def _execute(options: RunCommandOptions, read: Callable[[], tuple[str, str]]) -> NoReturn:
     """Run the program whose name and text ``read`` gives, and exit with its code: what ``run`` and ``eval`` share."""
     from agentflow.cli.run.execute import execute
 
@@ -157,7 +157,7 @@ def resume(
 @takes_options
 def evaluate(
     expression: Annotated[str, typer.Argument(metavar="TEXT", help="A program; - is standard input.")],
-    options: RunOptions,
+    options: RunCommandOptions,
 ) -> None:
     """Evaluate a program text and print its value."""
     _execute(options, lambda: read_expression(expression))

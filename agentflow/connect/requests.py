@@ -48,7 +48,7 @@ ENDING_S = 1.0
 _ANSWER: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
 
-class ConnectionLost(AgentflowError):
+class RequestInterrupted(AgentflowError):
     """The connection broke during a request, which may or may not have been carried out."""
 
     default_code = "mcp/connection-lost"
@@ -186,13 +186,13 @@ def _refused(error: MCPError) -> TaskResult:
 _MAYBE_DONE = "the request may or may not have been carried out; check before repeating it"
 
 
-async def _lost(connection: Connection, live: Live) -> ConnectionLost:
+async def _lost(connection: Connection, live: Live) -> RequestInterrupted:
     """The error for a lost connection; waits briefly for the program's last words."""
     with suppress(TimeoutError):
         async with asyncio.timeout(ENDING_S):
             await live.closed.wait()
     stderr = connection.said(live)
-    return ConnectionLost(
+    return RequestInterrupted(
         f"the connection to the MCP server '{connection.server.name}' was lost ({live.ending})",
         hint="; ".join(filter(None, (_MAYBE_DONE, connection.refused(live)))),
         details={"server": connection.server.name, **({"stderr": stderr} if stderr else {})},

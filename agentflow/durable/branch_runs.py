@@ -41,7 +41,7 @@ _LONGEST_ID = 120
 
 
 @frozen
-class Part:
+class BranchPart:
     """One branch to be carried out by a worker: its ``index`` among those of its form, what identifies it, and its ``bindings``,
     encoded as those of a run are stored.
     """
@@ -102,7 +102,7 @@ class BranchRuns:
         self,
         run: RunRow,
         form: BranchForm,
-        parts: Sequence[Part],
+        parts: Sequence[BranchPart],
         *,
         session: Session,
         grants: frozenset[str] | None,

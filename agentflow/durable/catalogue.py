@@ -14,7 +14,7 @@ from agentflow.core.events.events import Outcome
 from agentflow.core.events.journal import ENDED, EffectRow, EffectState, RunRow, RunStatus
 from agentflow.core.events.questions import Question
 from agentflow.core.ports.store_ports import EventStore, JournalStore
-from agentflow.durable.changes import Changes, wait_for
+from agentflow.durable.changes import RunChanges, wait_for
 from agentflow.durable.records import question_of
 
 _LOOK_S = 0.2
@@ -98,13 +98,13 @@ class RunCatalogue:
         return await asyncio.to_thread(read)
 
     async def follow(
-        self, run: str, after: EventId = FIRST, *, changes: Changes | None = None
+        self, run: str, after: EventId = FIRST, *, changes: RunChanges | None = None
     ) -> AsyncGenerator[dict[str, Any]]:
         """Like :meth:`events`, and then new events as they are recorded, by any process, until the run has ended.
 
         A run that waits, or whose process died, has not ended, since it may be resumed. ``changes`` say when there may be new ones.
         """
-        changes = changes or Changes(None)
+        changes = changes or RunChanges(None)
         quiet = 0
         with changes.of(run) as wake:
             while True:
@@ -122,10 +122,10 @@ class RunCatalogue:
                 await wait_for(wake, _LOOK_S if over else changes.pause(_LOOK_S))
 
     @contextlib.asynccontextmanager
-    async def listening(self) -> AsyncGenerator[Changes]:
+    async def listening(self) -> AsyncGenerator[RunChanges]:
         """What says when there may be new events of a run, for :meth:`follow`; nothing does where there is no queue of workers."""
         jobs = None if self._journal is None else self._journal.jobs
-        changes = Changes(jobs)
+        changes = RunChanges(jobs)
         if jobs is None:
             yield changes
             return

@@ -12,7 +12,7 @@ SELDOM_S = 1.0
 """Seconds between two queries for what the database would have said."""
 
 
-class Changes:
+class RunChanges:
     """What the database says of runs: each ``wake`` of :meth:`of` is set when there is something new of its run.
 
     Nothing is said where there is no queue of workers (``jobs``), nor before :meth:`listen` has begun.

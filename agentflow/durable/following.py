@@ -10,7 +10,7 @@ from agentflow.core.data.errors import JournalError
 from agentflow.core.data.source import Source
 from agentflow.core.events.journal import ENDED, EffectState, RunRow
 from agentflow.core.ports.store_ports import JournalStore
-from agentflow.durable.changes import Changes, wait_for
+from agentflow.durable.changes import RunChanges, wait_for
 from agentflow.durable.handle import RunEnd
 from agentflow.durable.live_run import LiveRun
 from agentflow.durable.records import Rest, question_of
@@ -28,7 +28,7 @@ class Following:
     """Asks ``store`` for the status of runs, when ``changes`` wake it and now and then; ``recorded`` returns the stored end of one."""
 
     def __init__(
-        self, store: JournalStore, changes: Changes, recorded: Callable[[RunRow, Source], RunEnd | None]
+        self, store: JournalStore, changes: RunChanges, recorded: Callable[[RunRow, Source], RunEnd | None]
     ) -> None:
         self._store = store
         self._changes = changes

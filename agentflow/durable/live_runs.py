@@ -21,7 +21,7 @@ from agentflow.core.data.walk import LEAVES
 from agentflow.core.events.journal import ENDED, BranchEnd, OnInflight, OwnedRun, RunRow, SessionChanges
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.branch_runs import BranchRuns, Ended
-from agentflow.durable.changes import Changes
+from agentflow.durable.changes import RunChanges
 from agentflow.durable.conversations import Conversations, RunSession
 from agentflow.durable.deriving import overrides_of, stored_run, successor_of
 from agentflow.durable.following import Following
@@ -92,7 +92,7 @@ class LiveRuns:
         self._claimed: set[LiveRun] = set()
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._turns = KeyLocks()
-        self._changes = Changes(store.jobs)
+        self._changes = RunChanges(store.jobs)
         self._following = Following(store, self._changes, self.recorded_end)
         self._closing = False
 
@@ -243,7 +243,7 @@ class LiveRuns:
         elif begins:
             self._beside(self._following.watch(), "following of durable runs")
 
-    async def changes(self) -> Changes:
+    async def changes(self) -> RunChanges:
         """What wakes those who follow runs, listening from now on."""
         self._open()
         if not self._changes.begun:

@@ -22,7 +22,7 @@ from agentflow.core.data.source import Span
 from agentflow.core.data.values import as_list, is_long
 from agentflow.core.events.events import WaitStarted
 from agentflow.core.events.journal import EffectRow, EffectState
-from agentflow.durable.branch_runs import FORM, KIND, RACE, BranchForm, BranchRuns, Part, value_path
+from agentflow.durable.branch_runs import FORM, KIND, RACE, BranchForm, BranchPart, BranchRuns, value_path
 from agentflow.durable.decisions import mismatch
 from agentflow.durable.journal import RunJournal, beside
 from agentflow.durable.records import CLEANUP, wait_for_end
@@ -126,7 +126,9 @@ class _Form:
         self._call = rt.call.at(path)
         self._name = name
         self._text = text
-        self._parts = [Part(at, fingerprint(KIND, text, lasting(dict(each))), each) for at, each in enumerate(data)]
+        self._parts = [
+            BranchPart(at, fingerprint(KIND, text, lasting(dict(each))), each) for at, each in enumerate(data)
+        ]
         self._content = fingerprint(FORM, [part.content.hex() for part in self._parts])
 
     async def values(self) -> list[Any]:
@@ -178,11 +180,11 @@ class _Form:
             await records.parking.wait(self._call, permits_of(self._call))
             await wait_for_end()
 
-    def _settled_by(self, done: Sequence[Part]) -> dict[str, Any] | None:
+    def _settled_by(self, done: Sequence[BranchPart]) -> dict[str, Any] | None:
         """The value of the form's record if the branches that have a value are all that it needs; else None."""
         return {"ok": None} if len(done) == len(self._parts) else None
 
-    async def _fork(self, row: EffectRow, missing: Sequence[Part]) -> None:
+    async def _fork(self, row: EffectRow, missing: Sequence[BranchPart]) -> None:
         rt, records, span = self._rt, self._journal.records, self._span
         assert self._runs is not None
         form = BranchForm(self._name, row, self._prefix, self._text, f"{span.source.name}:{span.line}")
@@ -202,19 +204,19 @@ class _Form:
                 raise error.at(span) from None
             await records.stop(error)
 
-    async def _is_done(self, part: Part) -> bool:
+    async def _is_done(self, part: BranchPart) -> bool:
         """Whether there is a record of the value of a branch, from an attempt before or another run."""
         row = await self._journal.find(KIND, self._name, part.content, self._at(part))
         return row is not None and row.state == EffectState.OK
 
-    async def _value(self, part: Part, form: EffectRow) -> Any:
+    async def _value(self, part: BranchPart, form: EffectRow) -> Any:
         call = self._at(part)
         row = await self._journal.find(KIND, self._name, part.content, call)
         if row is None:
             await self._journal.records.stop(mismatch(form, f"{FORM} {self._name}, one of which has no record"))
         return self._journal.replayed(row, call)
 
-    def _at(self, part: Part) -> CallContext:
+    def _at(self, part: BranchPart) -> CallContext:
         return self._rt.call.at(value_path(self._prefix, part.index))
 
 
@@ -238,7 +240,7 @@ class _Race(_Form):
             return results[-1]
         raise branches.all_failed(causes, self._span) from causes[-1]
 
-    def _settled_by(self, done: Sequence[Part]) -> dict[str, Any] | None:
+    def _settled_by(self, done: Sequence[BranchPart]) -> dict[str, Any] | None:
         return {"ok": value_path(self._prefix, done[0].index)} if done else None
 
 

@@ -26,7 +26,7 @@ from agentflow.durable.values.record_values import fingerprint, marks_of, with_m
 from agentflow.run.questions import permits_of, unanswered, waiting
 
 
-class Recording(Protocol):
+class WaitRecords(Protocol):
     """What waits need of the records of a run: a :class:`~agentflow.durable.journal.RunJournal`."""
 
     @property
@@ -46,7 +46,7 @@ class Recording(Protocol):
 
 
 async def answered(
-    journal: Recording,
+    journal: WaitRecords,
     question: Question,
     content: Content,
     call: CallContext,
@@ -81,7 +81,7 @@ async def answered(
         raise
 
 
-async def slept(journal: Recording, effect: Timer, call: CallContext) -> list[Any]:
+async def slept(journal: WaitRecords, effect: Timer, call: CallContext) -> list[Any]:
     """Wait until the end of ``effect``, counted from its first beginning, in whatever process that was."""
     content = {"the time": effect.seconds, "whether it varies": effect.jitter}
     row = await _begin(journal, "timer", "", content, call)
@@ -104,7 +104,7 @@ async def slept(journal: Recording, effect: Timer, call: CallContext) -> list[An
     return []
 
 
-async def _begin(journal: Recording, kind: str, name: str, content: Content, call: CallContext) -> EffectRow | None:
+async def _begin(journal: WaitRecords, kind: str, name: str, content: Content, call: CallContext) -> EffectRow | None:
     """The record of a wait, which may be open; None if it begins now. Stops the run if the record does not fit."""
     digest = fingerprint(kind, content)
     row = await journal.find(kind, name, digest, call, lambda: content)
@@ -116,7 +116,7 @@ async def _begin(journal: Recording, kind: str, name: str, content: Content, cal
 
 
 def _row(
-    journal: Recording,
+    journal: WaitRecords,
     kind: str,
     name: str,
     content: Content,

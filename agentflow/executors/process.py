@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from agentflow.core.data.errors import clip
 from agentflow.core.ports.executor_ports import CommandResult
-from agentflow.executors.sandbox.base import Ending, Running, Sandbox, Spawn
+from agentflow.executors.sandbox.base import CommandEnding, Running, Sandbox, Spawn
 from agentflow.executors.sandbox.pipes import Output, attach
 from agentflow.executors.sandbox.refusals import refused_path
 from agentflow.executors.waiting import run_or_undo, run_to_completion
@@ -58,7 +58,7 @@ async def run_process(spawn: Spawn, sandbox: Sandbox, timeout: float, *, keep: i
     return result if refused is None else _with_refusal(result, refused)
 
 
-async def _watch(running: Running, timeout: float) -> Ending | None:
+async def _watch(running: Running, timeout: float) -> CommandEnding | None:
     """Wait for the command's end; on time-out, kill it and return None."""
     try:
         async with asyncio.timeout(timeout):
@@ -69,7 +69,7 @@ async def _watch(running: Running, timeout: float) -> Ending | None:
         await run_to_completion(running.end())
 
 
-def _result(ending: Ending | None, outputs: list[Output], timeout: float, duration: float) -> CommandResult:
+def _result(ending: CommandEnding | None, outputs: list[Output], timeout: float, duration: float) -> CommandResult:
     result = CommandResult(
         success=False,
         exit_code=None,

@@ -19,7 +19,7 @@ from agentflow.core.data.errors import ConfigurationError, FileFailure
 from agentflow.core.ports.service_port import ServiceCommand
 from agentflow.executors.command_executor import PATH
 from agentflow.executors.file_access import FileAccessManager
-from agentflow.executors.sandbox.base import CommandLimits, Ending, Running, Sandbox, Spawn
+from agentflow.executors.sandbox.base import CommandEnding, CommandLimits, Running, Sandbox, Spawn
 from agentflow.executors.sandbox.installations import certificates, installation, network_variables
 from agentflow.executors.sandbox.pipes import Output, attach
 from agentflow.executors.sandbox.refusals import refused_path
@@ -156,7 +156,7 @@ class Service:
     async def stop(self, grace_s: float) -> str:
         """Close its input, wait up to ``grace_s`` seconds, then kill it and all it started. Returns how it ended, as a sentence."""
         self._writer.close()
-        ending: Ending | None = None
+        ending: CommandEnding | None = None
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):
@@ -224,7 +224,7 @@ def _directory(root: str, path: str) -> str:
     return real
 
 
-def _words(ending: Ending | None) -> str:
+def _words(ending: CommandEnding | None) -> str:
     if ending is None:
         return "it was killed because it did not exit by itself"
     if ending.error is not None:

@@ -13,7 +13,7 @@ _PATHS: dict[str, Any] = {"type": "array", "items": {"type": "string", "minLengt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class SystemTool:
     """One system tool; the flags are those of :class:`~agentflow.core.ports.ports.Tool`."""
 
     description: str
@@ -40,7 +40,7 @@ def _with(schema: dict[str, Any], description: str, **more: Any) -> dict[str, An
 
 SCHEMAS = MappingProxyType(
     {
-        "system:get_context": Entry(
+        "system:get_context": SystemTool(
             description="Find the files that are relevant to a query. Returns a JSON list of paths, best first.",
             schema=_object(
                 ("query",),
@@ -52,7 +52,7 @@ SCHEMAS = MappingProxyType(
             idempotent=True,
             returns=_PATHS,
         ),
-        "system:read_files": Entry(
+        "system:read_files": SystemTool(
             description="Read text files. Each comes in a <file> element; a file that cannot be read is an error.",
             schema=_object(
                 ("file_paths",),
@@ -65,7 +65,7 @@ SCHEMAS = MappingProxyType(
             idempotent=True,
             returns=_TEXT,
         ),
-        "system:list_directory": Entry(
+        "system:list_directory": SystemTool(
             description="List the names in a directory as a JSON list.",
             schema=_object(
                 ("directory_path",),
@@ -75,7 +75,7 @@ SCHEMAS = MappingProxyType(
             idempotent=True,
             returns={"type": "array", "items": _TEXT},
         ),
-        "system:write_file": Entry(
+        "system:write_file": SystemTool(
             description="Write a text file. An existing file is replaced only with overwrite or its expected digest.",
             schema=_object(
                 ("file_path", "content"),
@@ -89,7 +89,7 @@ SCHEMAS = MappingProxyType(
             approval=True,
             returns=_TEXT,
         ),
-        "system:execute_shell_command": Entry(
+        "system:execute_shell_command": SystemTool(
             description="Run one program with arguments and return its output. No pipes or redirections: no shell.",
             schema=_object(
                 ("command",),
@@ -101,14 +101,14 @@ SCHEMAS = MappingProxyType(
             sequential=True,
             returns=_TEXT,
         ),
-        "system:clear_handler_data_context": Entry(
+        "system:clear_handler_data_context": SystemTool(
             description="Remove the context that the conversation was primed with.",
             schema=_object(),
             idempotent=True,
             sequential=True,
             returns=_TEXT,
         ),
-        "system:prime_handler_data_context": Entry(
+        "system:prime_handler_data_context": SystemTool(
             description="Prime the conversation with context: the files that a query finds, the named files, or both.",
             schema=_object(
                 query=_with(_TEXT, "the question, in plain words"),

@@ -29,7 +29,7 @@ class Answer:
     always: bool = False
 
 
-class Shape(NamedTuple):
+class AnswerShape(NamedTuple):
     """The shape of a requested answer: data of a ``schema`` (None: text), which a model writes as ``json``; whether it may fail;
     whether a model may use up its ``turns`` with tool calls; and the ``tools`` whose effects the program can see, with the
     schemas of their arguments."""
@@ -44,7 +44,7 @@ class Shape(NamedTuple):
 class Answers(Protocol):
     """Chooses the answers of one run."""
 
-    def answer(self, name: str, branch: str, shape: Shape) -> Answer:
+    def answer(self, name: str, branch: str, shape: AnswerShape) -> Answer:
         """The next answer of ``name`` in ``branch``."""
         ...
 
@@ -98,7 +98,7 @@ class ChosenAnswers:
     def __post_init__(self) -> None:
         self._names = frozenset([point.name for point in self.script])
 
-    def answer(self, name: str, branch: str, shape: Shape) -> Answer:
+    def answer(self, name: str, branch: str, shape: AnswerShape) -> Answer:
         """The next answer of ``name`` in ``branch``."""
         number = self._counts[name, branch]
         self._counts[name, branch] += 1
@@ -152,7 +152,7 @@ class PrescribedAnswers:
             self._left[answer.name, answer.branch].append(answer)
         self._plain = ChosenAnswers({}, values)
 
-    def answer(self, name: str, branch: str, shape: Shape) -> Answer:
+    def answer(self, name: str, branch: str, shape: AnswerShape) -> Answer:
         """The next answer of ``name`` in ``branch``."""
         left = self._left.get((name, branch))
         if not left:

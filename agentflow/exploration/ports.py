@@ -19,7 +19,7 @@ from agentflow.core.data.values import to_json
 from agentflow.core.ports.executor_ports import CommandResult, FileText, FoundFiles
 from agentflow.core.ports.ports import Prompt, PromptOutcome, ToolPort
 from agentflow.executors.tool_specs import SCHEMAS
-from agentflow.exploration.answers import Answer, Answers, Shape
+from agentflow.exploration.answers import Answer, Answers, AnswerShape
 from agentflow.handler.offering import called_by_model, offered_to
 from agentflow.handler.tool_registry import ToolTurn
 from agentflow.lib.schema.json_schema import Schema
@@ -44,7 +44,7 @@ class Stage:
         self.answers = answers
         self.files = {}
 
-    async def ask(self, shape: Shape, name: str | None = None) -> Answer:
+    async def ask(self, shape: AnswerShape, name: str | None = None) -> Answer:
         """The next answer for the current effect, or for ``name`` in its branch; waits first if the answer is late."""
         effect, branch = self.asking.get()
         answer = self.answers.answer(name or effect, branch, shape)
@@ -75,7 +75,7 @@ class RehearsedPrompts:
         # Tools without visible effects do nothing here: a model calls those that have some, such as files.
         own = prompt.toolbox or ()
         seen = [(each.name, each.input_schema) for each in specs if each.name in SCHEMAS and each.name not in own]
-        shape = Shape((prompt.output_schema or {}) if json else None, json, turns=bool(specs), tools=tuple(seen))
+        shape = AnswerShape((prompt.output_schema or {}) if json else None, json, turns=bool(specs), tools=tuple(seen))
         answer = await self._stage.ask(shape)
         if answer.kind in ("calls", "turns"):
             inner = called_by_model(prompt, call, specs, toolbox, self._tools)
@@ -100,7 +100,7 @@ class RehearsedPrompts:
             model=_MODEL,
         )
 
-    async def _after_calls(self, answer: Answer, shape: Shape, prompt: Prompt, inner: CallContext) -> Answer:
+    async def _after_calls(self, answer: Answer, shape: AnswerShape, prompt: Prompt, inner: CallContext) -> Answer:
         """The answer of a model after it has called tools, which run like those of a real model below ``inner``."""
         allowed = prompt.max_turns if prompt.max_turns is not None else inner.run.limits.turns
         tool_turn, (_, branch) = ToolTurn(self._tools, inner), self._stage.asking.get()
@@ -155,7 +155,7 @@ class RehearsedFiles:
         """The text of a file. Raises FileFailure if the chosen answer fails."""
         key = self.absolute(path)
         if key not in self._stage.files:
-            answer = await self._stage.ask(Shape(), f"file {path}")
+            answer = await self._stage.ask(AnswerShape(), f"file {path}")
             self._stage.files[key] = str(answer.value) if answer.kind == "value" else None
         text = self._stage.files[key]
         if text is None:
@@ -170,7 +170,7 @@ class RehearsedFiles:
         self, path: str, content: str | bytes, *, overwrite: bool = False, expected_digest: str | None = None
     ) -> None:
         """Keep a text for later reads in this run. Raises FileFailure if the chosen answer fails."""
-        if (await self._stage.ask(Shape({"const": True}))).kind == "fails":
+        if (await self._stage.ask(AnswerShape({"const": True}))).kind == "fails":
             raise _no_file(path)
         self._stage.files[self.absolute(path)] = (
             content if isinstance(content, str) else content.decode("utf-8", "replace")
@@ -178,7 +178,7 @@ class RehearsedFiles:
 
     async def list(self, path: str) -> list[str]:
         """File names. Raises FileFailure if the chosen answer fails."""
-        answer = await self._stage.ask(Shape(STRINGS), f"directory {path}")
+        answer = await self._stage.ask(AnswerShape(STRINGS), f"directory {path}")
         if answer.kind == "fails":
             raise _no_file(path)
         return [f"{number}-{name}" for number, name in enumerate(answer.value, 1)]
@@ -212,7 +212,7 @@ class RehearsedCommands:
         call: CallContext | None = None,
     ) -> CommandResult:
         """The chosen end of the command."""
-        answer = await self._stage.ask(Shape())
+        answer = await self._stage.ask(AnswerShape())
         if answer.kind == "fails":
             wrong = "it exited with code 1"
             return CommandResult(False, 1, "", "it fails", wrong, "tool_execution_error", code="commands/exit")
@@ -238,7 +238,7 @@ class RehearsedCommands:
 
     async def find_files(self, command: str | Sequence[str], call: CallContext | None = None) -> FoundFiles:
         """The chosen files."""
-        answer = await self._stage.ask(Shape(STRINGS), "files of a command")
+        answer = await self._stage.ask(AnswerShape(STRINGS), "files of a command")
         if answer.kind == "fails":
             return FoundFiles((), "the command fails")
         return FoundFiles(tuple(paths(len(answer.value))))
@@ -252,7 +252,7 @@ class RehearsedMemory:
 
     async def find(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult:
         """The chosen files or error."""
-        answer = await self._stage.ask(Shape({"type": "integer", "minimum": 0, "maximum": 3}))
+        answer = await self._stage.ask(AnswerShape({"type": "integer", "minimum": 0, "maximum": 3}))
         if answer.kind == "fails":
             return AssociativeMatchResult(error="it fails")
         matches = [MatchItem(path=path, content="text", score=0.5) for path in paths(int(answer.value))]

@@ -19,7 +19,7 @@ from agentflow.core.ports.ports import Tool
 from agentflow.executors.note_tools import NOTE_TOOLS
 from agentflow.executors.system_tools import SystemTools
 from agentflow.executors.tool_specs import SCHEMAS
-from agentflow.exploration.answers import Answer, Answers, Shape, branch_of
+from agentflow.exploration.answers import Answer, Answers, AnswerShape, branch_of
 from agentflow.exploration.constants import Constants, constants_of
 from agentflow.exploration.outcomes import Values
 from agentflow.exploration.ports import (
@@ -156,7 +156,7 @@ class Rehearsal:
         schema = tool.facts().returns or {}
 
         async def call(arguments: dict[str, Any], _: CallContext) -> Any:
-            return _result(await self._stage.ask(Shape(schema)))
+            return _result(await self._stage.ask(AnswerShape(schema)))
 
         return replace(
             tool,
@@ -172,7 +172,7 @@ class Rehearsal:
 
     async def _answered(self, question: Question) -> Any:
         """The chosen answer to a question of the program. Raises SexpEvaluationError if nobody answers."""
-        answer = await self._stage.ask(Shape(question.schema or {"type": "string"}))
+        answer = await self._stage.ask(AnswerShape(question.schema or {"type": "string"}))
         if answer.kind == "fails":
             raise SexpEvaluationError("nobody answers", code="question/unanswered", details={"rehearsed": answer.name})
         return answer.value
@@ -215,12 +215,12 @@ class _RehearsedEffects(EffectRunner):
         try:
             match effect:
                 case HostCall() | Step():
-                    answer = await self.stage.ask(Shape({}))
+                    answer = await self.stage.ask(AnswerShape({}))
                     if answer.kind == "fails":
                         raise failure(answer.name)
                     return answer.value
                 case Solve() | CallWorkflow():
-                    return _result(await self.stage.ask(Shape({})))
+                    return _result(await self.stage.ask(AnswerShape({})))
                 case Draw():
                     return await self._drawn(effect)
                 case _:
@@ -240,7 +240,7 @@ class _RehearsedEffects(EffectRunner):
             case "random":
                 most = None if effect.below is None else effect.below - 1
                 drawn = [0.5, 0.0, 0.999] if most is None else sorted({0, most // 2, most})
-                return (await self.stage.ask(Shape({"enum": drawn}, fails=False))).value
+                return (await self.stage.ask(AnswerShape({"enum": drawn}, fails=False))).value
 
 
 def _name(effect: Effect) -> str:

@@ -25,7 +25,7 @@ from agentflow.handler.toolbox import read_tools
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
-from agentflow.run.bounds.estimator import Estimator
+from agentflow.run.bounds.estimator import LateEstimator
 from agentflow.run.engine import Engine
 from agentflow.run.handle import OwnReader, Recorded, RunResult
 from agentflow.run.run_spec import PLAIN, RunSpec
@@ -48,7 +48,7 @@ class FlowHost:
     """
 
     def __init__(
-        self, engine: Engine, tools: ToolRegistry, estimator: Estimator, records: Recorded | None = None
+        self, engine: Engine, tools: ToolRegistry, estimator: LateEstimator, records: Recorded | None = None
     ) -> None:
         self.engine = engine
         self.tools = tools

@@ -29,7 +29,7 @@ from agentflow.flow.functions import (
 )
 from agentflow.flow.line import Line, in_turn
 from agentflow.flow.program_files import ProgramLike, check_surface, in_surface, load_program, source_of
-from agentflow.flow.python import EffectCall, FlowCall, WorkCall, check_arguments, in_run
+from agentflow.flow.python import FlowCall, SingleEffect, WorkCall, check_arguments, in_run
 from agentflow.flow.run_options import RUN, RunOptions, check_run, spec_of
 from agentflow.lang.builtins.results import value_of
 from agentflow.lang.program import Program
@@ -359,7 +359,7 @@ class ProgramMethods:
         """What the tool of this name gives. Raises the error of a FAILED result."""
         if arguments:
             check_arguments(name, (), arguments)
-        return EffectCall(self._host, name, self._host.spans.here(), ToolCall(name, arguments), value_of)
+        return SingleEffect(self._host, name, self._host.spans.here(), ToolCall(name, arguments), value_of)
 
     def context(self, query: str, **options: Any) -> FlowCall[list[str]]:
         """The paths of the files that ``query`` is about, best first. The options are those of ``get_context``."""
@@ -474,7 +474,7 @@ class ProgramMethods:
         return self._effect("flow.uuid", Draw("uuid"), str)
 
     def _effect(self, name: str, effect: Effect, read: Callable[[Any], T]) -> FlowCall[T]:
-        return EffectCall(self._host, name, self._host.spans.here(2), effect, read)
+        return SingleEffect(self._host, name, self._host.spans.here(2), effect, read)
 
 
 async def _with_media(prompt: PromptParts) -> dict[str, Any]:

@@ -210,7 +210,7 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
                     strand.end()
 
 
-class EffectCall(FlowCall[R_co]):
+class SingleEffect(FlowCall[R_co]):
     """A call that is one effect. ``read`` converts the effect's result to the call's value."""
 
     __slots__ = ("effect", "read")

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Admission:
+class ToolAdmission:
     """A call on its way to its start.
 
     ``tool`` is what will run, or the FAILED result in its place, which ends the chain; ``schema`` that of its arguments, None
@@ -50,7 +50,7 @@ async def admitted(
     tool: Tool, schema: Schema | None, arguments: dict[str, Any], call: CallContext
 ) -> tuple[Tool | TaskResult, dict[str, Any], bool]:
     """The tool, ready to start, its arguments, and whether its approver changed them; a FAILED result in its place if it may not run."""
-    admission = Admission(tool, schema, arguments, call)
+    admission = ToolAdmission(tool, schema, arguments, call)
     for step in _CHAIN:
         if isinstance(admission.tool, Tool):
             await step(admission, admission.tool)
@@ -105,7 +105,7 @@ def _with_data(schema: Schema, arguments: Any) -> Any:
     return changed
 
 
-async def _fit(admission: Admission, tool: Tool) -> None:
+async def _fit(admission: ToolAdmission, tool: Tool) -> None:
     """Check the arguments against the schema, or as the tool itself will."""
     if tool.check is None or not isinstance(admission.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
         admission.tool, admission.arguments = await fitted(tool, admission.schema, admission.arguments)
@@ -116,7 +116,7 @@ async def _fit(admission: Admission, tool: Tool) -> None:
         admission.tool = TaskResult.from_error(error)
 
 
-async def _approve(admission: Admission, tool: Tool) -> None:
+async def _approve(admission: ToolAdmission, tool: Tool) -> None:
     """Have the call approved, if it needs that. An approver's other arguments are checked again, and take the place of the first."""
     call = admission.call
     if not tool.approval or call.host_authority or not await _needs_approval(tool, admission.arguments, call):
@@ -131,7 +131,7 @@ async def _approve(admission: Admission, tool: Tool) -> None:
             _judge(admission, tool)
 
 
-async def _prepare(admission: Admission, tool: Tool) -> None:
+async def _prepare(admission: ToolAdmission, tool: Tool) -> None:
     """Let a tool that asks for itself do so; what it gives is run in its place."""
     if tool.prepare is None:
         return
@@ -149,7 +149,7 @@ async def _prepare(admission: Admission, tool: Tool) -> None:
     admission.tool = replace(tool, call=start)
 
 
-_CHAIN: tuple[Callable[[Admission, Tool], Awaitable[None]], ...] = (_fit, _approve, _prepare)
+_CHAIN: tuple[Callable[[ToolAdmission, Tool], Awaitable[None]], ...] = (_fit, _approve, _prepare)
 
 
 async def _needs_approval(tool: Tool, arguments: dict[str, Any], call: CallContext) -> bool:
@@ -198,7 +198,7 @@ def _refused(tool: Tool, denied: Denied) -> TaskResult:
     )
 
 
-def _judge(admission: Admission, tool: Tool) -> None:
+def _judge(admission: ToolAdmission, tool: Tool) -> None:
     """Ask the policy about other arguments than it has judged. One that was changed may hold what it held, so it keeps its sources."""
     call, arguments = admission.call, admission.arguments
     reading = call.reading

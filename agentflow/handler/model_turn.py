@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from agentflow.core.call.call import CallContext, ForwardingRun, RunPort, Scope, contained, is_stray
+from agentflow.core.call.call import CallContext, EventScope, ForwardingRun, RunPort, contained, is_stray
 from agentflow.core.call.spending import may_be_billed
 from agentflow.core.data.errors import ProviderError, ResourceExhausted
 from agentflow.core.data.message_json import are_long
@@ -162,7 +162,7 @@ class ContextGuard:
             )
 
 
-class Account(Protocol):
+class Payer(Protocol):
     """The prompt that makes a model call, and accounts for its cost.
 
     ``arrived`` characters of an answer have come so far; ``due`` says that the call was sent and is not charged yet.
@@ -194,7 +194,7 @@ def model_turn(
     call: CallContext,
     turn: int,
     shape: OutputSchema | None,
-    account: Account,
+    account: Payer,
 ) -> Coroutine[Any, Any, ModelResponse]:
     """Make one model call within ``call``; the returned coroutine gives the complete answer.
 
@@ -214,7 +214,7 @@ async def _watched(
     call: CallContext,
     turn: int,
     shape: OutputSchema | None,
-    account: Account,
+    account: Payer,
 ) -> ModelResponse:
     for message in request.messages:
         if are_long(message.parts):
@@ -243,7 +243,7 @@ async def _watched(
 
 
 async def _answer(
-    adapter: ProviderAdapter, request: ModelRequest, progress: _Progress | None, account: Account
+    adapter: ProviderAdapter, request: ModelRequest, progress: _Progress | None, account: Payer
 ) -> ModelResponse:
     """The answer that ends a model call; ``progress`` publishes the deltas before it."""
     response: ModelResponse | None = None
@@ -321,9 +321,9 @@ class _Progress:
         self._call = call
         self._partial = PartialAnswer(shape) if shape is not None and self.run.streaming else None
         self._names: dict[str, str] = {}
-        self._attempt: Scope[CallContext] | None = None
+        self._attempt: EventScope[CallContext] | None = None
         self._began: float | None = None
-        self._wait: Scope[CallContext] | None = None
+        self._wait: EventScope[CallContext] | None = None
         self.lost: Sequence[Usage] = ()
         """What attempts without an answer have cost."""
 

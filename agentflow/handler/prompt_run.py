@@ -16,7 +16,7 @@ from typing import Any
 from agentflow.core.call.call import CallContext, JournalPort
 from agentflow.core.call.reading import files_read
 from agentflow.core.call.run_port import PAID_TEXT
-from agentflow.core.call.spending import Purse, Quote, Reservation
+from agentflow.core.call.spending import PriceQuote, Purse, Reservation
 from agentflow.core.call.work_clock import WorkClock
 from agentflow.core.data.context import DataContext
 from agentflow.core.data.errors import LimitExceeded, ResourceExhausted, clip
@@ -457,7 +457,7 @@ class PromptRun:
         return replace(request, max_output_tokens=cap, input_tokens=tokens)
 
     async def _grant(
-        self, purse: Purse, tokens: int, cap: int, quote: Quote | None, call: CallContext, *, exact: bool = False
+        self, purse: Purse, tokens: int, cap: int, quote: PriceQuote | None, call: CallContext, *, exact: bool = False
     ) -> int:
         """Reserve a call's input and answer, waiting if need be. Returns the maximum of tokens of the answer."""
         self._reserved = reserved = purse.reserve(tokens, cap, quote, self._model, priority=call.priority, exact=exact)

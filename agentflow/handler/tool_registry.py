@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from agentflow.core.call.call import CallContext, HostCode, Scope
+from agentflow.core.call.call import CallContext, EventScope, HostCode
 from agentflow.core.call.host_threads import left_at_work
 from agentflow.core.call.provenance import Labelled, unlabelled
 from agentflow.core.call.run_port import PAID_TEXT
@@ -385,7 +385,9 @@ class ToolRegistry:
             return result
         return await _continued(name, result, call, tool.task if isinstance(tool, Tool) else None)
 
-    async def _run(self, tool: Tool | TaskResult, scope: Scope[CallContext], arguments: dict[str, Any]) -> TaskResult:
+    async def _run(
+        self, tool: Tool | TaskResult, scope: EventScope[CallContext], arguments: dict[str, Any]
+    ) -> TaskResult:
         """Run a tool that may run, between its events."""
         inner = scope.call
         with scope:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from agentflow.core.data.event_log import LogBounds
 from agentflow.core.events.journal import ENDED, PastRow
-from agentflow.journal.connection import Connection, Row
+from agentflow.journal.connection import DatabaseConnection, Row
 from agentflow.journal.rows import Rows, escape, parse, sum_of, unescape
 
 ROW_BYTES = 160
@@ -24,7 +24,7 @@ select run, extract(epoch from updated)::float8 from af_run r where status in ({
 """
 
 
-class Survey(NamedTuple):
+class StorageSurvey(NamedTuple):
     """What there is: bytes of all runs; those that may go, each with its time; time, key and bytes of results."""
 
     sizes: dict[str, int]
@@ -39,13 +39,13 @@ _KEEP = f"""
 insert into af_summary({_COLUMNS})
   values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, to_timestamp($11::float8), to_timestamp($12::float8))
 """
-C = TypeVar("C", bound=Connection, contravariant=True)
+C = TypeVar("C", bound=DatabaseConnection, contravariant=True)
 
 
 class Removes(Protocol[C]):
     """A store that says what it has, and removes it."""
 
-    async def survey_in(self, db: C) -> Survey: ...
+    async def survey_in(self, db: C) -> StorageSurvey: ...
     async def remove_in(self, db: C, runs: Sequence[str], results: Sequence[bytes]) -> None: ...
 
 
@@ -67,7 +67,7 @@ async def collect(store: Removes[C], db: C, before: float | None, bounds: LogBou
     return len(runs)
 
 
-async def removable(db: Connection) -> list[tuple[str, float]]:
+async def removable(db: DatabaseConnection) -> list[tuple[str, float]]:
     """The runs that may be removed, each with the time of its last change."""
     return [(run, updated) for run, updated in await db.fetch(_REMOVABLE)]
 
@@ -107,7 +107,7 @@ def excess(
     return runs_gone, results_gone
 
 
-async def keep_summaries(rows: Rows, db: Connection, runs: Sequence[str]) -> None:
+async def keep_summaries(rows: Rows, db: DatabaseConnection, runs: Sequence[str]) -> None:
     """Keep what is to be known of ``runs``, before they are removed; nothing of those that are branches, whose costs their runs have."""
     metered = f"""
         select r.run, {rows.usage}, cost from af_effect e join af_run r on r.{rows.ref} = e.{rows.ref}
@@ -128,12 +128,12 @@ async def keep_summaries(rows: Rows, db: Connection, runs: Sequence[str]) -> Non
         await db.executemany(_KEEP, kept)
 
 
-async def forget_summaries(db: Connection, before: float) -> None:
+async def forget_summaries(db: DatabaseConnection, before: float) -> None:
     """Forget runs that ended before the unix time ``before``."""
     await db.execute("delete from af_summary where updated < to_timestamp($1)", before)
 
 
-async def read_summaries(rows: Rows, db: Connection, limit: int) -> list[PastRow]:
+async def read_summaries(rows: Rows, db: DatabaseConnection, limit: int) -> list[PastRow]:
     """What is kept, the last updated first."""
     columns = _COLUMNS.replace("usage", rows.usage).replace(
         "created, updated", "extract(epoch from created)::float8, extract(epoch from updated)::float8"

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 Row: TypeAlias = Sequence[Any]
 
 
-class Connection(Protocol):
+class DatabaseConnection(Protocol):
     """The methods of asyncpg's connection that both databases have. On a file they wait for nothing."""
 
     async def execute(self, query: str, *args: Any) -> str: ...
@@ -22,7 +22,7 @@ class Connection(Protocol):
     async def fetchval(self, query: str, *args: Any) -> Any: ...
 
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=DatabaseConnection)
 Work: TypeAlias = Callable[[C], Coroutine[Any, Any, Any]]
 """Work within one transaction; it may be repeated if the commit fails."""
 

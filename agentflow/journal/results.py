@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentflow.core.events.journal import StoredResult
-from agentflow.journal.connection import Connection
+from agentflow.journal.connection import DatabaseConnection
 from agentflow.journal.rows import Rows, escape, parse, unescape
 from agentflow.journal.writer import Writer
 
@@ -27,7 +27,7 @@ class Results:
         columns = _COLUMNS.replace("usage", self._rows.usage)
         query = f"select {columns}, {self._rows.sum} from af_result where content = $1 and at >= $2"
 
-        async def work(db: Connection) -> StoredResult | None:
+        async def work(db: DatabaseConnection) -> StoredResult | None:
             row = await db.fetchrow(query, content, since)
             if row is None or not self._rows.is_whole(row):  # one that is damaged is computed again
                 return None
@@ -45,7 +45,7 @@ class Results:
         return await self._writer.do(work)
 
     async def keep(self, content: bytes, result: StoredResult) -> None:
-        async def work(db: Connection) -> None:
+        async def work(db: DatabaseConnection) -> None:
             await db.execute(
                 _KEEP,
                 content,

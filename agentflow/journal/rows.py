@@ -15,7 +15,7 @@ from typing import Any
 
 from agentflow.core.data.limits import total
 from agentflow.core.events.journal import EffectRow, EffectState, JsonText, RunRow
-from agentflow.journal.connection import Connection, Row
+from agentflow.journal.connection import DatabaseConnection, Row
 from agentflow.journal.errors import corrupt
 
 LONG = 64 * 1024
@@ -180,16 +180,16 @@ class Rows(ABC):
         finished = f"select 1 from af_effect f where f.{ref} = e.{ref} and f.key = e.leaf and f.state in (1, 2)"
         cls.answers = f"(leaf is null or not exists ({finished}))"
 
-    async def put(self, db: Connection, data: Any) -> str | None:
+    async def put(self, db: DatabaseConnection, data: Any) -> str | None:
         """JSON data as the text of a column, after what is stored apart was stored."""
         return dump(data)
 
-    async def load(self, db: Connection, text: str | None) -> Any:
+    async def load(self, db: DatabaseConnection, text: str | None) -> Any:
         """The JSON data of a column. Raises JournalError (``durable/corrupt``, ``durable/blob``), OSError."""
         return load(await self.apart(db, text) if text is not None and is_apart(text) else text)
 
     @abstractmethod
-    async def apart(self, db: Connection, text: str) -> str:
+    async def apart(self, db: DatabaseConnection, text: str) -> str:
         """The text that a reference to it stands for. Raises JournalError (``durable/corrupt``, ``durable/blob``), OSError."""
 
     def counts(self, usage: Sequence[int]) -> Any:
@@ -210,7 +210,7 @@ class Rows(ABC):
             raise corrupt(f"{what} is damaged")
         return fields[:-1]
 
-    async def run_of(self, db: Connection, fields: Row) -> RunRow:
+    async def run_of(self, db: DatabaseConnection, fields: Row) -> RunRow:
         """The run whose columns are :attr:`run`. Raises JournalError (``durable/corrupt``)."""
         self.checked(fields[: _KEPT_COUNT + 1], f"the stored run '{fields[0]}'")
         run, base, program, digest, input_, status, result, error = fields[:_KEPT_COUNT]
@@ -240,7 +240,7 @@ class Rows(ABC):
             build=build,
         )
 
-    async def effects(self, db: Connection, ref: Any, where: str = "true", *args: Any) -> list[EffectRow]:
+    async def effects(self, db: DatabaseConnection, ref: Any, where: str = "true", *args: Any) -> list[EffectRow]:
         """The records of a run for which ``where`` holds, in the order in which they started. Raises as :meth:`load`.
 
         ``args`` are the parameters from ``$2`` on.
@@ -258,7 +258,7 @@ class Rows(ABC):
             records.append(_effect_of(row))
         return records
 
-    async def spent(self, db: Connection, ref: Any) -> tuple[tuple[int, ...], float | None]:
+    async def spent(self, db: DatabaseConnection, ref: Any) -> tuple[tuple[int, ...], float | None]:
         """The tokens and USD of all records of a run; None for USD if a price is unknown."""
         return sum_of(
             await db.fetch(f"select {self.usage}, cost from af_effect where {self.ref} = $1 and usage is not null", ref)

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
 from agentflow.core.events.journal import SessionChanges, SessionInfo, StoredSession, session_held
-from agentflow.journal.connection import Connection, changed
+from agentflow.journal.connection import DatabaseConnection, changed
 from agentflow.journal.errors import corrupt
 from agentflow.journal.rows import Rows, dump, escape, parse, unescape
 from agentflow.journal.writer import Writer
@@ -87,7 +87,7 @@ class Sessions:
         await self._writer.do(lambda db: change(self._rows, db, name, changes))
 
     async def remove(self, name: str) -> bool:
-        async def work(db: Connection) -> bool:
+        async def work(db: DatabaseConnection) -> bool:
             row = await _row(self._rows, db, name)
             if row.holder is not None:
                 raise session_held(name, row.holder)
@@ -99,7 +99,7 @@ class Sessions:
     def close(self, name: str) -> None:
         self._openers.release(_lock(name))
 
-    async def _read(self, db: Connection, name: str) -> StoredSession:
+    async def _read(self, db: DatabaseConnection, name: str) -> StoredSession:
         rows = self._rows
         row = await _row(rows, db, name)
         query = f"select session, number, value, {rows.sum} from af_turn where session = $1 order by number"
@@ -113,7 +113,7 @@ class Sessions:
         return StoredSession(name=name, turns=turns, state=state, holder=row.holder, last=row.last)
 
 
-async def hold(rows: Rows, db: Connection, name: str, run: str) -> None:
+async def hold(rows: Rows, db: DatabaseConnection, name: str, run: str) -> None:
     """Reserve a conversation for a new run until the run ends. Raises SessionBusy."""
     row = await _row(rows, db, name)
     if row.holder is not None and row.holder != run:
@@ -121,13 +121,13 @@ async def hold(rows: Rows, db: Connection, name: str, run: str) -> None:
     await _write(db, row._replace(holder=run))
 
 
-async def hold_again(rows: Rows, db: Connection, run: str) -> None:
+async def hold_again(rows: Rows, db: DatabaseConnection, run: str) -> None:
     """Reserve the conversation again for a run that is retried, unless another run has continued it since."""
     for (name,) in await db.fetch("select name from af_session where last = $1 and holder is null", run):
         await _write(db, (await _row(rows, db, unescape(name)))._replace(holder=run))
 
 
-async def let_go(rows: Rows, db: Connection, run: str, changes: SessionChanges | None) -> None:
+async def let_go(rows: Rows, db: DatabaseConnection, run: str, changes: SessionChanges | None) -> None:
     """Store the changes of an ended run to the conversation it holds, and release the conversation."""
     held = await db.fetchval("select name from af_session where holder = $1 for update", run)
     if held is None:
@@ -138,7 +138,7 @@ async def let_go(rows: Rows, db: Connection, run: str, changes: SessionChanges |
     await _write(db, (await _row(rows, db, name))._replace(holder=None, last=run))
 
 
-async def change(rows: Rows, db: Connection, name: str, changes: SessionChanges) -> None:
+async def change(rows: Rows, db: DatabaseConnection, name: str, changes: SessionChanges) -> None:
     """Store changes of a conversation."""
     row = await _row(rows, db, name)
     if changes.reset:
@@ -160,11 +160,11 @@ class _Row(NamedTuple):
     last: str | None = None
 
 
-async def _write(db: Connection, row: _Row) -> None:
+async def _write(db: DatabaseConnection, row: _Row) -> None:
     await db.execute(_WRITE, escape(row.name), *row[1:])
 
 
-async def _row(rows: Rows, db: Connection, name: str) -> _Row:
+async def _row(rows: Rows, db: DatabaseConnection, name: str) -> _Row:
     """The row of a conversation, locked, or a new one."""
     query = f"select {', '.join(_Row._fields)}, {rows.sum} from af_session where name = $1 for update"
     fields = await db.fetchrow(query, escape(name))
@@ -177,7 +177,7 @@ def _lock(name: str) -> str:
     return f"session {name}"  # no id of a run has a space
 
 
-async def store_exchanges(db: Connection, exchanges: Sequence[Any]) -> bytes | None:
+async def store_exchanges(db: DatabaseConnection, exchanges: Sequence[Any]) -> bytes | None:
     """Store exchanges, JSON data, oldest first. Gives the hash of the last one, None without any."""
     last: bytes | None = None
     rows: list[tuple[bytes, bytes | None, str]] = []
@@ -189,24 +189,24 @@ async def store_exchanges(db: Connection, exchanges: Sequence[Any]) -> bytes | N
     return last
 
 
-async def keep_opening(db: Connection, run: str, exchanges: Sequence[Any]) -> None:
+async def keep_opening(db: DatabaseConnection, run: str, exchanges: Sequence[Any]) -> None:
     """Store the conversation before a run: its exchanges as JSON data, oldest first."""
     last = await store_exchanges(db, exchanges)
     if last is not None:
         await db.execute("insert into af_opening values ($1, $2)", run, last)
 
 
-async def keep_opening_of(db: Connection, run: str, base: str) -> None:
+async def keep_opening_of(db: DatabaseConnection, run: str, base: str) -> None:
     """Let ``run`` begin with the same conversation as the run ``base``."""
     await db.execute("insert into af_opening select $1, hash from af_opening where run = $2", run, base)
 
 
-async def read_opening(db: Connection, run: str) -> list[Any]:
+async def read_opening(db: DatabaseConnection, run: str) -> list[Any]:
     """The conversation before a run. Raises JournalError (``durable/corrupt``)."""
     return _unchained(run, await db.fetch(_CHAIN, run))
 
 
-async def remove_openings(db: Connection, runs: Sequence[str]) -> None:
+async def remove_openings(db: DatabaseConnection, runs: Sequence[str]) -> None:
     """Remove the conversations before ``runs``, and the exchanges that no other run begins with."""
     await db.execute("delete from af_opening where run = any($1)", list(runs))
     await db.execute(_UNUSED)

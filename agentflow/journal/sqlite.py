@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from agentflow.core.events.journal import EffectRow, NewRun, RunRow, Sync
-from agentflow.journal.cleaning import ROW_BYTES, Survey, keep_summaries, removable
-from agentflow.journal.connection import Connection, Row, changed
+from agentflow.journal.cleaning import ROW_BYTES, StorageSurvey, keep_summaries, removable
+from agentflow.journal.connection import DatabaseConnection, Row, changed
 from agentflow.journal.errors import corrupt, owned_run
 from agentflow.journal.owner import OwnerLocks
 from agentflow.journal.rows import Rows, dump, is_apart
@@ -53,14 +53,14 @@ class SqliteRows(Rows):
     sum = "sum"
     more = "null, '', 0, null, build"
 
-    async def put(self, db: Connection, data: Any) -> str | None:
+    async def put(self, db: DatabaseConnection, data: Any) -> str | None:
         apart: Apart = {}
         text = set_apart(dump(data), apart)
         for digest, body in apart.items():
             await db.execute("insert into af_blob values ($1, $2) on conflict do nothing", digest, body)
         return text
 
-    async def apart(self, db: Connection, text: str) -> str:
+    async def apart(self, db: DatabaseConnection, text: str) -> str:
         try:
             digest = bytes.fromhex(text[1:])
         except ValueError as error:
@@ -127,7 +127,7 @@ class SqliteJournal(Journal[SqliteConnection]):
 
         return await self._writer.do(work)
 
-    async def survey_in(self, db: SqliteConnection) -> Survey:
+    async def survey_in(self, db: SqliteConnection) -> StorageSurvey:
         blobs = {name: size for name, size in await db.fetch("select lower(hex(hash)), length(data) from af_blob")}
 
         def size(text: str | None) -> int:
@@ -146,7 +146,7 @@ class SqliteJournal(Journal[SqliteConnection]):
             sizes[run] += length
         results = await db.fetch("select content, at, value, turns from af_result")
         kept = [(at, key, ROW_BYTES + size(value) + size(turns)) for key, at, value, turns in results]
-        return Survey(sizes, await removable(db), kept)
+        return StorageSurvey(sizes, await removable(db), kept)
 
     async def remove_in(self, db: SqliteConnection, runs: Sequence[str], results: Sequence[bytes]) -> None:
         if runs:

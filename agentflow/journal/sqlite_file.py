@@ -21,7 +21,7 @@ from agentflow.core.events.journal import EffectRow, Sync
 from agentflow.journal.connection import Row
 from agentflow.journal.errors import corrupt, other_version, owned_run, unknown_run
 from agentflow.journal.rows import EFFECT, EFFECT_CHANGED, KEPT, LONG, effect_values
-from agentflow.journal.writer import Job, Put, Unavailable
+from agentflow.journal.writer import Put, Unavailable, WriteJob
 from agentflow.lib.file_writer import make_private_file
 
 VERSION = 4
@@ -133,7 +133,7 @@ def _rewritten(query: str) -> tuple[str, str | None]:
 
 
 class SqliteConnection:
-    """The :class:`~agentflow.journal.connection.Connection` over ``db``."""
+    """The :class:`~agentflow.journal.connection.DatabaseConnection` over ``db``."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
@@ -347,7 +347,7 @@ class SqliteFile:
             if said != "ok":
                 raise corrupt(str(said)[:200])
 
-    def transact(self, jobs: Sequence[Job]) -> None:
+    def transact(self, jobs: Sequence[WriteJob]) -> None:
         try:
             self._transact(jobs)
         except sqlite3.DatabaseError as error:
@@ -355,7 +355,7 @@ class SqliteFile:
                 raise Unavailable(str(error)) from error
             raise corrupt(str(error)) from error
 
-    def _transact(self, jobs: Sequence[Job]) -> None:
+    def _transact(self, jobs: Sequence[WriteJob]) -> None:
         connection = self._connection()
         db = connection.db
         if len(jobs) == 1 and _put_alone(db, jobs[0]):
@@ -389,7 +389,7 @@ class SqliteFile:
             db.db.close()
 
 
-def _put_alone(db: sqlite3.Connection, job: Job) -> bool:
+def _put_alone(db: sqlite3.Connection, job: WriteJob) -> bool:
     """Store the only record of a transaction in one statement, in a third of the time of four.
 
     False if it was not stored, and has to be looked at: of another owner, ended before, or no JSON data.

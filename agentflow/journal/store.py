@@ -1,6 +1,6 @@
 """The :class:`~agentflow.core.ports.store_ports.JournalStore` that both databases are leaves of.
 
-Everything that a file and a server do alike is here, over :class:`~agentflow.journal.connection.Connection`. A leaf says who owns a run,
+Everything that a file and a server do alike is here, over :class:`~agentflow.journal.connection.DatabaseConnection`. A leaf says who owns a run,
 how rows are laid out, how records are stored and what is removed; the hooks of runs that workers do have bodies for a store without workers.
 """
 
@@ -27,7 +27,7 @@ from agentflow.core.events.journal import (
     SessionChanges,
 )
 from agentflow.journal import cleaning, sessions
-from agentflow.journal.cleaning import Survey
+from agentflow.journal.cleaning import StorageSurvey
 from agentflow.journal.connection import C, Row
 from agentflow.journal.errors import owned_run, unknown_run
 from agentflow.journal.results import Results
@@ -94,7 +94,7 @@ class Journal(ABC, Generic[C]):
         """Forget a run that this process does not work on any more."""
 
     @abstractmethod
-    async def survey_in(self, db: C) -> Survey:
+    async def survey_in(self, db: C) -> StorageSurvey:
         """What may be removed, and what all that is stored takes."""
 
     @abstractmethod

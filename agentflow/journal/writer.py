@@ -43,7 +43,7 @@ class Unavailable(Exception):
 class Database(Protocol):
     """What the thread works on. Its methods are called on that thread alone."""
 
-    def transact(self, jobs: Sequence[Job]) -> None:
+    def transact(self, jobs: Sequence[WriteJob]) -> None:
         """Do jobs in order, commit, and give each its ``result`` or ``error``.
 
         Raises Unavailable when the database may be usable later: whatever is not ``done`` is tried again then. Any other
@@ -57,7 +57,7 @@ class Database(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class WriteJob:
     """Work for a transaction; ``work`` may be called again if the transaction could not be committed.
 
     ``done`` says that it was committed, though others of its batch were not. ``atomic`` is false for work that is as good without
@@ -73,7 +73,7 @@ class Job:
 
 
 @dataclass(slots=True, eq=False)
-class Put(Job):
+class Put(WriteJob):
     """Records to store and keys to forget."""
 
     run: str = ""
@@ -83,7 +83,7 @@ class Put(Job):
 
 
 _Stop: TypeAlias = None
-_Batch: TypeAlias = list[Job]
+_Batch: TypeAlias = list[WriteJob]
 
 
 class Writer(Generic[C]):
@@ -108,7 +108,7 @@ class Writer(Generic[C]):
         self.commits = 0
         self.commit_s = 0.0
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: WriteJob) -> None:
         """Queue a job of the running loop. Raises JournalError (``durable/closed``)."""
         if self.closed:
             raise JournalError("the store of durable runs is closed", code="durable/closed", hint="open the flow again")
@@ -141,13 +141,13 @@ class Writer(Generic[C]):
 
     async def do(self, work: Callable[[C], Any]) -> Any:
         """Do ``work`` in a transaction, after all queued jobs, and return its result. Raises what it raises."""
-        job = Job(asyncio.get_running_loop().create_future(), work)
+        job = WriteJob(asyncio.get_running_loop().create_future(), work)
         self.submit(job)
         return await job.future
 
     async def ask(self, work: Callable[[C], Any]) -> Any:
         """Like :meth:`do`, for work that is one statement, or only reads."""
-        job = Job(asyncio.get_running_loop().create_future(), work, atomic=False)
+        job = WriteJob(asyncio.get_running_loop().create_future(), work, atomic=False)
         self.submit(job)
         return await job.future
 
@@ -156,7 +156,7 @@ class Writer(Generic[C]):
         if not self.closed:
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             future.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self.submit(Job(future, work, atomic=atomic))
+            self.submit(WriteJob(future, work, atomic=atomic))
 
     def leave(self, within_s: float = LEAVING_S) -> None:
         """Wait for an unavailable database for some seconds more, and then no longer: jobs that it cannot do fail."""
@@ -188,9 +188,9 @@ class Writer(Generic[C]):
                 _tell(jobs)
         self._database.close()
 
-    def _next(self) -> tuple[list[Job], bool]:
+    def _next(self) -> tuple[list[WriteJob], bool]:
         """The queued jobs, at least one; False with them if they are the last."""
-        jobs: list[Job] = []
+        jobs: list[WriteJob] = []
         batch = self._batches.get()
         self._busy = True
         while batch is not None:
@@ -203,7 +203,7 @@ class Writer(Generic[C]):
                 return jobs, True
         return jobs, False
 
-    def _commit(self, jobs: list[Job]) -> None:
+    def _commit(self, jobs: list[WriteJob]) -> None:
         wait = FIRST_WAIT_S
         told = False
         while True:
@@ -227,7 +227,7 @@ class Writer(Generic[C]):
             wait = min(LONGEST_WAIT_S, wait * 2)
 
 
-def _fail(jobs: list[Job], error: BaseException) -> None:
+def _fail(jobs: list[WriteJob], error: BaseException) -> None:
     if not isinstance(error, AgentflowError):
         error = JournalError(f"the database of durable runs cannot be used: {error}", code="durable/database")
     for job in jobs:
@@ -235,26 +235,26 @@ def _fail(jobs: list[Job], error: BaseException) -> None:
             job.error = error
 
 
-def _tell(jobs: list[Job]) -> None:
+def _tell(jobs: list[WriteJob]) -> None:
     """Settle the futures of jobs, those of one event loop together."""
     if len(jobs) == 1:
         _tell_loop(jobs[0].future.get_loop(), jobs)
         return
-    loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    loops: dict[asyncio.AbstractEventLoop, list[WriteJob]] = {}
     for job in jobs:
         loops.setdefault(job.future.get_loop(), []).append(job)
     for loop, mine in loops.items():
         _tell_loop(loop, mine)
 
 
-def _tell_loop(loop: asyncio.AbstractEventLoop, jobs: list[Job]) -> None:
+def _tell_loop(loop: asyncio.AbstractEventLoop, jobs: list[WriteJob]) -> None:
     try:
         loop.call_soon_threadsafe(_settle, jobs)
     except RuntimeError:
         _log.debug("the event loop that waited for %d records has ended", len(jobs))
 
 
-def _settle(jobs: list[Job]) -> None:
+def _settle(jobs: list[WriteJob]) -> None:
     for job in jobs:
         if job.future.done():
             continue

@@ -34,7 +34,7 @@ SHORTEST_MISSPELLING = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CertainFailure:
     """Something certain to fail. ``caught`` says that the program may go on all the same: a ``try`` or a ``race`` is
     around it, or the host may bind the name."""
 
@@ -97,7 +97,7 @@ def suspects(tree: IR) -> Suspects:
     return result
 
 
-def certain_failures(analyzer: Analyzer, tree: IR, *, closed: bool) -> list[Finding]:
+def certain_failures(analyzer: Analyzer, tree: IR, *, closed: bool) -> list[CertainFailure]:
     """All that is certain to fail in an analysed program.
 
     ``closed`` says that the names known now are all there will be: then a name that nothing binds is a failure too.
@@ -108,19 +108,19 @@ def certain_failures(analyzer: Analyzer, tree: IR, *, closed: bool) -> list[Find
 
 def failures_of_parts(
     parts: Sequence[tuple[Analyzer, Suspects]], in_sight: Iterable[str], *, closed: bool
-) -> list[list[Finding]]:
+) -> list[list[CertainFailure]]:
     """The same for each part of one program; the parts know each other's definitions.
 
     ``in_sight`` are the names of the program and the language, asked for when there is one to suggest.
     """
     assigned = {node.name for _, part in parts for node, _ in part.assigned}
     doubtful: set[str] = set()
-    listed: list[list[Finding]] = []
+    listed: list[list[CertainFailure]] = []
     for analyzer, part in parts:
         checks = _Checks(analyzer, in_sight, closed=closed)
         checks.judge(part, assigned)
         checks.suspicious_names(doubtful)
-        listed.append([*checks.findings, *[Finding(each, True) for each in analyzer.doubts]])
+        listed.append([*checks.findings, *[CertainFailure(each, True) for each in analyzer.doubts]])
     return listed
 
 
@@ -150,7 +150,7 @@ class _Checks:
         self.a = analyzer
         self.in_sight = in_sight
         self.closed = closed
-        self.findings: list[Finding] = []
+        self.findings: list[CertainFailure] = []
         self.reported: set[tuple[str, int]] = set()
         self.doubtful: dict[str, Node] = {}
 
@@ -174,7 +174,7 @@ class _Checks:
         """Keep a finding; one of each kind at one span."""
         if (code, node.start) not in self.reported:
             self.reported.add((code, node.start))
-            self.findings.append(Finding(self.a.error(node, code, message, hint), caught))
+            self.findings.append(CertainFailure(self.a.error(node, code, message, hint), caught))
 
     # -- names ----------------------------------------------------------------------------------------------------
 

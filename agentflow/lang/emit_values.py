@@ -73,8 +73,8 @@ def checked_global(g: Generator, name: str) -> ast.expr:
     return g.ifexp(g.is_(value, g.const_param(UNBOUND, "U"), negate=True), g.name("r_"), slow)
 
 
-@expression(ir.Environment)
-def here(g: Generator, node: ir.Environment) -> ast.expr:
+@expression(ir.CurrentEnvironment)
+def here(g: Generator, node: ir.CurrentEnvironment) -> ast.expr:
     return environment(g)
 
 

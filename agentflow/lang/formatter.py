@@ -76,7 +76,7 @@ def format_text(text: str, *, name: str = "<string>", width: int = WIDTH) -> str
     """
     root = _parse(Source(name, text))
     _measure(root)
-    writer = _Writer(width)
+    writer = _FormWriter(width)
     assert root.children is not None
     for index, node in enumerate(root.children):
         if index:
@@ -186,7 +186,7 @@ def _measure(root: _Node) -> None:
             node.flat = len(node.prefix) + 2 + spaces + sum(width or 0 for width in inner)
 
 
-class _Writer:
+class _FormWriter:
     """Builds the text and keeps track of the column."""
 
     def __init__(self, width: int) -> None:

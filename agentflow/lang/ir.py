@@ -157,7 +157,7 @@ class Dynamic:
 
 
 @dataclass(slots=True)
-class Environment:
+class CurrentEnvironment:
     """The environment the code runs in, as an operand of what looks up or defines tasks there."""
 
     at: Node
@@ -412,7 +412,7 @@ IR: TypeAlias = (
     | Unknown
     | Prim
     | Dynamic
-    | Environment
+    | CurrentEnvironment
     | SetLocal
     | SetGlobal
     | DefineGlobal

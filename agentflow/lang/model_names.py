@@ -12,7 +12,7 @@ from typing import Any
 
 from agentflow.lang import ir
 from agentflow.lang.analyzer import Analyzer
-from agentflow.lang.checks import Finding, children
+from agentflow.lang.checks import CertainFailure, children
 from agentflow.lang.ir import IR
 from agentflow.lang.syntax import Node
 
@@ -65,12 +65,12 @@ def trail(tree: IR) -> Trail:
     return result
 
 
-def called_answers(analyzer: Analyzer, tree: IR) -> list[Finding]:
+def called_answers(analyzer: Analyzer, tree: IR) -> list[CertainFailure]:
     """The calls of an analysed program whose operator comes from a model's answer; they need not fail."""
     return answers_of_parts([(analyzer, trail(tree))])[0]
 
 
-def answers_of_parts(parts: Sequence[tuple[Analyzer, Trail]]) -> list[list[Finding]]:
+def answers_of_parts(parts: Sequence[tuple[Analyzer, Trail]]) -> list[list[CertainFailure]]:
     """The same for each part of one program: variables of the environment connect the parts."""
     held: frozenset[str] = frozenset()
     while True:
@@ -88,10 +88,10 @@ def _callee(node: Any) -> Any:
     return node.args[0] if isinstance(node, ir.PrimCall) and node.primitive.name == "apply" and node.args else None
 
 
-def _finding(analyzer: Analyzer, node: Node) -> Finding:
+def _finding(analyzer: Analyzer, node: Node) -> CertainFailure:
     message = "this calls what a model's answer names, with all the authority of the program"
     hint = "choose with (case answer ...) among the names you expect, or run it by (eval-program ... (allow name ...))"
-    return Finding(analyzer.error(node, "name/from-model", message, hint), caught=True)
+    return CertainFailure(analyzer.error(node, "name/from-model", message, hint), caught=True)
 
 
 def _is_answer(node: Any) -> bool:

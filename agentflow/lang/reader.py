@@ -58,7 +58,7 @@ _MAX_DIGITS = 4_300
 _LIST, _DICT, _PREFIX, _DROPPED = range(4)
 
 
-class Frame:
+class OpenConstruct:
     """An open construct: a list, a dict, a quote prefix or a ``#;``."""
 
     __slots__ = ("items", "kind", "start", "text")
@@ -105,7 +105,7 @@ class _Reader:
         self.text = source.text
         self.limits = limits
         self.top: list[Node] = []
-        self.stack: list[Frame] = []
+        self.stack: list[OpenConstruct] = []
         self.names: set[str] = set()
         self.numbers: dict[str, Any] = {}
         self.dropped = 0
@@ -221,7 +221,7 @@ class _Reader:
         if len(self.stack) >= self.limits.nesting:
             self._too_deep(start)
         items: list[Node] = []
-        self.stack.append(Frame(kind, items, start, text))
+        self.stack.append(OpenConstruct(kind, items, start, text))
         return items
 
     def _end_prefixes(self, node: Node) -> list[Node]:
@@ -376,7 +376,7 @@ class _Reader:
             hint="end it with |#; block comments nest, so each #| needs its own |#",
         )
 
-    def _dict(self, frame: Frame, end: int) -> Node:
+    def _dict(self, frame: OpenConstruct, end: int) -> Node:
         items = frame.items
         if len(items) % 2:
             raise SexpSyntaxError(
@@ -431,7 +431,7 @@ class _Reader:
             hint="( closes with ), [ with ] and { with }",
         )
 
-    def _unclosed(self, frame: Frame) -> NoReturn:
+    def _unclosed(self, frame: OpenConstruct) -> NoReturn:
         line, column = self.source.position(frame.start)
         end = len(self.text)
         end_line, end_column = self.source.position(end)

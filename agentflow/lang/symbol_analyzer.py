@@ -11,7 +11,7 @@ from agentflow.lang.analyzer import EFFECT_NAMES, LOOP_CONFIG, Analyzer, Tail
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.ir import IR, Var
 from agentflow.lang.naming import Scope
-from agentflow.lang.symbols import Binding, Kind, Names, Occurrence, Role
+from agentflow.lang.symbols import Binding, Kind, Occurrence, Role, TextSymbols
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, head_name
 from agentflow.lib.text.slots import SLOT
 
@@ -25,7 +25,7 @@ class SymbolAnalyzer(Analyzer):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.names = Names()
+        self.names = TextSymbols()
         self._within: Node | None = None
         self._bindings: dict[Var, Binding] = {}
 

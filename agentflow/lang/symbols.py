@@ -1,5 +1,5 @@
 """The symbol table of a text: its names, their bindings and occurrences. Editors answer from it. It knows offsets and kinds only, not how a text is written. A text that is analysed in parts has a
-:class:`Names` for each, whose offsets count from the beginning of its part; a :class:`SymbolTable` joins them.
+:class:`TextSymbols` for each, whose offsets count from the beginning of its part; a :class:`SymbolTable` joins them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Occurrence:
 
 
 @dataclass(slots=True)
-class Names:
+class TextSymbols:
     """The names of a text, or of a part of one; each occurrence at its offset.
 
     ``opaque`` are the parts whose names a macro may use as it likes, ``hidden`` the names that expansions use.
@@ -98,7 +98,7 @@ class Located(Generic[T]):
 
     what: T
     offset: int
-    part: Names
+    part: TextSymbols
 
     @property
     def start(self) -> int:
@@ -114,7 +114,7 @@ class Located(Generic[T]):
 class SymbolTable:
     """The names of a whole text. ``parts`` are its parts in order, each with the offset at which it begins."""
 
-    def __init__(self, parts: Sequence[tuple[int, Names]]) -> None:
+    def __init__(self, parts: Sequence[tuple[int, TextSymbols]]) -> None:
         self.parts = parts
         self._offsets = [offset for offset, _ in parts]
 
@@ -201,7 +201,7 @@ class SymbolTable:
             and each.what.kind != "method"
         ]
 
-    def _parts_at(self, offset: int) -> Sequence[tuple[int, Names]]:
+    def _parts_at(self, offset: int) -> Sequence[tuple[int, TextSymbols]]:
         """The parts that a name at ``offset`` may belong to: that which begins there, or before, and the one before it."""
         index = bisect_right(self._offsets, offset)
         return self.parts[max(0, index - 2) : index]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import ParamSpec, TypeVar
 
-from agentflow.core.call.daemon_threads import DaemonThreads, Job
+from agentflow.core.call.daemon_threads import DaemonThreads, ThreadCall
 
 
 async def loaded(module: str) -> None:
@@ -36,4 +36,4 @@ if hasattr(os, "register_at_fork"):
 
 async def own_thread(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
     """What ``function`` gives, on one of these threads with a copy of the context; otherwise as ``asyncio.to_thread``."""
-    return await asyncio.get_running_loop().run_in_executor(_OWN, Job(function, arguments, named))
+    return await asyncio.get_running_loop().run_in_executor(_OWN, ThreadCall(function, arguments, named))

@@ -212,7 +212,7 @@ class NoteBook:
         return db
 
 
-class Notes:
+class FlowNotes:
     """The notes of a flow: :class:`~agentflow.core.ports.memory_ports.NotePort`.
 
     Parameters: ``sharing`` is ``session`` (a note is found again in its conversation) or ``flow`` (in every run); ``home`` is

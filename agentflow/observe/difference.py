@@ -32,7 +32,7 @@ _NO_EFFECTS = frozenset({"decision", "timeout", "timer", "workflow", "model"})
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class DoneEffect:
     """An effect of a run: its input and output as JSON data. ``at`` is the slice and ``seq`` of its start."""
 
     kind: str
@@ -47,25 +47,25 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class EffectPair:
     """An effect in the first run and in the second: either may lack it."""
 
     change: Change
-    first: Done | None
-    second: Done | None
+    first: DoneEffect | None
+    second: DoneEffect | None
 
     @property
-    def either(self) -> Done:
+    def either(self) -> DoneEffect:
         """The effect as the second run did it, or else the first."""
         effect = self.second or self.first
         assert effect is not None
         return effect
 
 
-def effects_of(events: Iterable[Record]) -> dict[tuple[str, str], Done]:
+def effects_of(events: Iterable[Record]) -> dict[tuple[str, str], DoneEffect]:
     """The effects of a run by kind and path; one that was tried several times as it ended last."""
     open_: dict[int, Record] = {}
-    done: dict[tuple[str, str], Done] = {}
+    done: dict[tuple[str, str], DoneEffect] = {}
     for event in events:
         kind, _, end = str(event.get("type")).rpartition("_")
         if kind == "run":
@@ -75,7 +75,7 @@ def effects_of(events: Iterable[Record]) -> dict[tuple[str, str], Done]:
         elif kind in _INPUTS and end == "finished" and (begun := open_.pop(event.get("started", 0), None)) is not None:
             usage: Mapping[str, Any] = event.get("usage") or {}
             path = str(begun.get("path"))
-            done[kind, path] = Done(
+            done[kind, path] = DoneEffect(
                 kind,
                 str(begun.get("name") or begun.get("model") or kind),
                 path,
@@ -89,15 +89,15 @@ def effects_of(events: Iterable[Record]) -> dict[tuple[str, str], Done]:
     return done
 
 
-def recorded_effects(rows: Iterable[EffectRow], lasting: Callable[[Any], Any]) -> dict[tuple[str, str], Done]:
+def recorded_effects(rows: Iterable[EffectRow], lasting: Callable[[Any], Any]) -> dict[tuple[str, str], DoneEffect]:
     """The effects of a durable run by kind and path, from its journal, which has only a digest of each input.
 
     ``lasting`` removes from a recorded value what differs between any two runs.
     """
-    done: dict[tuple[str, str], Done] = {}
+    done: dict[tuple[str, str], DoneEffect] = {}
     for number, row in enumerate(rows):
         if row.state in (EffectState.OK, EffectState.FAILED) and row.kind not in _NO_EFFECTS:
-            done[row.kind, row.path] = Done(
+            done[row.kind, row.path] = DoneEffect(
                 row.kind,
                 row.name or row.kind,
                 row.path,
@@ -111,18 +111,18 @@ def recorded_effects(rows: Iterable[EffectRow], lasting: Callable[[Any], Any]) -
     return done
 
 
-def pairs_of(first: Iterable[Record], second: Iterable[Record]) -> list[Pair]:
+def pairs_of(first: Iterable[Record], second: Iterable[Record]) -> list[EffectPair]:
     """The effects of two runs joined, in the order of the first and then of the second."""
     return joined(effects_of(first), effects_of(second))
 
 
-def joined(a: Mapping[tuple[str, str], Done], b: Mapping[tuple[str, str], Done]) -> list[Pair]:
+def joined(a: Mapping[tuple[str, str], DoneEffect], b: Mapping[tuple[str, str], DoneEffect]) -> list[EffectPair]:
     """As :func:`pairs_of`, of effects that were read already."""
     keys = dict.fromkeys([*a, *b])
-    return [Pair(_change(a.get(key), b.get(key)), a.get(key), b.get(key)) for key in keys]
+    return [EffectPair(_change(a.get(key), b.get(key)), a.get(key), b.get(key)) for key in keys]
 
 
-def _change(a: Done | None, b: Done | None) -> Change:
+def _change(a: DoneEffect | None, b: DoneEffect | None) -> Change:
     if a is None or b is None:
         return "second" if a is None else "first"
     if (a.name, a.asked) != (b.name, b.asked):

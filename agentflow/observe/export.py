@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentflow.observe.trace import SCHEMA_URL, Attributes, Closed, Key, Opened, SpanFold, Told
+from agentflow.observe.trace import SCHEMA_URL, Attributes, Closed, Key, SpanFold, SpanStart, Told
 
 _RECORDED = Mapping[str, Any]
 _KINDS = {"internal": 1, "client": 3}
@@ -42,7 +42,7 @@ def spans_of(records: Iterable[_RECORDED], *, content: bool = False) -> list[_Sp
         if step is None:
             continue
         key, change = step
-        if isinstance(change, Opened):
+        if isinstance(change, SpanStart):
             around = fold.around(record)
             parent = None if around is None else around[2]
             spans[key] = _Span(change.name, change.kind, record["time"], parent, key[2], change.attributes)

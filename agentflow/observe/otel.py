@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.events.events import DeltaBase, EventBase, FinishedBase, RunFinished, WaitFinished
-from agentflow.observe.trace import SCHEMA_URL, Attributes, Closed, Key, Opened, SpanFold, Told
+from agentflow.observe.trace import SCHEMA_URL, Attributes, Closed, Key, SpanFold, SpanStart, Told
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -116,7 +116,7 @@ class OpenTelemetry:
         step = self._fold(event)
         if step is not None:
             key, change = step
-            if isinstance(change, Opened):
+            if isinstance(change, SpanStart):
                 self._start(event, key, change)
             elif isinstance(change, Closed):
                 self._finish(cast(FinishedBase, event), key, change)
@@ -146,7 +146,7 @@ class OpenTelemetry:
         if not self._trace.get_current_span().get_span_context().is_valid:
             self._context.attach(TraceContextTextMapPropagator().extract(carrier))
 
-    def _start(self, event: EventBase, key: Key, row: Opened) -> None:
+    def _start(self, event: EventBase, key: Key, row: SpanStart) -> None:
         before = self._context.get_current()
         around = self._fold.around(event)
         parent = before if around is None else self._trace.set_span_in_context(self._spans[around][0], before)

@@ -44,7 +44,7 @@ AZURE_OPENAI = ".openai.azure.com"
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class SpanStart:
     """The start of a span."""
 
     name: str
@@ -92,7 +92,7 @@ class SpanFold:
         self._open: set[Key] = set()
         self._around: dict[Key, Key] = {}
 
-    def __call__(self, record: Record) -> tuple[Key, Opened | Closed | Noted | Told] | None:
+    def __call__(self, record: Record) -> tuple[Key, SpanStart | Closed | Noted | Told] | None:
         """The span that an event concerns, and the change to it; None for an event that no span shows."""
         kind = type_of(record)
         if kind.endswith("_finished"):
@@ -118,7 +118,7 @@ class SpanFold:
             del self._around[key]
         return left
 
-    def _start(self, record: Record) -> tuple[Key, Opened | Told] | None:
+    def _start(self, record: Record) -> tuple[Key, SpanStart | Told] | None:
         key, around = self._key(record, "seq"), self.around(record)
         assert key is not None
         row = opened(record, content=self._content)
@@ -163,7 +163,7 @@ def type_of(record: Record) -> str:
     return cast(str, field(record, "type"))
 
 
-def opened(record: Record, *, content: bool = False) -> Opened | None:
+def opened(record: Record, *, content: bool = False) -> SpanStart | None:
     """The start of a span; None for any other event. ``content`` adds the input of models and tools."""
     kind = type_of(record)
     row = _OPEN.get(kind.removesuffix("_started")) if kind.endswith("_started") else None
@@ -239,7 +239,7 @@ def _present(pairs: Iterable[tuple[str, Any]]) -> Attributes:
 # -- starts of spans
 
 
-def _run(record: Record, content: bool) -> Opened:
+def _run(record: Record, content: bool) -> SpanStart:
     name = field(record, "name") or ""
     labels: Mapping[str, str] = field(record, "labels") or {}
     attributes = _present(
@@ -252,23 +252,23 @@ def _run(record: Record, content: bool) -> Opened:
         ]
     )
     attributes.update({f"agentflow.label.{key}": value for key, value in labels.items()})
-    return Opened(f"invoke_workflow {name}".rstrip(), "internal", attributes)
+    return SpanStart(f"invoke_workflow {name}".rstrip(), "internal", attributes)
 
 
-def _branch(record: Record, content: bool) -> Opened:
-    return Opened(f"branch {field(record, 'form')}[{field(record, 'index')}]", "internal", {})
+def _branch(record: Record, content: bool) -> SpanStart:
+    return SpanStart(f"branch {field(record, 'form')}[{field(record, 'index')}]", "internal", {})
 
 
-def _task(record: Record, content: bool) -> Opened:
+def _task(record: Record, content: bool) -> SpanStart:
     name = field(record, "name") or ""
-    return Opened(
+    return SpanStart(
         f"invoke_agent {name}".rstrip(),
         "internal",
         {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name},
     )
 
 
-def _subtask(record: Record, content: bool) -> Opened:
+def _subtask(record: Record, content: bool) -> SpanStart:
     request = field(record, "request")
     name = field(request, "name") or field(request, "subtype") or ""
     attributes = _present(
@@ -278,10 +278,10 @@ def _subtask(record: Record, content: bool) -> Opened:
             ("agentflow.subtask.depth", field(record, "depth")),
         ]
     )
-    return Opened(f"invoke_agent {name}".rstrip(), "internal", attributes)
+    return SpanStart(f"invoke_agent {name}".rstrip(), "internal", attributes)
 
 
-def _model(record: Record, content: bool) -> Opened:
+def _model(record: Record, content: bool) -> SpanStart:
     request, model = field(record, "request"), field(record, "model") or ""
     schema = field(request, "output_schema")
     attributes = _present(
@@ -300,10 +300,10 @@ def _model(record: Record, content: bool) -> Opened:
         system = field(request, "system")
         if system:
             _put(attributes, "gen_ai.system_instructions", [{"type": "text", "content": system}])
-    return Opened(f"chat {model}".rstrip(), "client", attributes)
+    return SpanStart(f"chat {model}".rstrip(), "client", attributes)
 
 
-def _tool(record: Record, content: bool) -> Opened:
+def _tool(record: Record, content: bool) -> SpanStart:
     name = field(record, "name") or ""
     attributes = _present(
         [
@@ -315,20 +315,20 @@ def _tool(record: Record, content: bool) -> Opened:
     )
     if content:
         _put(attributes, "gen_ai.tool.call.arguments", _data(field(record, "arguments")))
-    return Opened(f"execute_tool {name}", "internal", attributes)
+    return SpanStart(f"execute_tool {name}", "internal", attributes)
 
 
-def _context(record: Record, content: bool) -> Opened:
+def _context(record: Record, content: bool) -> SpanStart:
     question = field(record, "input")
     attributes = _present(
         [("gen_ai.operation.name", "retrieval"), ("gen_ai.retrieval.top_k", field(question, "max_results"))]
     )
     if content:
         _put(attributes, "gen_ai.retrieval.query.text", field(question, "query") or "", as_json=False)
-    return Opened("retrieval", "internal", attributes)
+    return SpanStart("retrieval", "internal", attributes)
 
 
-_OPEN: Mapping[str, Callable[[Record, bool], Opened]] = MappingProxyType(
+_OPEN: Mapping[str, Callable[[Record, bool], SpanStart]] = MappingProxyType(
     {
         "run": _run,
         "branch": _branch,

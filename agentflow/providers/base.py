@@ -48,7 +48,7 @@ from agentflow.providers.dialects.retry import RetryPolicy, retry_of
 from agentflow.providers.dialects.sse import SseParser
 from agentflow.providers.dialects.traits import Traits, issuer_of, stated_traits
 from agentflow.providers.dialects.wire import Wire, body_of, estimate_tokens, parse_json, parse_whole
-from agentflow.providers.exchange import Answer, HttpCall, Sdk, describe, is_event_stream, read_whole, send
+from agentflow.providers.exchange import HttpCall, ResponseBody, Sdk, describe, is_event_stream, read_whole, send
 from agentflow.providers.own_servers import (
     LOOK_CLOCKS,
     MODELS,
@@ -65,7 +65,7 @@ from agentflow.providers.servers import check_headers, traits_of
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedClients:
     """The state of an adapter on one event loop: SDK clients, what the exchange needs of the SDK, and the gate."""
 
     clients: ClientPool
@@ -75,7 +75,7 @@ class Opened:
     observed: Observed
 
 
-class Openings(dict[asyncio.AbstractEventLoop, Opened]):
+class Openings(dict[asyncio.AbstractEventLoop, OpenedClients]):
     """What an adapter has opened, by event loop: a client belongs to the loop on which it was opened.
 
     Parameters: ``open`` makes the first client, on a worker thread (imports, certificates); ``gate`` gives the maximum number
@@ -89,7 +89,7 @@ class Openings(dict[asyncio.AbstractEventLoop, Opened]):
         self._provider = provider
         self._locks: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
 
-    async def ready(self, loop: asyncio.AbstractEventLoop) -> Opened:
+    async def ready(self, loop: asyncio.AbstractEventLoop) -> OpenedClients:
         """What is open on ``loop``, opened now if need be. Raises ConfigurationError where no client can be made."""
         for closed in [closed for closed in tuple(self._locks) if closed.is_closed()]:
             self._locks.pop(closed, None)
@@ -97,7 +97,7 @@ class Openings(dict[asyncio.AbstractEventLoop, Opened]):
         async with self._locks.setdefault(loop, asyncio.Lock()):
             if (opened := self.get(loop)) is None:
                 clients, sdk = await asyncio.to_thread(self._made)
-                opened = self[loop] = Opened(clients, sdk, Gate(self._gate()), StartThrottle(loop), Observed())
+                opened = self[loop] = OpenedClients(clients, sdk, Gate(self._gate()), StartThrottle(loop), Observed())
             return opened
 
     def _made(self) -> tuple[ClientPool, Sdk]:
@@ -459,7 +459,7 @@ class HttpAdapter(ABC):
         finally:
             call.watch.close()
 
-    async def _whole(self, opened: Opened, call: HttpCall) -> bytes:
+    async def _whole(self, opened: OpenedClients, call: HttpCall) -> bytes:
         """The whole body that answers a call which asks no model."""
         pooled = opened.clients.take()
         try:
@@ -478,7 +478,7 @@ class HttpAdapter(ABC):
                 return count
         return 0
 
-    async def _ask_slots(self, opened: Opened) -> None:
+    async def _ask_slots(self, opened: OpenedClients) -> None:
         """Widen or narrow the gate to what a server of one's own says, once, when a call would have to wait and nobody said it."""
         if opened.observed.asked or not self.traits.own or self._gate or self.traits.slots:
             return
@@ -523,7 +523,9 @@ class HttpAdapter(ABC):
         """The key of the call's model under which its rate is counted."""
         return f"{self.route or self.provider}:{call.request.model}"
 
-    async def _attempt(self, opened: Opened, call: HttpCall, tokens: int) -> AsyncGenerator[list[ModelDelta], None]:
+    async def _attempt(
+        self, opened: OpenedClients, call: HttpCall, tokens: int
+    ) -> AsyncGenerator[list[ModelDelta], None]:
         """Make one attempt with about ``tokens``, once the rate admits it; yields the deltas in batches, one per network chunk."""
         call.request_id = call.status = None
         call.decoder = decoder = self._decoder(call)
@@ -569,16 +571,16 @@ class HttpAdapter(ABC):
             if entered:
                 gate.release()
 
-    def _is_stream(self, answer: Answer, opening: bytes, streaming: bool) -> bool:
+    def _is_stream(self, answer: ResponseBody, opening: bytes, streaming: bool) -> bool:
         """Whether a body is a stream of events rather than JSON."""
         return is_event_stream(answer, opening, streaming)
 
-    def _parser(self, answer: Answer) -> EventParser:
+    def _parser(self, answer: ResponseBody) -> EventParser:
         """A new parser of a stream of events."""
         return SseParser()
 
     async def _read_events(
-        self, answer: Answer, chunk: bytes, call: HttpCall, decoder: Decoder
+        self, answer: ResponseBody, chunk: bytes, call: HttpCall, decoder: Decoder
     ) -> AsyncGenerator[list[ModelDelta], None]:
         parser = self._parser(answer)
         started = False
@@ -630,7 +632,9 @@ class HttpAdapter(ABC):
             excerpt = data[:200].decode("utf-8", "backslashreplace")
             raise self._malformed("an event", f"{describe(error)}): {excerpt}") from error
 
-    async def _read_body(self, answer: Answer, opening: bytes, call: HttpCall, decoder: Decoder) -> list[ModelDelta]:
+    async def _read_body(
+        self, answer: ResponseBody, opening: bytes, call: HttpCall, decoder: Decoder
+    ) -> list[ModelDelta]:
         """The answer to a plain request, or a plain answer to a request for a stream."""
         data = parse_whole(await read_whole(answer, opening))
         last = self._finished(call, decoder, decoder.body, data)

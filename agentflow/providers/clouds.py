@@ -20,7 +20,7 @@ from agentflow.providers.base import NO_KEY, AdapterOptions, EventParser
 from agentflow.providers.dialects.aws_events import AwsEventParser
 from agentflow.providers.dialects.openai_wire import anthropic_efforts
 from agentflow.providers.dialects.wire import Wire, estimate_tokens
-from agentflow.providers.exchange import Answer
+from agentflow.providers.exchange import ResponseBody
 
 API_VERSION = "2026-10-21"
 """The version of the Messages API sent in the body, as in the SDK's own cloud clients."""
@@ -148,11 +148,11 @@ class BedrockProvider(CloudProvider):
         call = "invoke-with-response-stream" if streaming else "invoke"
         return f"/model/{quote(model, safe=':')}/{call}", body
 
-    def _is_stream(self, answer: Answer, opening: bytes, streaming: bool) -> bool:
+    def _is_stream(self, answer: ResponseBody, opening: bytes, streaming: bool) -> bool:
         kind = answer.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         return kind == _EVENT_STREAM or super()._is_stream(answer, opening, streaming)
 
-    def _parser(self, answer: Answer) -> EventParser:
+    def _parser(self, answer: ResponseBody) -> EventParser:
         kind = answer.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         return AwsEventParser() if kind == _EVENT_STREAM else super()._parser(answer)
 

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, ClassVar, NoReturn, cast
 
-from agentflow.core.call.call import CallContext, Scope
+from agentflow.core.call.call import CallContext, EventScope
 from agentflow.core.call.spending import Reservation, may_be_billed
 from agentflow.core.data.errors import LimitExceeded
 from agentflow.core.data.messages import (
@@ -132,7 +132,7 @@ class _Bill:
         self._prices = prices
         self._adapter = adapter
         self._reserved: Reservation | None = None
-        self._wait: Scope[CallContext] | None = None
+        self._wait: EventScope[CallContext] | None = None
 
     async def reserve(self, *, exact: bool = False) -> None:
         """Reserve what the request may cost, if the run limits tokens or money."""

@@ -134,7 +134,7 @@ class HttpCall:
         return otherwise(what)
 
 
-class Answer:
+class ResponseBody:
     """Reads a response body in chunks, under the clocks and size caps."""
 
     __slots__ = ("_call", "_due", "_fair", "_first", "_iterator", "_left", "_sdk", "headers", "response")
@@ -237,7 +237,7 @@ class Answer:
             pass  # It broke earlier, and that was reported then.
 
 
-async def send(client: PooledClient, sdk: Sdk, call: HttpCall) -> Answer:
+async def send(client: PooledClient, sdk: Sdk, call: HttpCall) -> ResponseBody:
     """Send a call and return the response, its body unread. Raises ProviderError, for error statuses too."""
     clocks, watch = call.clocks, call.watch
     first = clocks.first_byte_s if call.streaming else clocks.plain_first_byte_s
@@ -258,7 +258,7 @@ async def send(client: PooledClient, sdk: Sdk, call: HttpCall) -> Answer:
         raise ProtocolError(f"the answer cannot be read: {describe(error)}") from error
     finally:
         watch.disarm()
-    return Answer(response, call, sdk)
+    return ResponseBody(response, call, sdk)
 
 
 async def _post(client: PooledClient, sdk: Sdk, call: HttpCall) -> Any:
@@ -355,7 +355,7 @@ def _own_error(error: BaseException | None) -> AgentflowError | None:
     return None
 
 
-async def read_whole(answer: Answer, opening: bytes) -> bytes:
+async def read_whole(answer: ResponseBody, opening: bytes) -> bytes:
     """The whole body; ``opening`` is the part already read."""
     answer.bound(MAX_BODY_BYTES - len(opening))
     pieces = [opening]
@@ -365,7 +365,7 @@ async def read_whole(answer: Answer, opening: bytes) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def is_event_stream(answer: Answer, opening: bytes, streaming: bool) -> bool:
+def is_event_stream(answer: ResponseBody, opening: bytes, streaming: bool) -> bool:
     """Whether a body is an event stream rather than JSON.
 
     Servers send either form regardless of the request, and mislabel it too: the first bytes decide, and the content type

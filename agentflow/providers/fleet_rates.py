@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _QueueKey: TypeAlias = tuple[str, asyncio.AbstractEventLoop]
 
 
-class _Key:
+class _RateKey:
     """One model key: its rate, and what this process may send on its own while the store is unreachable."""
 
     def __init__(self, rate: Rate) -> None:
@@ -60,16 +60,16 @@ class FleetRates:
         self._rates = rates if isinstance(rates, RateTable) else RateTable(rates)
         self._store = store
         self._clock = clock
-        self._keys: dict[str, _Key | None] = {}
+        self._keys: dict[str, _RateKey | None] = {}
         self._queues: dict[_QueueKey, RateQueue] = {}
         self._asking: set[_QueueKey] = set()
 
-    def _key(self, name: str) -> _Key | None:
+    def _key(self, name: str) -> _RateKey | None:
         try:
             return self._keys[name]
         except KeyError:
             rate = self._rates.of(name)
-            key = self._keys[name] = None if rate is None else _Key(rate)
+            key = self._keys[name] = None if rate is None else _RateKey(rate)
             return key
 
     def ready(self, key: str, tokens: int) -> bool:
@@ -87,7 +87,7 @@ class FleetRates:
         self._serve(queue_key, queue, state)
         await admitted
 
-    def _serve(self, queue_key: _QueueKey, queue: RateQueue, key: _Key) -> None:
+    def _serve(self, queue_key: _QueueKey, queue: RateQueue, key: _RateKey) -> None:
         """Ask the store for the waiting calls, unless a request is under way or scheduled."""
         if queue_key in self._asking or queue.timer is not None:
             return
@@ -102,7 +102,7 @@ class FleetRates:
             asked = self._store.share(queue_key[0], key.bucket.seconds, BURST_S, [entry[3] for entry in waiting])
             asked.add_done_callback(partial(self._served, queue_key, queue, key))
 
-    def _served(self, queue_key: _QueueKey, queue: RateQueue, key: _Key, asked: asyncio.Future[RateShare]) -> None:
+    def _served(self, queue_key: _QueueKey, queue: RateQueue, key: _RateKey, asked: asyncio.Future[RateShare]) -> None:
         self._asking.discard(queue_key)
         share = self._answer(key, asked)
         if share is not None:
@@ -119,7 +119,7 @@ class FleetRates:
                 self._later(queue_key, queue, key, share.delay)
         self._serve(queue_key, queue, key)
 
-    def _serve_alone(self, queue_key: _QueueKey, queue: RateQueue, key: _Key) -> None:
+    def _serve_alone(self, queue_key: _QueueKey, queue: RateQueue, key: _RateKey) -> None:
         own = key.own
         assert own is not None
 
@@ -134,14 +134,14 @@ class FleetRates:
         queue.serve(goes)
         self._serve(queue_key, queue, key)
 
-    def _later(self, queue_key: _QueueKey, queue: RateQueue, key: _Key, delay: float) -> None:
+    def _later(self, queue_key: _QueueKey, queue: RateQueue, key: _RateKey, delay: float) -> None:
         def look() -> None:
             queue.timer = None
             self._serve(queue_key, queue, key)
 
         queue.timer = queue_key[1].call_later(min(max(_LEAST_S, delay), _MOST_S), look)
 
-    def _answer(self, key: _Key, asked: asyncio.Future[RateShare]) -> RateShare | None:
+    def _answer(self, key: _RateKey, asked: asyncio.Future[RateShare]) -> RateShare | None:
         """The answer of the store; None if it could not be reached."""
         if asked.cancelled():
             return None
@@ -167,7 +167,7 @@ class FleetRates:
         if state is not None and seconds > 0:
             self._tell(key, state, hold=seconds)
 
-    def _tell(self, key: str, state: _Key, more: int = 0, hold: float = 0.0) -> None:
+    def _tell(self, key: str, state: _RateKey, more: int = 0, hold: float = 0.0) -> None:
         if state.own is not None:
             state.own.correct(more)
             state.own.hold(self._clock() + hold)

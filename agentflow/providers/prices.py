@@ -11,7 +11,7 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
-from agentflow.core.call.spending import Quote
+from agentflow.core.call.spending import PriceQuote
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.limits import NANO
 from agentflow.core.data.messages import PromptCache, Usage
@@ -66,9 +66,9 @@ class Price:
         )
         return round(millionths * 1_000) / NANO
 
-    def quote(self, input_tokens: int) -> Quote:
+    def quote(self, input_tokens: int) -> PriceQuote:
         """The most that a call can cost: input is priced as a cache write where that is more expensive."""
-        return Quote(input_tokens * max(self.input, self.cache_write or 0.0) / 1e6, self.output / 1e6)
+        return PriceQuote(input_tokens * max(self.input, self.cache_write or 0.0) / 1e6, self.output / 1e6)
 
 
 def read_prices(table: Mapping[str, Any]) -> dict[str, Price]:
@@ -144,9 +144,9 @@ class Prices:
 
     async def quote(
         self, adapter: ProviderAdapter, model: str, input_tokens: int, prompt_cache: PromptCache | None = None
-    ) -> Quote | None:
+    ) -> PriceQuote | None:
         """The most that a call of ``input_tokens`` may cost on its most expensive route; None if a price is unknown."""
-        quotes: list[Quote] = []
+        quotes: list[PriceQuote] = []
         for dialect, name in routes_of(adapter, model):
             if (price := most_specific(self._table, dialect, name)) is not None:
                 quote = price.quote(input_tokens)
@@ -160,9 +160,9 @@ class Prices:
         if len(quotes) == 1 and prompt_cache != "1h":
             return quotes[0]
         dearer = HOUR if prompt_cache == "1h" else 1.0
-        return Quote(max([each.input_usd for each in quotes]) * dearer, max([each.output_usd for each in quotes]))
+        return PriceQuote(max([each.input_usd for each in quotes]) * dearer, max([each.output_usd for each in quotes]))
 
-    def _quote(self, dialect: str, model: str, tokens: int) -> Quote | None:
+    def _quote(self, dialect: str, model: str, tokens: int) -> PriceQuote | None:
         listing = None if self._offered else self._find(dialect, model)
         if listing is not None and listing.price is not None and (listing.up_to is None or tokens <= listing.up_to):
             return listing.price.quote(tokens)
@@ -172,7 +172,7 @@ class Prices:
         )
         if plain is None or written is None or answered is None:
             return None
-        return Quote(max(plain, written), (answered - plain) / 1e6)
+        return PriceQuote(max(plain, written), (answered - plain) / 1e6)
 
     def cost_of(self, adapter: ProviderAdapter, model: str, usage: Usage) -> float | None:
         """Dollars for ``usage`` on the most expensive route; None if the price of a route is unknown."""

@@ -14,7 +14,7 @@ from agentflow.core.ports.ports import ToolPort
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.diagnosis import check_program
 from agentflow.lang.program import Program, as_source
-from agentflow.run.bounds.estimator import Estimator
+from agentflow.run.bounds.estimator import LateEstimator
 from agentflow.run.strand.budget import budget_of
 from agentflow.run.strand.compiling import beside_the_loop
 from agentflow.run.strand.program_compiler import ProgramCompiler
@@ -30,7 +30,7 @@ class Admission:
     what a program may use. Without one no program is refused for that, and each call that needs approval asks for it.
     """
 
-    def __init__(self, compiler: ProgramCompiler, tools: ToolPort, estimator: Estimator | None = None) -> None:
+    def __init__(self, compiler: ProgramCompiler, tools: ToolPort, estimator: LateEstimator | None = None) -> None:
         self._compiler = compiler
         self._tools = tools
         self._estimator = estimator
@@ -126,7 +126,7 @@ class Admission:
 
     async def _bounds(
         self,
-        estimator: Estimator,
+        estimator: LateEstimator,
         source: Source,
         allow: frozenset[str] | None,
         bindings: Mapping[str, Any],

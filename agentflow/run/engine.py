@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentflow.core.call.call import CallContext, JournalPort, Scope
+from agentflow.core.call.call import CallContext, EventScope, JournalPort
 from agentflow.core.call.provenance import PolicyInForce, Provenance, left_open, taken_in
 from agentflow.core.call.reading import Reading, following
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, LimitExceeded, clip
@@ -36,9 +36,9 @@ from agentflow.lib.event_loop import StartThrottle, running_loop
 from agentflow.lib.redact import Redactor
 from agentflow.observe.stream import Fanout, Observer, Subscriber, pacers_of
 from agentflow.run.admission import Admission
-from agentflow.run.bounds.estimator import Estimator
+from agentflow.run.bounds.estimator import LateEstimator
 from agentflow.run.part import RunPart
-from agentflow.run.questions import Approver, OpenQuestions
+from agentflow.run.questions import Approver, LocalQuestions
 from agentflow.run.redaction import EventRedactor
 from agentflow.run.run import News, OpenRun, Run, Tenant, check_name, check_priority
 from agentflow.run.run_spec import PLAIN, RunSpec
@@ -248,7 +248,7 @@ class Engine:
         answerer: Answerer | None = None,
         approval_ttl: float = 0.0,
         redactor: Redactor | None = None,
-        estimator: Estimator | None = None,
+        estimator: LateEstimator | None = None,
         effects: EffectRunner | None = None,
         in_force: PolicyInForce | None = None,
         roots: Sequence[str] = (),
@@ -276,7 +276,7 @@ class Engine:
         self.admission = Admission(self.compiler, tools, estimator)
         self._approver = approver
         self._answerer = answerer
-        self.questions = OpenQuestions(approval_ttl)
+        self.questions = LocalQuestions(approval_ttl)
         self._redactor = redactor
         self._accounts: MemoryAccounts = MemoryAccounts()
         self.closed = False
@@ -375,7 +375,9 @@ class Engine:
         policy = self._in_force.policy
         if policy is not None:
             root.reading = Reading(self._rules.guard(policy))
-        scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})
+        scope = EventScope(
+            root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None}
+        )
         return OpenRun(run, root, scope, fanout, self._redactor, self.news, spec.session)
 
     def join(

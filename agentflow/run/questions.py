@@ -10,7 +10,7 @@ from inspect import isawaitable
 from typing import Any
 
 from agentflow.core.call.approval import ApprovalRequest, Approved, Decision, Denied, decided, of_wire, to_wire
-from agentflow.core.call.call import CallContext, Scope, containing
+from agentflow.core.call.call import CallContext, EventScope, containing
 from agentflow.core.call.host_calls import HostCalls
 from agentflow.core.call.work_clock import untimed
 from agentflow.core.data.errors import (
@@ -64,7 +64,7 @@ def check_answer(question: Question, answer: Any) -> None:
         )
 
 
-def waiting(question: Question, call: CallContext) -> Scope[CallContext]:
+def waiting(question: Question, call: CallContext) -> EventScope[CallContext]:
     """The pair of events around the wait for an answer."""
     return call.scope(
         WaitStarted,
@@ -95,7 +95,7 @@ def unanswered(question: Question, call: CallContext) -> Denied:
     )
 
 
-class OpenQuestions:
+class LocalQuestions:
     """The open questions of runs that are not durable. Each stays open for ``ttl_s`` seconds, and is then denied."""
 
     def __init__(self, ttl_s: float = 0.0) -> None:
@@ -170,7 +170,7 @@ class Asking:
         run_id: str,
         approver: Approver | None,
         answerer: Answerer | None,
-        open_questions: OpenQuestions | None,
+        open_questions: LocalQuestions | None,
         ttl_s: float | None,
     ) -> None:
         self.approver = approver

@@ -42,7 +42,7 @@ class EventRedactor:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._streams: dict[tuple[str, str, str], _Stream] = {}
+        self._streams: dict[tuple[str, str, str], _RedactedStream] = {}
         self._shown: dict[int, tuple[Any, Any]] = {}
         self._clean_source: Source | None = None
         self._kept: dict[int, tuple[Any, Any]] = {}
@@ -96,7 +96,7 @@ class EventRedactor:
         key = (event.path, event.type, event.call_id if isinstance(event, ToolArgumentsDelta) else "")
         stream = self._streams.get(key)
         if stream is None:
-            stream = self._streams[key] = _Stream(event)
+            stream = self._streams[key] = _RedactedStream(event)
         text = stream.feed(event.text, self._redactor)
         stream.last = event
         return event if text == event.text else replace(event, text=text)
@@ -150,7 +150,7 @@ def _settled(value: Any, redactor: Redactor) -> Any:
     return value
 
 
-class _Stream:
+class _RedactedStream:
     """One stream of pieces: passed on unchanged until one looks like the beginning of a secret, redacted from then on.
 
     Redacting every piece thoroughly would double the cost of a delta. Any part of a secret that is passed on before the

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from agentflow.core.call.spending import Quote
+from agentflow.core.call.spending import PriceQuote
 from agentflow.core.data.errors import LimitExceeded, clip
 from agentflow.core.data.limits import NANO, Limits, total
 from agentflow.core.data.messages import ModelResponse, Usage
@@ -90,7 +90,7 @@ LEAST_ANSWER = 256
 _GRAIN_USD = 1e-12
 """Tolerance in dollars: sums of fractions are not exact."""
 
-_FREE = Quote(0.0, 0.0)
+_FREE = PriceQuote(0.0, 0.0)
 
 
 class RunPurse:
@@ -203,7 +203,14 @@ class RunPurse:
             self.used_usd = (round(self.used_usd * NANO) + round(cost_usd * NANO)) / NANO
 
     def reserve(
-        self, input_tokens: int, cap: int, quote: Quote | None, model: str, *, priority: int = 0, exact: bool = False
+        self,
+        input_tokens: int,
+        cap: int,
+        quote: PriceQuote | None,
+        model: str,
+        *,
+        priority: int = 0,
+        exact: bool = False,
     ) -> _Held:
         """Reserve what a call may take; see :meth:`agentflow.core.call.spending.Purse.reserve`."""
         if quote is None:
@@ -328,7 +335,7 @@ class _Held:
 
     __slots__ = ("_bound", "_held", "_purse", "cap", "cost", "exact", "input_tokens", "quote", "tokens", "waiter")
 
-    def __init__(self, purse: RunPurse, input_tokens: int, cap: int, quote: Quote, exact: bool) -> None:
+    def __init__(self, purse: RunPurse, input_tokens: int, cap: int, quote: PriceQuote, exact: bool) -> None:
         self._purse = purse
         self._held = False
         self.exact = exact

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
 from agentflow.core.call.approval import ApprovalRequest, Decision
-from agentflow.core.call.call import CallContext, JournalPort, RunServices, Scope, contained, is_stray
+from agentflow.core.call.call import CallContext, EventScope, JournalPort, RunServices, contained, is_stray
 from agentflow.core.call.host_calls import PartialValues
 from agentflow.core.call.run_port import UnderWay
 from agentflow.core.call.spending import Purse
@@ -33,7 +33,7 @@ from agentflow.lang.charging import BYTES_PER_CHARACTER
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import examination
 from agentflow.observe.stream import Fanout
-from agentflow.run.questions import Approver, Asking, OpenQuestions
+from agentflow.run.questions import Approver, Asking, LocalQuestions
 from agentflow.run.redaction import EventRedactor
 from agentflow.run.reservation import RunPurse
 from agentflow.run.strand.budget import Budget, MemoryAccounts, out_of_time
@@ -122,7 +122,7 @@ class Run:
         fanout: Fanout,
         approver: Approver | None = None,
         answerer: Answerer | None = None,
-        open_questions: OpenQuestions | None = None,
+        open_questions: LocalQuestions | None = None,
         run_id: str | None = None,
         redactor: Redactor | None = None,
         journal: JournalPort | None = None,
@@ -364,7 +364,7 @@ class OpenRun:
         self,
         run: Run,
         root: CallContext,
-        scope: Scope[CallContext],
+        scope: EventScope[CallContext],
         fanout: Fanout,
         redactor: Redactor | None,
         news: News | None = None,

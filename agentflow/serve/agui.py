@@ -36,7 +36,7 @@ from agentflow.serve.json_body import json_bytes
 from agentflow.serve.keys import Key
 from agentflow.serve.requests import read_body
 from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import Service
+from agentflow.serve.service import ServedFlow
 from agentflow.serve.talk import start_chat, text_of_run, usage_of
 from agentflow.serve.waiting_runs import WaitingRuns, seconds_of
 
@@ -54,7 +54,7 @@ def run_of(interrupts: Iterable[str]) -> str:
 class AguiView:
     """Encodes the events of a run, which the client calls ``thread`` and ``run_id``."""
 
-    def __init__(self, service: Service, run: ServedRun, thread: str, run_id: str) -> None:
+    def __init__(self, service: ServedFlow, run: ServedRun, thread: str, run_id: str) -> None:
         self._service = service
         self._run = run
         self._names = {"threadId": thread, "runId": run_id}
@@ -291,7 +291,7 @@ class AguiRoute:
     def __init__(self) -> None:
         self._waiting: WaitingRuns[Shown[AguiView]] = WaitingRuns()
 
-    async def __call__(self, service: Service, request: Request, key: Key) -> Response:
+    async def __call__(self, service: ServedFlow, request: Request, key: Key) -> Response:
         """Start a run for a conversation, or resume one that asked. If the client disconnects, its run is cancelled."""
         body = await read_body(request)
         offer = service.offer(request.path_params["export"], key, "export")

@@ -8,13 +8,13 @@ from agentflow.core.data.errors import DataError
 from agentflow.core.events.events import Event, WaitFinished, WaitStarted
 from agentflow.core.events.questions import Question
 from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import Service
+from agentflow.serve.service import ServedFlow
 
 
 class Asked:
     """The ``open`` questions and approvals of a run by key; ``declined`` is the question whose refusal ended the run."""
 
-    def __init__(self, service: Service, run: ServedRun) -> None:
+    def __init__(self, service: ServedFlow, run: ServedRun) -> None:
         self.open: dict[str, Question] = dict(run.waits)
         self.declined: str | None = None
         self._service = service

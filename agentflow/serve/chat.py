@@ -22,14 +22,14 @@ from agentflow.serve.json_body import json_response
 from agentflow.serve.keys import Key
 from agentflow.serve.requests import read_body
 from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import Service
+from agentflow.serve.service import ServedFlow
 from agentflow.serve.streaming import EventStream
 from agentflow.serve.talk import Finish, Reply, cannot, reply_of, start_chat, text_of_run, usage_of
 
 _MAX_COMMENT = 200
 
 
-async def complete(service: Service, request: Request, key: Key) -> Response:
+async def complete(service: ServedFlow, request: Request, key: Key) -> Response:
     """Answer a chat, streamed or whole. If the client disconnects, its run is cancelled."""
     body = await read_body(request)
     offer = service.offer(body.get("model"), key, "model")
@@ -52,7 +52,7 @@ async def complete(service: Service, request: Request, key: Key) -> Response:
 class _Chat:
     """One answer, in the format of OpenAI's API."""
 
-    def __init__(self, service: Service, run: ServedRun, model: str) -> None:
+    def __init__(self, service: ServedFlow, run: ServedRun, model: str) -> None:
         self._service = service
         self._run = run
         self._head = {"id": f"chatcmpl-{run.run_id}", "created": int(run.created), "model": model}
@@ -140,17 +140,17 @@ def usage_data(usage: Usage) -> dict[str, Any]:
     }
 
 
-async def list_models(service: Service, request: Request, key: Key) -> Response:
+async def list_models(service: ServedFlow, request: Request, key: Key) -> Response:
     """List the exports that a key may call."""
     names: Iterable[str] = [name for name, offer in service.offers.items() if offer.message and key.may_call(name)]
     return await json_response({"object": "list", "data": [_model(service, name) for name in names]})
 
 
-async def show_model(service: Service, request: Request, key: Key) -> Response:
+async def show_model(service: ServedFlow, request: Request, key: Key) -> Response:
     """Show one export that a key may call."""
     offer = service.offer(request.path_params["model"], key, "model")
     return await json_response(_model(service, offer.name))
 
 
-def _model(service: Service, name: str) -> dict[str, Any]:
+def _model(service: ServedFlow, name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": int(service.started), "owned_by": "agentflow"}

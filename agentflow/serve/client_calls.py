@@ -22,18 +22,18 @@ class Prepared(NamedTuple):
     session: Session | None = None
 
 
-class Call(NamedTuple):
+class ClientCall(NamedTuple):
     """What a client calls a run (None: nothing), and the ``digest`` of all that it asked for."""
 
     run_id: str | None = None
     digest: bytes | None = None
 
 
-UNNAMED = Call()
+UNNAMED = ClientCall()
 """The call of a client that leaves the run's id to the server."""
 
 
-async def is_stored(flow: AgentFlow, call: Call, key: Key, *, durable: bool) -> bool:
+async def is_stored(flow: AgentFlow, call: ClientCall, key: Key, *, durable: bool) -> bool:
     """Whether the flow's database has the run that a call names, begun with the same key.
 
     Raises RequestError (409, ``serve/run-exists``) for a run of another key, and for an id whose events were recorded

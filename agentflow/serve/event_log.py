@@ -33,7 +33,7 @@ _PARTS = 16
 _position = attrgetter("position")
 
 
-class Entry(NamedTuple):
+class LoggedEvent(NamedTuple):
     """An event: its position, its ``frame`` of the stream, and for a delta the number of the event it is a piece of; ``bare`` is the
     frame for readers who may not see everything, if that is another one."""
 
@@ -51,7 +51,7 @@ class EventLog:
     """The kept events of one run. ``cut`` is the position of the last event that was dropped."""
 
     def __init__(self, *, max_events: int = MAX_EVENTS, max_bytes: int = MAX_BYTES) -> None:
-        self._entries: list[Entry] = []
+        self._entries: list[LoggedEvent] = []
         self._pieces: dict[Position, int] = {}
         self._news = asyncio.Event()
         self._max_events = max_events
@@ -79,7 +79,7 @@ class EventLog:
         if piece_of is not None:
             whole = (position[0], piece_of)
             self._pieces[whole] = self._pieces.get(whole, 0) + 1
-        self._entries.append(Entry(position, frame, piece_of, bare))
+        self._entries.append(LoggedEvent(position, frame, piece_of, bare))
         self.size += len(frame)
         if len(self._entries) > self._max_events or self.size > self._max_bytes:
             self._drop_oldest()
@@ -90,7 +90,7 @@ class EventLog:
         if not count:
             return
         start = bisect_right(self._entries, whole, key=_position)
-        kept: list[Entry] = []
+        kept: list[LoggedEvent] = []
         for entry in self._entries[start:]:
             if entry.piece_of == whole[1] and entry.position[0] == whole[0]:
                 self.size -= len(entry.frame)
@@ -108,7 +108,7 @@ class EventLog:
         lasting = [each.position for each in gone if each.piece_of is None]
         self.cut = lasting[-1] if lasting else self.cut
 
-    def since(self, position: Position) -> list[Entry]:
+    def since(self, position: Position) -> list[LoggedEvent]:
         """The kept events after ``position``, as many as are sent at once."""
         start = end = bisect_right(self._entries, position, key=_position)
         size = 0

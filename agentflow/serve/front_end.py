@@ -15,7 +15,7 @@ from agentflow.serve.exports import Offer
 from agentflow.serve.faults import bare_error
 from agentflow.serve.keys import Key
 from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import Service
+from agentflow.serve.service import ServedFlow
 from agentflow.serve.streaming import EventStream
 from agentflow.serve.waiting_runs import WaitingRuns, nobody_waits
 
@@ -23,7 +23,7 @@ MAX_TEXT = 65_536
 """Maximum number of characters shown of anything besides the answer."""
 
 
-class View(Protocol):
+class ProtocolView(Protocol):
     """Encodes a run in a protocol: each method returns whole events of the stream."""
 
     def begin(self) -> bytes:
@@ -43,13 +43,15 @@ class View(Protocol):
         ...
 
 
-V = TypeVar("V", bound=View)
+V = TypeVar("V", bound=ProtocolView)
 
 
 class Shown(Generic[V]):
     """A run and its ``view``; ``waiting`` keeps it while its client is asked. A durable run is kept by the journal, too."""
 
-    def __init__(self, service: Service, run: ServedRun, offer: Offer, view: V, waiting: WaitingRuns[Shown[V]]) -> None:
+    def __init__(
+        self, service: ServedFlow, run: ServedRun, offer: Offer, view: V, waiting: WaitingRuns[Shown[V]]
+    ) -> None:
         self.run = run
         self.view = view
         self.asked = Asked(service, run)
@@ -89,7 +91,7 @@ class Shown(Generic[V]):
 
 
 def come_back(
-    service: Service,
+    service: ServedFlow,
     run_id: str,
     key: Key,
     offer: Offer,

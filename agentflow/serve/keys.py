@@ -54,7 +54,7 @@ class KeyRules:
     usd_per_day: float | None = None
 
 
-class Admission:
+class AdmittedRun:
     """An admitted run; ``tenant`` is the tenant it is done for. Free it when the run has ended."""
 
     def __init__(self, key: Key, tenant: Tenant) -> None:
@@ -136,7 +136,7 @@ class Key:
             self._day, self._purse = day, RunPurse(limits, whose=f"the key '{self.name}'")
         return self._purse
 
-    def admit(self) -> Admission:
+    def admit(self) -> AdmittedRun:
         """Count a run that starts now. Raises RequestError (429) if a limit of the key forbids it."""
         rules, now = self.rules, self._clock()
         if rules is not None and rules.concurrent is not None and self.active >= rules.concurrent:
@@ -163,10 +163,10 @@ class Key:
             self._bucket.take(now, 0)
         return self.readmit()
 
-    def readmit(self) -> Admission:
+    def readmit(self) -> AdmittedRun:
         """Count a run that an earlier server admitted."""
         self.active += 1
-        return Admission(self, Tenant(self.purse, self.approval_ttl))
+        return AdmittedRun(self, Tenant(self.purse, self.approval_ttl))
 
     def spent_today(self, error: LimitExceeded) -> RequestError:
         """The refusal for a used-up daily limit; it says when the limit is reset."""

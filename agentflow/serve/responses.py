@@ -21,7 +21,7 @@ from agentflow.serve.json_body import json_response
 from agentflow.serve.keys import Key
 from agentflow.serve.requests import read_body
 from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import Service
+from agentflow.serve.service import ServedFlow
 from agentflow.serve.streaming import EventStream
 from agentflow.serve.talk import Finish, cannot, reply_of, start_chat, text_of_run, usage_of
 
@@ -29,7 +29,7 @@ _STATUS: dict[Finish, str] = {"stop": "completed", "length": "incomplete"}
 _KEPT = ("previous_response_id", "conversation", "prompt")
 
 
-async def respond(service: Service, request: Request, key: Key) -> Response:
+async def respond(service: ServedFlow, request: Request, key: Key) -> Response:
     """Answer a conversation, streamed or whole. If the client disconnects, its run is cancelled."""
     body = await read_body(request)
     offer = service.offer(body.get("model"), key, "model")
@@ -90,7 +90,7 @@ def _messages(body: Mapping[str, Any]) -> list[Any]:
 class _Answer:
     """One response: its items, thinking and text, and the events that report them."""
 
-    def __init__(self, service: Service, run: ServedRun, model: str) -> None:
+    def __init__(self, service: ServedFlow, run: ServedRun, model: str) -> None:
         self._service = service
         self._run = run
         self._model = model

@@ -26,7 +26,7 @@ from agentflow.core.data.walk import in_slices
 from agentflow.core.events.questions import Question
 from agentflow.lib.redacted_copy import redaction
 from agentflow.run.handle import Recorded
-from agentflow.serve.client_calls import Call
+from agentflow.serve.client_calls import ClientCall
 from agentflow.serve.event_log import Position, bare, frame_of, parse_position
 from agentflow.serve.faults import Reader, RequestError, dict_field, failure_of_run, text_field
 from agentflow.serve.fleet import FleetRun
@@ -34,13 +34,13 @@ from agentflow.serve.json_body import json_bytes, json_response
 from agentflow.serve.keys import Key
 from agentflow.serve.requests import read_body
 from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import Inputs, Service
+from agentflow.serve.service import Inputs, ServedFlow
 from agentflow.serve.streaming import EventStream
 
 _log = logging.getLogger(__name__)
 
 
-async def begin_run(service: Service, request: Request, key: Key) -> Response:
+async def begin_run(service: ServedFlow, request: Request, key: Key) -> Response:
     """``POST /runs``: start a run of an ``export`` with ``bindings``, or of a ``program``. Returns its state, status 201.
 
     ``message`` is the value of the parameter for a chat client's message.
@@ -49,7 +49,7 @@ async def begin_run(service: Service, request: Request, key: Key) -> Response:
     run_id, program = text_field(body, "run_id"), text_field(body, "program")
     labels = _labels(dict_field(body, "labels"))
     bindings = dict_field(body, "bindings")
-    call = Call(run_id, await _digest(body))
+    call = ClientCall(run_id, await _digest(body))
     if program is not None:
         run = await service.start_program(
             program, bindings, key, allow=_names(body), call=call, labels=labels, lasting=True
@@ -91,7 +91,7 @@ def _labels(labels: Mapping[str, Any]) -> dict[str, str]:
     return dict(labels)
 
 
-async def list_runs(service: Service, request: Request, key: Key) -> Response:
+async def list_runs(service: ServedFlow, request: Request, key: Key) -> Response:
     """``GET /runs``: the runs of the key, latest first, without their results; then those of the fleet, if it may see them.
 
     ``fleet`` is true for a key that may, so that a page asks for nothing that it would not get.
@@ -107,7 +107,7 @@ async def list_runs(service: Service, request: Request, key: Key) -> Response:
     return await json_response({"runs": [*runs[::-1], *others], **shown})
 
 
-async def show_fleet(service: Service, request: Request, key: Key) -> Response:
+async def show_fleet(service: ServedFlow, request: Request, key: Key) -> Response:
     """``GET /fleet``: what workers have to do, by queue and tenant, and the workers that are alive. 403 for a key that may not see the fleet."""
     if not key.may_see_fleet:
         raise RequestError(
@@ -120,14 +120,14 @@ async def show_fleet(service: Service, request: Request, key: Key) -> Response:
     return await json_response({name: [asdict(each) for each in rows] for name, rows in fleet.items()})
 
 
-async def show_run(service: Service, request: Request, key: Key) -> Response:
+async def show_run(service: ServedFlow, request: Request, key: Key) -> Response:
     """``GET /runs/{id}``: one run, with its result or error."""
     run = await _run_of(service, request, key)
     data = fleet_data(service, run) if isinstance(run, FleetRun) else run_data(service, run, key)
     return await json_response(await data)
 
 
-async def _run_of(service: Service, request: Request, key: Key) -> ServedRun | FleetRun:
+async def _run_of(service: ServedFlow, request: Request, key: Key) -> ServedRun | FleetRun:
     """The run that a request names. Raises RequestError: 404 ``serve/unknown-run``, 403 ``serve/not-yours``."""
     run_id = request.path_params["run"]
     if key.may_see_fleet and run_id not in service.runs:
@@ -137,7 +137,7 @@ async def _run_of(service: Service, request: Request, key: Key) -> ServedRun | F
     return service.runs.find(run_id, key)
 
 
-async def read_events(service: Service, request: Request, key: Key) -> Response:
+async def read_events(service: ServedFlow, request: Request, key: Key) -> Response:
     """``GET /runs/{id}/events``: the run's events after ``Last-Event-ID`` or ``?after=``, until its end."""
     run = await _run_of(service, request, key)
     text = request.query_params.get("after") or request.headers.get("last-event-id") or "0"
@@ -178,7 +178,7 @@ async def _recorded(
         yield f'event: gap\ndata: {{"type": "gap", "after": "{first}", "until": "{last}"}}\n\n'.encode()
 
 
-async def cancel_run(service: Service, request: Request, key: Key) -> Response:
+async def cancel_run(service: ServedFlow, request: Request, key: Key) -> Response:
     """``POST /runs/{id}/cancel``: cancel a run and return it after its clean-up. An ended run stays as it is."""
     run = await _run_of(service, request, key)
     if isinstance(run, FleetRun):
@@ -188,7 +188,7 @@ async def cancel_run(service: Service, request: Request, key: Key) -> Response:
     return await json_response(await run_data(service, run, key))
 
 
-async def answer_run(service: Service, request: Request, key: Key) -> Response:
+async def answer_run(service: ServedFlow, request: Request, key: Key) -> Response:
     """``POST /runs/{id}/answers/{key}``: answer a question of a run. The first answer counts.
 
     Of an approval, ``{"answer": true}`` and ``{"answer": {"approved": true, "arguments": {...}}}`` are a yes; a text is a no with
@@ -232,7 +232,7 @@ def asked_data(questions: Mapping[str, Question]) -> list[dict[str, Any]]:
     ]
 
 
-async def _shown(service: Service, value: object) -> Any:
+async def _shown(service: ServedFlow, value: object) -> Any:
     """The value of a run as JSON data without secrets, made in parts: it may be large, and others run on this loop."""
     redactor = service.flow.redactor
     shown = await in_slices(redaction(await in_slices(plain_work(value)), redactor))
@@ -240,7 +240,9 @@ async def _shown(service: Service, value: object) -> Any:
     return shown
 
 
-async def run_data(service: Service, run: ServedRun, key: Key | None = None, *, whole: bool = True) -> dict[str, Any]:
+async def run_data(
+    service: ServedFlow, run: ServedRun, key: Key | None = None, *, whole: bool = True
+) -> dict[str, Any]:
     """A run as JSON data for ``key``, or that of the run, without secrets; ``whole`` includes its result."""
     result, failure = run.result, run.failure
     spent = result if result is not None else run.error if isinstance(run.error, AgentflowError) else None
@@ -262,7 +264,7 @@ async def run_data(service: Service, run: ServedRun, key: Key | None = None, *, 
     return data
 
 
-async def fleet_data(service: Service, run: FleetRun) -> dict[str, Any]:
+async def fleet_data(service: ServedFlow, run: FleetRun) -> dict[str, Any]:
     """A run that another process works on as JSON data, without secrets: the fields of :func:`run_data`, and who does it."""
     info, result = run.info, run.result
     usage = None if result is None else result.usage

@@ -28,12 +28,12 @@ from agentflow.lib.event_loop import running_loop
 from agentflow.observe.stream import Subscriber
 from agentflow.run.handle import RunResult
 from agentflow.run.run import check_name, new_run_id
-from agentflow.serve.client_calls import UNNAMED, Call, Prepared, exists, is_stored
+from agentflow.serve.client_calls import UNNAMED, ClientCall, Prepared, exists, is_stored
 from agentflow.serve.event_log import EventLog, Position, bare, frame_of
 from agentflow.serve.faults import RequestError, is_of_host, is_of_server
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.key_use import KeyUse
-from agentflow.serve.keys import Admission, Key
+from agentflow.serve.keys import AdmittedRun, Key
 from agentflow.serve.sent_programs import check_sent
 
 _log = logging.getLogger(__name__)
@@ -65,7 +65,13 @@ class ServedRun:
     """
 
     def __init__(
-        self, run_id: str, export: str, key: Key, redact: Callable[[Any], Any], labels: Mapping[str, str], call: Call
+        self,
+        run_id: str,
+        export: str,
+        key: Key,
+        redact: Callable[[Any], Any],
+        labels: Mapping[str, str],
+        call: ClientCall,
     ) -> None:
         self.run_id = run_id
         self.call = call
@@ -254,7 +260,7 @@ class ServedRuns:
         *,
         limits: Limits | None = None,
         allow: frozenset[str] | None = None,
-        call: Call = UNNAMED,
+        call: ClientCall = UNNAMED,
         labels: Mapping[str, str] | None = None,
         lasting: bool = False,
         attended: bool = False,
@@ -336,7 +342,7 @@ class ServedRuns:
         self._begin(group, run, work, admission)
         return run
 
-    def _known(self, call: Call, key: Key) -> ServedRun | None:
+    def _known(self, call: ClientCall, key: Key) -> ServedRun | None:
         """The run that the same call started before; None if there is none. Raises RequestError (409) for a run of another call.
 
         What was asked for by the call of a run that was taken up is known to the database alone.
@@ -351,7 +357,7 @@ class ServedRuns:
         group: asyncio.TaskGroup,
         run: ServedRun,
         opening: Awaitable[DurableRun[Any]],
-        admission: Admission,
+        admission: AdmittedRun,
         *,
         taken_up: bool,
     ) -> None:
@@ -370,7 +376,7 @@ class ServedRuns:
             raise (exists(run.run_id) if error.code in _OTHER_CALL else error) from error
 
     async def _enter(
-        self, group: asyncio.TaskGroup, run: ServedRun, opening: Awaitable[DurableRun[Any]], admission: Admission
+        self, group: asyncio.TaskGroup, run: ServedRun, opening: Awaitable[DurableRun[Any]], admission: AdmittedRun
     ) -> None:
         """Go on with a run of the database, which this server does not know yet. Raises what ``opening`` raises."""
         self._runs[run.run_id] = run
@@ -384,7 +390,11 @@ class ServedRuns:
         self._begin(group, run, run.handle.result(), admission)
 
     def _begin(
-        self, group: asyncio.TaskGroup, run: ServedRun, work: Coroutine[Any, Any, RunResult[Any]], admission: Admission
+        self,
+        group: asyncio.TaskGroup,
+        run: ServedRun,
+        work: Coroutine[Any, Any, RunResult[Any]],
+        admission: AdmittedRun,
     ) -> None:
         group.create_task(run.keep_events())
         run.task = group.create_task(self._carry_out(run, work, admission), name=f"served run {run.run_id}")
@@ -420,7 +430,7 @@ class ServedRuns:
 
     async def _go_on(self, group: asyncio.TaskGroup, info: RunInfo, export: str, key: Key) -> None:
         admission = key.readmit()
-        run = ServedRun(info.run_id, export, key, self._flow.redact, info.labels, Call(info.run_id))
+        run = ServedRun(info.run_id, export, key, self._flow.redact, info.labels, ClientCall(info.run_id))
         run.created, run.lasting = info.created, True
         gone = run.attended and not await self._flow.questions(info.run_id)
         await self._enter(group, run, self._flow.resume(info.run_id, tenant=admission.tenant), admission)
@@ -443,13 +453,15 @@ class ServedRuns:
         run.handle = await self._flow.start(program, bindings, **options)
         return await run.handle.result()
 
-    async def _carry_out(self, run: ServedRun, work: Coroutine[Any, Any, RunResult[Any]], admission: Admission) -> None:
+    async def _carry_out(
+        self, run: ServedRun, work: Coroutine[Any, Any, RunResult[Any]], admission: AdmittedRun
+    ) -> None:
         try:
             run.result = await work
         except Exception as error:  # noqa: BLE001 - the program's or the host's error, reported to readers of the run
             run.error = error
 
-    def _ended(self, run: ServedRun, work: Coroutine[Any, Any, RunResult[Any]], admission: Admission) -> None:
+    def _ended(self, run: ServedRun, work: Coroutine[Any, Any, RunResult[Any]], admission: AdmittedRun) -> None:
         work.close()  # in case the run was cancelled before it started
         if run.result is None and run.error is None:
             run.error = (

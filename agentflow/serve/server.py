@@ -31,7 +31,7 @@ from agentflow.serve.keys import APPROVAL_TTL, Key, Keys, read_keys
 from agentflow.serve.mcp.endpoint import McpEndpoint
 from agentflow.serve.readiness import Readiness, is_ready
 from agentflow.serve.requests import LOCAL, Door
-from agentflow.serve.service import OnDisconnect, Service
+from agentflow.serve.service import OnDisconnect, ServedFlow
 from agentflow.serve.stopping import OpenResponses, hearing
 from agentflow.serve.streaming import leave
 from agentflow.serve.ui_stream import UiRoute
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 GRACE_S = 5.0
 """Seconds that active runs may continue in an application when its server stops."""
 
-Handler = Callable[[Service, Request, Key], Awaitable[Response]]
+Handler = Callable[[ServedFlow, Request, Key], Awaitable[Response]]
 
 
 class _Raw:
@@ -102,7 +102,7 @@ class FlowServer:
         grace: float | None = GRACE_S,
     ) -> None:
         allowed = list(origins)
-        self.service = Service(
+        self.service = ServedFlow(
             flow, offers_of(flow, exports), None if programs is None else frozenset(programs), on_disconnect
         )
         if keys is not None and not isinstance(keys, Keys):

@@ -15,7 +15,7 @@ from agentflow.app import AgentFlow
 from agentflow.core.data.errors import cut
 from agentflow.core.data.session import Session
 from agentflow.lib.text.suggest import did_you_mean
-from agentflow.serve.client_calls import UNNAMED, Call, Prepared
+from agentflow.serve.client_calls import UNNAMED, ClientCall, Prepared
 from agentflow.serve.exports import Offer
 from agentflow.serve.faults import Reader, RequestError, body_of, error_response, failure_of_run
 from agentflow.serve.fleet import Fleet
@@ -36,7 +36,7 @@ class Inputs(NamedTuple):
     session: Session | None = None
 
 
-class Service:
+class ServedFlow:
     """A served flow.
 
     ``programs`` are the names that sent programs may call (None: sent programs are refused). ``on_disconnect`` says what
@@ -80,7 +80,7 @@ class Service:
         inputs: Callable[[], Awaitable[Inputs]],
         key: Key,
         *,
-        call: Call = UNNAMED,
+        call: ClientCall = UNNAMED,
         labels: Mapping[str, str] | None = None,
         lasting: bool = False,
         attended: bool = False,
@@ -117,7 +117,7 @@ class Service:
         key: Key,
         *,
         allow: Iterable[str] | None = None,
-        call: Call = UNNAMED,
+        call: ClientCall = UNNAMED,
         labels: Mapping[str, str] | None = None,
         lasting: bool = False,
         attended: bool = False,

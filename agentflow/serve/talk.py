@@ -18,7 +18,7 @@ from agentflow.serve.exports import Offer
 from agentflow.serve.faults import RequestError
 from agentflow.serve.keys import Key
 from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import Inputs, Service
+from agentflow.serve.service import Inputs, ServedFlow
 
 Finish: TypeAlias = Literal["stop", "length"]
 """How an answer ended: complete, or cut off at the output limit."""
@@ -43,7 +43,7 @@ def message_of(offer: Offer, param: str) -> str:
 
 
 async def start_chat(
-    service: Service,
+    service: ServedFlow,
     key: Key,
     offer: Offer,
     messages: Callable[[], object],
@@ -154,7 +154,7 @@ class Reply(NamedTuple):
 
 
 async def reply_of(
-    service: Service, request: Request, run: ServedRun, events: Subscriber, answer: AnswerReader
+    service: ServedFlow, request: Request, run: ServedRun, events: Subscriber, answer: AnswerReader
 ) -> Reply:
     """Wait for the end of a run that is answered as a whole. A run that asks somebody is cancelled, and the reply says so.
 
@@ -183,7 +183,7 @@ def cannot(event: WaitStarted) -> str:
     return f"This needs {what}, which cannot be given in a chat:\n\n{event.question}"
 
 
-def text_of_run(service: Service, run: ServedRun) -> str:
+def text_of_run(service: ServedFlow, run: ServedRun) -> str:
     """The value of a run that has ended, as text."""
     assert run.result is not None
     return service.redact(text_of(run.result.value))

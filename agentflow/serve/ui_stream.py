@@ -36,7 +36,7 @@ from agentflow.serve.keys import Key
 from agentflow.serve.requests import read_body
 from agentflow.serve.run_api import run_data
 from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import Service
+from agentflow.serve.service import ServedFlow
 from agentflow.serve.talk import start_chat, text_of_run
 from agentflow.serve.waiting_runs import WaitingRuns
 
@@ -48,7 +48,7 @@ _APPROVAL = "approval"
 class UiView:
     """Encodes the parts of a run's message; ``message_id`` is the id that the client already uses for it, if any."""
 
-    def __init__(self, service: Service, run: ServedRun) -> None:
+    def __init__(self, service: ServedFlow, run: ServedRun) -> None:
         self.message_id: str | None = None
         self._service = service
         self._run = run
@@ -207,7 +207,7 @@ class UiRoute:
     def __init__(self) -> None:
         self._waiting: WaitingRuns[Shown[UiView]] = WaitingRuns()
 
-    async def __call__(self, service: Service, request: Request, key: Key) -> Response:
+    async def __call__(self, service: ServedFlow, request: Request, key: Key) -> Response:
         """Start a run for a conversation, or resume one that asked. If the client disconnects, its run is cancelled."""
         body = await read_body(request)
         offer = service.offer(request.path_params["export"], key, "export")

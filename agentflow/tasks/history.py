@@ -30,7 +30,7 @@ MAX_UNFOLDED = 16
 _SMALL = 2**64
 
 
-class Step(NamedTuple):
+class FinishedStep(NamedTuple):
     """A finished step: its ``name`` and ``result``, and the ``grants`` it was run with (None: the host's authority).
 
     ``omitted`` is the number of characters of its output that are not kept.
@@ -64,7 +64,7 @@ class SequentialHistory:
         self.max_chars = max_chars
         self.max_step_chars = max_step_chars
         self.bounded = bounded
-        self.steps: list[Step] = []
+        self.steps: list[FinishedStep] = []
         self.handed_on = False
         self._forgotten = 0
         self._cut = 0
@@ -86,13 +86,13 @@ class SequentialHistory:
     def extend(self, entries: Iterable[StepEntry]) -> None:
         """Append steps, each as :meth:`add` does. A program comes here with every step it takes: no call per step."""
         if not self.bounded:
-            self.steps.extend([Step(*entry) for entry in entries])
+            self.steps.extend([FinishedStep(*entry) for entry in entries])
             return
         steps, limit = self.steps, self.max_step_chars
         for entry in entries:
             result = entry[1]
             size, data = len(result.content), result.parsed_content
-            step = Step(*entry)
+            step = FinishedStep(*entry)
             if size > limit or not (data is None or (type(data) is int and -_SMALL < data < _SMALL)):
                 step = _cut(step, limit)
                 size = len(step.result.content)
@@ -152,7 +152,7 @@ class SequentialHistory:
                 texts.append(_left_out(self._forgotten))
         return "\n\n".join(reversed(texts))
 
-    def _numbered(self, grants: frozenset[str] | None) -> list[tuple[int, Step]]:
+    def _numbered(self, grants: frozenset[str] | None) -> list[tuple[int, FinishedStep]]:
         """The steps that somebody with ``grants`` may know of, with their numbers."""
         steps = enumerate(self.steps, self._forgotten + 1)
         return [each for each in steps if grants is None or (each[1].grants is not None and each[1].grants <= grants)]
@@ -238,19 +238,21 @@ class ProgramSteps(list[StepEntry]):
             error.details.setdefault("partial_results", self.fold().partial_results(grants))
 
 
-def _output(step: Step, limit: int) -> str:
+def _output(step: FinishedStep, limit: int) -> str:
     text = step.result.content
     omitted = step.omitted + max(0, len(text) - limit)
     return f"{text[:limit]} ... ({omitted} characters more)" if omitted else text
 
 
-def _cut(step: Step, limit: int) -> Step:
+def _cut(step: FinishedStep, limit: int) -> FinishedStep:
     """The part of a step that a bounded history keeps: small scalar data only, and the beginning of a long output."""
     result = step.result
     if len(result.content) <= limit and _is_small(result.parsed_content):
         return step
     omitted = step.omitted + max(0, len(result.content) - limit)
-    return Step(step.name, TaskResult(result.status, result.content[:limit], notes=result.notes), step.grants, omitted)
+    return FinishedStep(
+        step.name, TaskResult(result.status, result.content[:limit], notes=result.notes), step.grants, omitted
+    )
 
 
 def _is_small(value: object) -> bool:
@@ -262,7 +264,7 @@ def _left_out(count: int) -> str:
     return f"({count} earlier step{'s' * (count != 1)} left out)"
 
 
-def _notes(step: Step) -> str:
+def _notes(step: FinishedStep) -> str:
     """The notes of a step that say something about its output and hold none of it."""
     content = step.result.content
     notes = {

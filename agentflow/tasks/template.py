@@ -233,7 +233,7 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TemplateCall:
     """``{{name(argument ...)}}``."""
 
     name: str
@@ -242,7 +242,7 @@ class Call:
     span: Span
 
 
-Argument: TypeAlias = "Slot | Constant | Call"
+Argument: TypeAlias = "Slot | Constant | TemplateCall"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ class CompiledText:
     """A parsed template text. ``variables`` are the names its slots need, ``functions`` those it calls, each as often as
     it does."""
 
-    pieces: tuple[str | Slot | Call, ...]
+    pieces: tuple[str | Slot | TemplateCall, ...]
     variables: tuple[str, ...]
     functions: tuple[str, ...]
 
@@ -261,7 +261,7 @@ class CompiledText:
             if isinstance(piece, str):
                 out.append(piece)
                 continue
-            if isinstance(piece, Call):
+            if isinstance(piece, TemplateCall):
                 continue
             slot = piece
             value = values.get(slot.name) if not slot.fields else None
@@ -272,7 +272,7 @@ class CompiledText:
         """Fill every slot, with large data in slices, and call every function, several side by side. Raises TaskError."""
         if HELD.isdisjoint(map(type, values.values())) and not self.functions:
             return self.render(values)
-        calls = [piece for piece in self.pieces if isinstance(piece, Call)]
+        calls = [piece for piece in self.pieces if isinstance(piece, TemplateCall)]
         called = iter([] if call is None else await _run_calls(calls, values, call))
         out: list[str] = []
         for piece in self.pieces:
@@ -286,17 +286,17 @@ class CompiledText:
         return "".join(out)
 
 
-async def _run_calls(pieces: Sequence[Call], values: Mapping[str, Any], call: FunctionCaller) -> list[str]:
+async def _run_calls(pieces: Sequence[TemplateCall], values: Mapping[str, Any], call: FunctionCaller) -> list[str]:
     """What the calls give, in order. Several run side by side, each at a call of its own."""
     apart: Callable[[int], Iterator[FunctionCaller]] | None = getattr(call, "apart", None)
     callers = repeat(call) if apart is None else apart(len(pieces))
     return await at_once([_run_call(piece, values, next(callers)) for piece in pieces])
 
 
-async def _run_call(piece: Call, values: Mapping[str, Any], call: FunctionCaller) -> str:
+async def _run_call(piece: TemplateCall, values: Mapping[str, Any], call: FunctionCaller) -> str:
     places = [*piece.arguments, *[argument for _, argument in piece.named]]
-    called = iter(await _run_calls([each for each in places if isinstance(each, Call)], values, call))
-    filled = [next(called) if isinstance(each, Call) else _argument(each, values) for each in places]
+    called = iter(await _run_calls([each for each in places if isinstance(each, TemplateCall)], values, call))
+    filled = [next(called) if isinstance(each, TemplateCall) else _argument(each, values) for each in places]
     arguments, rest = filled[: len(piece.arguments)], filled[len(piece.arguments) :]
     named = {name: value for (name, _), value in zip(piece.named, rest, strict=True)}
     return await call(FunctionCallNode(template_name=piece.name, arguments=arguments, named_arguments=named))
@@ -404,7 +404,7 @@ def parse_text(text: str, name: str = "<template>") -> CompiledText:
     Raises DataError (``tasks/template-syntax``) with the position of an invalid ``{{``.
     """
     source = Source(name, text)
-    pieces: list[str | Slot | Call] = []
+    pieces: list[str | Slot | TemplateCall] = []
     at = 0
     while (match := _OPEN.search(text, at)) is not None:
         if match.start() > at:
@@ -422,15 +422,15 @@ def parse_text(text: str, name: str = "<template>") -> CompiledText:
     for piece in pieces:
         if isinstance(piece, Slot):
             variables[piece.name] = None
-        elif isinstance(piece, Call):
+        elif isinstance(piece, TemplateCall):
             _collect(piece, functions)
     return CompiledText(tuple(pieces), tuple(variables), tuple(functions))
 
 
-def _collect(call: Call, functions: list[str]) -> None:
+def _collect(call: TemplateCall, functions: list[str]) -> None:
     functions.append(call.name)
     for argument in (*call.arguments, *(value for _, value in call.named)):
-        if isinstance(argument, Call):
+        if isinstance(argument, TemplateCall):
             _collect(argument, functions)
 
 
@@ -469,7 +469,7 @@ class _Parser:
         self.at = match.end()
         return match.group()
 
-    def slot(self) -> tuple[Slot | Call, int]:
+    def slot(self) -> tuple[Slot | TemplateCall, int]:
         self.skip()
         name = self.match(_NAME)
         if name is None:
@@ -479,7 +479,7 @@ class _Parser:
             raise self.fail(f"'{{{{{name}' is not closed by '}}}}'")
         return slot, self.at
 
-    def rest(self, name: str, depth: int, *, argument: bool = False) -> Slot | Call:
+    def rest(self, name: str, depth: int, *, argument: bool = False) -> Slot | TemplateCall:
         if self.take("("):
             return self.call(name, depth)
         fields: list[str] = []
@@ -492,7 +492,7 @@ class _Parser:
         literal = ".".join([name, *fields]) if argument else None
         return Slot(name, tuple(fields), self.source.span(self.start, self.at), literal)
 
-    def call(self, name: str, depth: int) -> Call:
+    def call(self, name: str, depth: int) -> TemplateCall:
         if depth >= MAX_NESTING:
             raise self.fail(f"function calls are nested deeper than {MAX_NESTING}")
         arguments: list[Argument] = []
@@ -512,7 +512,7 @@ class _Parser:
                     break
                 if not self.take(","):
                     raise self.fail(f"in the call of '{name}', ',' or ')' is wanted")
-        return Call(name, tuple(arguments), tuple(named), self.source.span(self.start, self.at))
+        return TemplateCall(name, tuple(arguments), tuple(named), self.source.span(self.start, self.at))
 
     def argument(self, depth: int) -> tuple[str | None, Argument]:
         self.skip()

@@ -52,13 +52,13 @@ class TemplateFileError(DataError):
 
 
 @dataclass(slots=True)
-class Node:
+class Element:
     """An XML element: its ``tag``, ``attributes``, child nodes, text and span."""
 
     tag: str
     attributes: dict[str, str]
     span: Span
-    children: list[Node] = field(default_factory=list["Node"])
+    children: list[Element] = field(default_factory=list["Element"])
     texts: list[str] = field(default_factory=list[str])
 
     @property
@@ -77,8 +77,8 @@ class _Builder(ContentHandler):
     def __init__(self, source: Source) -> None:
         super().__init__()
         self.source = source
-        self.root: Node | None = None
-        self.open: list[Node] = []
+        self.root: Element | None = None
+        self.open: list[Element] = []
         self.count = 0
         self.locator: Any = None
 
@@ -89,7 +89,7 @@ class _Builder(ContentHandler):
         return _span(self.source, self.locator.getLineNumber(), self.locator.getColumnNumber())
 
     def startElement(self, name: str, attrs: Any) -> None:
-        node = Node(name, {str(key): str(value) for key, value in attrs.items()}, self.span())
+        node = Element(name, {str(key): str(value) for key, value in attrs.items()}, self.span())
         self.count += 1
         if self.count > MAX_ELEMENTS or len(self.open) >= MAX_DEPTH:
             raise node.fail(f"more than {MAX_ELEMENTS:,} elements, or more than {MAX_DEPTH} levels")
@@ -121,7 +121,7 @@ def _span(source: Source, line: int, column: int) -> Span:
     return source.span(start, end if 0 < end <= start + 200 else min(len(source.text), start + 1))
 
 
-def parse_xml(text: str, name: str) -> Node:
+def parse_xml(text: str, name: str) -> Element:
     """The root element of an XML text. Raises TemplateFileError if it is malformed, too large or hostile."""
     from defusedxml import DefusedXmlException
     from defusedxml.sax import parseString
@@ -149,7 +149,7 @@ def parse_xml(text: str, name: str) -> Node:
     return builder.root
 
 
-_Reader = Callable[[Node], Any]
+_Reader = Callable[[Element], Any]
 _ATTRIBUTES = ("name", "type", "subtype", "params", "model", "is_function", "description", "decompose", "max_turns",
                "max_output_tokens", "timeout_s", "reuse", "priority", "prompt_cache", "effort")  # fmt: skip
 
@@ -181,7 +181,7 @@ def parse_templates(text: str, name: str = "<xml>") -> list[TaskTemplate]:
     return templates
 
 
-def _template(node: Node) -> TaskTemplate:
+def _template(node: Element) -> TaskTemplate:
     _known_attributes(node, _ATTRIBUTES)
     fields: dict[str, Any] = {key: _scalar(node, key) for key in node.attributes}
     if "name" not in fields:
@@ -214,7 +214,7 @@ def _template(node: Node) -> TaskTemplate:
     return template
 
 
-def _span_of(error: AgentflowError, node: Node) -> Span:
+def _span_of(error: AgentflowError, node: Element) -> Span:
     """The span of the child element that a template's error concerns, if its source names one; else of the task."""
     name = error.span.source.name if error.span is not None else error.code
     for tag, mark in (("system", "system prompt"), ("file_paths", "file_paths of"), ("output_format", "output-format"),
@@ -226,7 +226,7 @@ def _span_of(error: AgentflowError, node: Node) -> Span:
     return node.span
 
 
-def _scalar(node: Node, key: str) -> Any:
+def _scalar(node: Element, key: str) -> Any:
     text = node.attributes[key].strip()
     if key == "is_function":
         return _boolean(node, key, text)
@@ -238,13 +238,13 @@ def _scalar(node: Node, key: str) -> Any:
     return text
 
 
-def _boolean(node: Node, key: str, text: str) -> bool:
+def _boolean(node: Element, key: str, text: str) -> bool:
     if text.strip().lower() not in ("true", "false"):
         raise node.fail(f"{key} is 'true' or 'false', not '{cut(text, 40)}'")
     return text.strip().lower() == "true"
 
 
-def _known_attributes(node: Node, names: tuple[str, ...]) -> None:
+def _known_attributes(node: Element, names: tuple[str, ...]) -> None:
     for key in node.attributes:
         if key not in names:
             raise node.fail(
@@ -253,7 +253,7 @@ def _known_attributes(node: Node, names: tuple[str, ...]) -> None:
             )
 
 
-def _leaf(node: Node) -> str:
+def _leaf(node: Element) -> str:
     _known_attributes(node, ())
     if node.children:
         raise node.children[0].fail(
@@ -263,18 +263,18 @@ def _leaf(node: Node) -> str:
     return node.text
 
 
-def _trimmed(node: Node) -> str:
+def _trimmed(node: Element) -> str:
     return _leaf(node).strip()
 
 
-def _number(node: Node) -> Any:
+def _number(node: Element) -> Any:
     text = _trimmed(node)
     if re.fullmatch(r"-?\d{1,9}(\.\d{1,6})?", text) is None:
         raise node.fail(f"<{node.tag}> holds a number, not '{cut(text, 40)}'")
     return float(text) if "." in text else int(text)
 
 
-def _parameters(node: Node) -> dict[str, Any]:
+def _parameters(node: Element) -> dict[str, Any]:
     _known_attributes(node, ())
     parameters: dict[str, Any] = {}
     for child in node.children:
@@ -298,7 +298,7 @@ def _parameters(node: Node) -> dict[str, Any]:
 
 
 def _list_of(tag: str) -> _Reader:
-    def read(node: Node) -> list[str]:
+    def read(node: Element) -> list[str]:
         _known_attributes(node, ())
         if not node.children:
             return [part.strip() for part in node.text.split(",") if part.strip()]
@@ -312,7 +312,7 @@ def _list_of(tag: str) -> _Reader:
     return read
 
 
-def _output_format(node: Node) -> dict[str, Any]:
+def _output_format(node: Element) -> dict[str, Any]:
     _known_attributes(node, ("type", "schema"))
     output: dict[str, Any] = dict(node.attributes)
     for child in node.children:
@@ -332,7 +332,7 @@ def _output_format(node: Node) -> dict[str, Any]:
 def _settings_of(kind: type[ContextManagement] | type[HistoryConfig]) -> _Reader:
     names = tuple(kind.model_fields)
 
-    def read(node: Node) -> dict[str, Any]:
+    def read(node: Element) -> dict[str, Any]:
         _known_attributes(node, names)
         values: dict[str, str] = dict(node.attributes)
         for child in node.children:
@@ -350,7 +350,7 @@ def _settings_of(kind: type[ContextManagement] | type[HistoryConfig]) -> _Reader
     return read
 
 
-def _file_paths_source(node: Node) -> dict[str, Any]:
+def _file_paths_source(node: Element) -> dict[str, Any]:
     _known_attributes(node, ("type",))
     kind = node.attributes.get("type", "literal")
     if kind not in ("literal", "command", "description", "context_description"):
@@ -359,7 +359,7 @@ def _file_paths_source(node: Node) -> dict[str, Any]:
             "types are literal, command, description, context_description",
         )
     if kind == "literal":
-        return {"type": kind, "paths": _list_of("path")(Node(node.tag, {}, node.span, node.children, node.texts))}
+        return {"type": kind, "paths": _list_of("path")(Element(node.tag, {}, node.span, node.children, node.texts))}
     text = "".join([node.text, *(child.text for child in node.children)]).strip()
     if not text:
         raise node.fail(f"a {kind} source needs its text")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -139,3 +140,28 @@ def test_variables_are_named_for_what_they_hold() -> None:
                     if name in RETIRED and id(node) not in fields:
                         wrong.append(f"{path.relative_to(root)}:{node.lineno} {name}")
     assert wrong == []
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    """No two classes of the package have one name, private ones included: whoever reads a name knows which class it is."""
+    homes: dict[str, list[str]] = {}
+    root = Path(agentflow.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(str(path.relative_to(root)))
+    assert len(homes) > 500, "the classes were found"
+    assert not {name: files for name, files in homes.items() if len(files) > 1}
+
+
+def test_private_modules_list_no_names() -> None:
+    """An underscore says what is private; only modules that hosts import, and rooms' ``__init__``, list their names."""
+    root = Path(agentflow.__file__).parent
+    public = {"errors.py", "events.py", "media.py", "mcp.py", "workflow.py", "settings.py", "core/events/events.py"}
+    listing = [
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        if path.name != "__init__.py" and path.relative_to(root).parts[0] != "testing"
+        if re.search(r"^__all__", path.read_text("utf-8"), re.M)
+    ]
+    assert set(listing) <= public, sorted(set(listing) - public)

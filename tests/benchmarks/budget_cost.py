@@ -11,7 +11,7 @@ import gc
 import time
 
 from agentflow import AgentFlow, Limits, Price, ScriptedProvider
-from agentflow.core.call.spending import Quote
+from agentflow.core.call.spending import PriceQuote
 from agentflow.core.data.messages import Message, ModelRequest, user
 from agentflow.core.data.session import Session
 from agentflow.handler.estimate import Calibration, Estimator, size_of_message
@@ -24,7 +24,7 @@ ASK = '(defatom ask (params (n integer)) (instructions "Answer {{n}}")) (pmap (l
 def reservation(times: int) -> float:
     """Microseconds of one reservation and its return, of tokens and money, in a part of a run."""
     purse = RunPurse(Limits(tokens=10**9, usd=10**6), RunPurse(Limits(tokens=10**9)))
-    quote = Quote(0.001, 0.00001)
+    quote = PriceQuote(0.001, 0.00001)
     began = time.process_time()
     for _ in range(times):
         purse.reserve(1_000, 500, quote, "m").free()

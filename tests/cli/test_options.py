@@ -17,7 +17,7 @@ from agentflow.cli.shared.options import (
     DurableOptions,
     FlowOptions,
     ResumeOptions,
-    RunOptions,
+    RunCommandOptions,
     takes_options,
 )
 from tests.support.commands import said_by
@@ -27,7 +27,7 @@ from tests.support.commands import said_by
     ("command", "options"),
     [
         ("run", DurableOptions),
-        ("eval", RunOptions),
+        ("eval", RunCommandOptions),
         ("resume", ResumeOptions),
         ("repl", FlowOptions),
         ("demo", DemoOptions),

@@ -57,7 +57,7 @@ from agentflow.journal.sqlite import SqliteJournal
 from agentflow.memory.embeddings import EmbeddingSource
 from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.lexical import LexicalRanker
-from agentflow.memory.notes import Notes
+from agentflow.memory.notes import FlowNotes
 from agentflow.memory.rerank import LlmRanker
 from agentflow.observe.files import EventFile, EventFiles
 from agentflow.observe.recorder import Recorder
@@ -732,7 +732,7 @@ PAIRS = [
     Pair("ToolPort", "EffectRunner", ToolRegistry, program_gives_a_tool_its_settings),
     Pair("ToolPort", "EffectRunner", ToolRegistry, program_gives_a_tool_a_list),
     Pair("ToolPort", "Solver", ToolRegistry, solver_describes_a_tool),
-    Pair("NotePort", "note_tools", Notes, note_tools_keep_notes),
+    Pair("NotePort", "note_tools", FlowNotes, note_tools_keep_notes),
     Pair("PromptRunner", "AtomicTaskExecutor", TurnLoop, task_runs_a_prompt),
     Pair("PromptRunner", "BaseHandler", TurnLoop, handler_runs_a_prompt),
     Pair("PromptRunner", "TaskSystem", TurnLoop, task_system_uses_a_handler),

@@ -23,7 +23,7 @@ from agentflow.core.data.errors import JournalError
 from agentflow.core.events.journal import EffectRow, EffectState, NewRun
 from agentflow.journal import rows
 from agentflow.journal.sqlite import SqliteJournal
-from agentflow.journal.writer import Job, Put, Unavailable, Writer
+from agentflow.journal.writer import Put, Unavailable, WriteJob, Writer
 from tests.support.children import HANG_S
 
 EFFECTS = 150
@@ -309,7 +309,7 @@ class Memory:
         self.transactions: list[int] = []
         self.reached = threading.Event()
 
-    def transact(self, jobs: Sequence[Job]) -> None:
+    def transact(self, jobs: Sequence[WriteJob]) -> None:
         self.transactions.append(sum([len(job.rows) for job in jobs if isinstance(job, Put)]))
         self.reached.set()
 
@@ -392,7 +392,7 @@ async def test_one_record_of_another_owner_or_of_no_data_is_refused_alone(tmp_pa
 class Away(Memory):
     """A database that cannot be used."""
 
-    def transact(self, jobs: Sequence[Job]) -> None:
+    def transact(self, jobs: Sequence[WriteJob]) -> None:
         raise Unavailable("the file is gone")
 
 

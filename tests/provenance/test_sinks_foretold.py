@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedProvider, Sink
-from agentflow.core.events.facts import Reach
+from agentflow.core.events.facts import GuardedArgument
 
 TASK = '(defatom t (params (q any)) (instructions "{{q}}") (tools))'
 NOT_REACHED: dict[str, tuple[Literal["sexp", "python"], str]] = {
@@ -84,7 +84,9 @@ async def flow() -> AsyncIterator[AgentFlow]:
         yield flow
 
 
-async def to_of(flow: AgentFlow, surface: Literal["sexp", "python"], text: str, users: object = ("a",)) -> Reach:
+async def to_of(
+    flow: AgentFlow, surface: Literal["sexp", "python"], text: str, users: object = ("a",)
+) -> GuardedArgument:
     """What the bounds say of the recipient."""
     bounds = await flow.bounds(text, surface=surface, bindings={"users": users})
     (to,) = [each for each in bounds.authority.sinks if each.tool == "send"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, Price, ScriptedProvider
-from agentflow.core.call.spending import Quote
+from agentflow.core.call.spending import PriceQuote
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.messages import Usage
 from agentflow.providers import FallbackProvider, Prices, Router
@@ -69,7 +69,7 @@ async def test_a_quote_is_the_dearest_route_with_its_cache_written() -> None:
     router = Router("anthropic:a", api_key="k", api_keys={"openai": "k"})
     prices = Prices({"anthropic:a": Price(2, 10, cache_write=2.5), "openai:b": Price(1, 20)})
     routes = FallbackProvider([router.resolve(None), router.resolve("openai:b")])
-    assert await prices.quote(routes, "a", 1_000_000) == Quote(2.5, 20 / 1e6)
+    assert await prices.quote(routes, "a", 1_000_000) == PriceQuote(2.5, 20 / 1e6)
     assert prices.cost_of(routes, "a", MILLION) == 21
     unknown = FallbackProvider([router.resolve(None), router.resolve("openai:no-such-model")])
     assert await prices.quote(unknown, "a", 1) is None and prices.cost_of(unknown, "a", MILLION) is None
@@ -89,7 +89,7 @@ async def test_a_quote_is_what_the_price_library_says_of_long_calls() -> None:
         assert quote.input_usd == pytest.approx(written)
         assert quote.output_usd * 1_000 == pytest.approx((answered or 0) - (plain or 0))
     for free in (OfflineProvider(), ScriptedProvider([])):
-        assert await prices.quote(free, "", 1_000) == Quote(0.0, 0.0)
+        assert await prices.quote(free, "", 1_000) == PriceQuote(0.0, 0.0)
 
 
 async def test_a_flows_table_is_what_its_runs_cost() -> None:

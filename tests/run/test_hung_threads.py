@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, tool
-from agentflow.core.call.daemon_threads import DaemonThreads, Job
+from agentflow.core.call.daemon_threads import DaemonThreads, ThreadCall
 from agentflow.errors import TaskError
 from tests.support.children import HANG_S
 
@@ -198,4 +198,4 @@ def test_what_a_call_raises_is_raised_where_it_is_awaited() -> None:
 
     for error, kind in ((ValueError("odd"), ValueError), (SystemExit(3), SystemExit), (StopIteration(), RuntimeError)):
         with pytest.raises(kind):
-            threads.submit(Job(end, (error,))).result(20)
+            threads.submit(ThreadCall(end, (error,))).result(20)

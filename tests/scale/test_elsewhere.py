@@ -21,7 +21,7 @@ from agentflow.core.data.errors import JournalError
 from agentflow.core.data.event_log import LogEntry
 from agentflow.core.events.journal import ENDED, NewRun
 from agentflow.durable.catalogue import RunCatalogue
-from agentflow.durable.changes import SELDOM_S, Changes
+from agentflow.durable.changes import SELDOM_S, RunChanges
 from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.postgres.events import PostgresEvents
 from agentflow.observe.queue_gauges import (
@@ -73,7 +73,7 @@ async def test_what_is_new_of_a_run_is_said_to_those_who_follow_it(postgres_serv
     """Its end, that it waits, and new events; and a connection that was lost is opened again."""
     store, events = PostgresJournal(postgres_url), PostgresEvents(postgres_url)
     new = NewRun(program="(f)", digest="d", input={}, queue="default")
-    changes = Changes(store.jobs)
+    changes = RunChanges(store.jobs)
     try:
         await store.jobs.prepare()
         epochs: dict[str, int] = {}

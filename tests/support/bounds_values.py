@@ -27,7 +27,7 @@ from agentflow.lang.bounds.python.expressions import at_key, element_of, is_numb
 from agentflow.lang.bounds.python.facts import Text
 from agentflow.lang.bounds.python.heap import NOWHERE, Changes, Heap, scalar
 from agentflow.lang.bounds.python.interpret import Python, Rules
-from agentflow.lang.bounds.scopes import Scope
+from agentflow.lang.bounds.scopes import AbstractScope
 from agentflow.lang.bounds.values import NEVER, Value, constant
 from agentflow.lang.program import describer
 from agentflow.lang.python.builtins import BUILTINS
@@ -257,7 +257,7 @@ def said_of(text: str, rules: Rules = RULES) -> tuple[Python, Value] | None:
             programs=None,
             visits=left,
         )
-        outermost = Scope(None)
+        outermost = AbstractScope(None)
         for var in facts.own[g.tree]:
             outermost.bind(var, NEVER)
         *statements, last = g.tree.body

@@ -108,7 +108,7 @@ async def serve_on_stdio(paths: list[str], options: McpServeOptions) -> int:
     check_packages("starlette", "mcp", extra="mcp")
     from agentflow.serve.exports import exports_of, offers_of
     from agentflow.serve.mcp.server import serve_stdio
-    from agentflow.serve.service import Service
+    from agentflow.serve.service import ServedFlow
 
     every = [*paths, *([options.workflows] if options.workflows is not None else ())]
     exports = exports_of(every, options.export or ())
@@ -119,5 +119,5 @@ async def serve_on_stdio(paths: list[str], options: McpServeOptions) -> int:
     asked = None if options.approve == "ask" else approver(options.approve)
     async with open_flow(options, approve=asked, answer=None) as flow:
         grants = frozenset(options.allow or ()) if options.run_program else None
-        await serve_stdio(Service(flow, offers_of(flow, exports), grants))
+        await serve_stdio(ServedFlow(flow, offers_of(flow, exports), grants))
     return Exit.OK

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class Surroundings:
     """Tasks and tools around a program: their ``names``, their ``descriptions``, those of them that are a server's words
     (``foreign``), and ``notes`` about what is unknown."""
 
@@ -31,7 +31,7 @@ class Around:
 
 def names_around(
     options: McpOptions, *, tasks: str | None = None, app: str | None = None, tools: Sequence[Tool] = ()
-) -> Around:
+) -> Surroundings:
     """The tasks and tools around programs: those of the flow ``app``, or those every flow has with the templates in the
     directory ``tasks``; and the tools last listed by MCP servers. ``tools`` are others that there will be.
 
@@ -52,9 +52,11 @@ def names_around(
     return _around(ShippedNames(templates, tools), descriptions, servers_of(options))
 
 
-def _around(names: Names, descriptions: Mapping[str, str], servers: KnownServers) -> Around:
+def _around(names: Names, descriptions: Mapping[str, str], servers: KnownServers) -> Surroundings:
     foreign = servers.tools.keys() - descriptions.keys()
-    return Around(servers.around(names), {**servers.descriptions, **descriptions}, frozenset(foreign), servers.notes)
+    return Surroundings(
+        servers.around(names), {**servers.descriptions, **descriptions}, frozenset(foreign), servers.notes
+    )
 
 
 def _descriptions(flow: AgentFlow) -> dict[str, str]:

@@ -24,7 +24,7 @@ from agentflow.cli.shared.common import (
     write_out,
 )
 from agentflow.cli.shared.options import DemoOptions, FlowOptions, open_flow
-from agentflow.cli.shared.progress import Answer, Progress, Totals
+from agentflow.cli.shared.progress import AnswerText, Progress, Totals
 from agentflow.cli.shared.state import can_record
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Source
@@ -65,7 +65,7 @@ async def run_demo(question: str | None, options: DemoOptions) -> int:
     text, query = example_text(), question or QUESTION
     model = options.model or load_settings().model or "offline"
     began = time.perf_counter()
-    answer, totals = Answer(sys.stdout, lambda task: task.name == "answer-question"), Totals()
+    answer, totals = AnswerText(sys.stdout, lambda task: task.name == "answer-question"), Totals()
     record = options.record and can_record()
     async with open_flow(FlowOptions(model=model, base_url=options.base_url, root=str(where)), record=record) as flow:
         _announce(text, where, model, query)
@@ -118,7 +118,7 @@ def _announce(text: str, where: Path, model: str, question: str) -> None:
         print("(offline is an extractive stand-in, not a language model; --model uses a real one)\n", file=sys.stderr)
 
 
-def _show_rest(value: Any, answer: Answer, where: Path) -> None:
+def _show_rest(value: Any, answer: AnswerText, where: Path) -> None:
     """Print what was not streamed: the files, and the answer if the model sent it in one piece."""
     if not answer.text:
         answer.write(clean(str(value["answer"])) + "\n")

@@ -20,8 +20,8 @@ from agentflow.cli.shared.common import (
     write_json,
     write_out,
 )
-from agentflow.cli.shared.options import RunOptions, WatchOptions, open_flow
-from agentflow.cli.shared.progress import Answer, Progress
+from agentflow.cli.shared.options import RunCommandOptions, WatchOptions, open_flow
+from agentflow.cli.shared.progress import AnswerText, Progress
 from agentflow.cli.shared.terminal import same_screen
 from agentflow.cli.shared.values import FailedTexts, problems, result_exit_code, show_value
 from agentflow.core.data.errors import AgentflowError, UnboundSymbolError
@@ -91,7 +91,7 @@ _SHOWN_ERRORS = 5
 
 @contextlib.asynccontextmanager
 async def watching(
-    flow: AgentFlow, options: WatchOptions, answer: Answer | None = None
+    flow: AgentFlow, options: WatchOptions, answer: AnswerText | None = None
 ) -> AsyncGenerator[FailedTexts, None]:
     """Subscribe the requested observers: progress lines, or what the program says, JSON lines on standard output, a file of JSON lines.
 
@@ -163,13 +163,15 @@ async def _written(report: Report | None, path: str | None) -> AsyncGenerator[No
         raise UsageError(f"the report cannot be written to {path}: {error.strerror or error}") from error
 
 
-async def execute(name: str, text: str, options: RunOptions) -> int:
+async def execute(name: str, text: str, options: RunCommandOptions) -> int:
     """Compile and run a program text and print its value. Returns the exit code. Raises UsageError."""
     bindings, allow, as_json = parse_bindings(options.bind or []), options.allow, options.as_json or options.events
     spans: frozenset[tuple[int, int]] = frozenset()
     answer = None
     if sys.stdout.isatty() and not as_json:  # otherwise the value is written once, when it is complete
-        answer = Answer(sys.stdout, lambda task: task.span is not None and (task.span.start, task.span.end) in spans)
+        answer = AnswerText(
+            sys.stdout, lambda task: task.span is not None and (task.span.start, task.span.end) in spans
+        )
     async with open_flow(options) as flow, watching(flow, options, answer) as failed:
         try:
             program = flow.compile(Source.of(name, text), bindings=bindings, allow=allow)

@@ -145,7 +145,7 @@ class LineEditor(Protocol):
         ...
 
 
-class Flow(Protocol):
+class ShellFlow(Protocol):
     """The part of AgentFlow that the shell uses."""
 
     @property
@@ -160,7 +160,7 @@ def is_complete(text: str, language: Language = SEXP) -> bool:
     return text.lstrip().startswith(",") or language.is_complete(text)
 
 
-def names_in_sight(flow: Flow, env: SexpEnvironment, language: Language = SEXP) -> list[str]:
+def names_in_sight(flow: ShellFlow, env: SexpEnvironment, language: Language = SEXP) -> list[str]:
     """All names for completion: variables, tasks and tools, and the words of the language."""
     return sorted({*env.names(), *env.records(), *flow.engine.effects.known_names(), *language.names})
 
@@ -217,7 +217,7 @@ class Shell:
     """The state of one session: environment, last value, output."""
 
     def __init__(
-        self, flow: Flow, env: SexpEnvironment, write: Callable[[str], Any], language: Language = SEXP
+        self, flow: ShellFlow, env: SexpEnvironment, write: Callable[[str], Any], language: Language = SEXP
     ) -> None:
         self.flow = flow
         self.language = language
@@ -348,7 +348,7 @@ def surface_of(name: str) -> Surface:
 
 
 async def repl(
-    flow: Flow,
+    flow: ShellFlow,
     *,
     bindings: Mapping[str, Any] | None = None,
     editor: LineEditor | None = None,

@@ -20,7 +20,7 @@ from agentflow.durable.catalogue import RunCatalogue, RunSummary, summary_of
 from agentflow.durable.stored_input import reference_in
 from agentflow.durable.values.codec import lasting
 from agentflow.lib.text.terminal import clean
-from agentflow.observe.difference import Pair, joined, pairs_of, recorded_effects
+from agentflow.observe.difference import EffectPair, joined, pairs_of, recorded_effects
 from agentflow.observe.files import SUFFIX, read_events, read_infos
 from agentflow.observe.run_view import message_of
 
@@ -30,7 +30,7 @@ _MOST_SHOWN = 100
 def show_difference(
     one: RunSummary,
     other: RunSummary,
-    pairs: Iterable[Pair],
+    pairs: Iterable[EffectPair],
     *,
     as_json: bool,
 ) -> None:

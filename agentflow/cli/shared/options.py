@@ -244,7 +244,7 @@ class WatchOptions(OutputOptions, FlowOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(WatchOptions):
+class RunCommandOptions(WatchOptions):
     """The options of a command that runs a program."""
 
     allow: Annotated[
@@ -284,7 +284,7 @@ class QueueOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DurableOptions(DatabaseOptions, QueueOptions, RunOptions):
+class DurableOptions(DatabaseOptions, QueueOptions, RunCommandOptions):
     """The options of the command that runs a program, durably if asked to."""
 
     durable: Annotated[

@@ -58,7 +58,7 @@ _LEAST_SNIPPET = 16
 
 
 @dataclass(eq=False, slots=True)
-class Node:
+class RunningNode:
     """A running node: the run, a form with branches, a loop, a branch, or a task, tool or lookup.
 
     ``children`` run within it; ``ended`` counts finished ones by name, ``failed`` failed ones. ``model`` and ``waits`` are the
@@ -69,9 +69,9 @@ class Node:
     label: str
     key: int = 0
     span: Span | None = None
-    parent: Node | None = None
+    parent: RunningNode | None = None
     began: float = 0.0
-    children: dict[int, Node] = field(default_factory=dict["int", "Node"])
+    children: dict[int, RunningNode] = field(default_factory=dict["int", "RunningNode"])
     ended: Counter[str] = field(default_factory=Counter[str])
     failed: Counter[str] = field(default_factory=Counter[str])
     count: int | None = None
@@ -96,28 +96,28 @@ class RunTree:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self.root = Node("run", "")
-        self._open: dict[int, Node] = {}
-        self._forms: dict[str, Node] = {}
-        self._writing: dict[int, Node] = {}
+        self.root = RunningNode("run", "")
+        self._open: dict[int, RunningNode] = {}
+        self._forms: dict[str, RunningNode] = {}
+        self._writing: dict[int, RunningNode] = {}
 
     def __call__(self, event: Event) -> None:
         """Process one event."""
         match event:
             case RunStarted():
-                self.root = Node("run", event.name, began=self._clock())
+                self.root = RunningNode("run", event.name, began=self._clock())
                 self._open = {event.seq: self.root}
                 self._forms.clear()
             case BranchStarted():
-                self._add(event, Node("branch", f"branch {event.index}"), self._form(event))
+                self._add(event, RunningNode("branch", f"branch {event.index}"), self._form(event))
             case TaskStarted():
-                self._add(event, Node("unit", event.name))
+                self._add(event, RunningNode("unit", event.name))
             case ToolStarted():
-                self._add(event, Node("unit", event.name))
+                self._add(event, RunningNode("unit", event.name))
             case ContextStarted():
-                self._add(event, Node("unit", "context"))
+                self._add(event, RunningNode("unit", "context"))
             case SubtaskStarted():
-                self._add(event, Node("unit", "subtask"))
+                self._add(event, RunningNode("unit", "subtask"))
             case ModelStarted():
                 self._at(event).model = event.model or "model"
                 self._open[event.seq] = self._at(event)
@@ -145,17 +145,17 @@ class RunTree:
 
     def folds(self, event: FinishedBase) -> bool:
         """Whether a finished node is one of many concurrent ones, and is shown as a count only."""
-        node: Node | None = self._open.get(event.started)
+        node: RunningNode | None = self._open.get(event.started)
         while node is not None:
             if node.kind in ("form", "loop") and (node.count or 0) > 2 * SHOWN:
                 return True
             node = node.parent
         return False
 
-    def _at(self, event: Event) -> Node:
+    def _at(self, event: Event) -> RunningNode:
         return self._open.get(event.parent or 0, self.root)
 
-    def _add(self, event: Event, node: Node, parent: Node | None = None) -> None:
+    def _add(self, event: Event, node: RunningNode, parent: RunningNode | None = None) -> None:
         at = parent or _innermost(self._at(event))
         if node.kind != "branch":  # a strand runs one thing at a time, so an earlier form is over
             for before in [child for child in at.children.values() if child.kind == "form" and not child.children]:
@@ -167,12 +167,12 @@ class RunTree:
         if node.key > 0:
             self._open[event.seq] = node
 
-    def _form(self, event: BranchStarted) -> Node:
+    def _form(self, event: BranchStarted) -> RunningNode:
         """The form that a branch belongs to: all its branches have the same path up to their numbers."""
         path = event.path.rpartition(".")[0]
         form = self._forms.get(path)
         if form is None:
-            form = self._forms[path] = Node("form", event.form, count=event.count)
+            form = self._forms[path] = RunningNode("form", event.form, count=event.count)
             self._add(event, form)
         return form
 
@@ -184,7 +184,7 @@ class RunTree:
         if inner is None:
             if event.over:
                 return
-            inner = Node("loop", "loop", count=event.total)
+            inner = RunningNode("loop", "loop", count=event.total)
             self._add(event, inner, at)
         inner.done = event.done
         if event.over and inner.parent is not None:
@@ -207,14 +207,14 @@ class RunTree:
             else:
                 self._count(node, event.outcome)
 
-    def _end_branch(self, form: Node, event: FinishedBase) -> None:
+    def _end_branch(self, form: RunningNode, event: FinishedBase) -> None:
         form.done += 1
         if not form.children and form.done == form.count and form.parent is not None:
             self._forms.pop(event.path.rpartition(".")[0], None)
             form.parent.children.pop(form.key, None)
             self._count(form, event.outcome)
 
-    def _count(self, node: Node, outcome: str) -> None:
+    def _count(self, node: RunningNode, outcome: str) -> None:
         at = node.parent
         while at is not None and at.kind not in ("form", "loop", "run"):
             at = at.parent
@@ -235,7 +235,7 @@ class RunTree:
             drawn[height - 1 :] = [Text(" ...", "dim")]
         return drawn
 
-    def _rows(self, node: Node, depth: int, look: _Look) -> Iterator[Text]:
+    def _rows(self, node: RunningNode, depth: int, look: _Look) -> Iterator[Text]:
         shown = 0
         for child in itertools.islice(node.children.values(), SHOWN):
             shown += 1
@@ -249,7 +249,7 @@ class RunTree:
         if node.kind in ("form", "loop") and (counts := _counts(node)):
             yield Text(f"{'  ' * (depth + 1)}{counts}", "dim")
 
-    def _row(self, node: Node, depth: int, look: _Look) -> Text:
+    def _row(self, node: RunningNode, depth: int, look: _Look) -> Text:
         row = Text("  " * depth).append(f"{look.spinner} ", "green").append(node.label)
         if node.span is not None:
             row.append(f"  line {node.span.line}", "dim")
@@ -267,20 +267,20 @@ class RunTree:
         return row
 
 
-def _loop_in(node: Node) -> Node | None:
+def _loop_in(node: RunningNode) -> RunningNode | None:
     """The loop that a strand is in: the last child, since a strand runs one thing at a time."""
     last = next(reversed(node.children.values()), None)
     return last if last is not None and last.kind == "loop" else None
 
 
-def _innermost(node: Node) -> Node:
+def _innermost(node: RunningNode) -> RunningNode:
     """The parent for a new node: the innermost loop of ``node``, or ``node`` itself."""
     while (inner := _loop_in(node)) is not None:
         node = inner
     return node
 
 
-def _bar(form: Node, look: _Look, used: int) -> str:
+def _bar(form: RunningNode, look: _Look, used: int) -> str:
     if form.count is None:
         return f"{form.done:,} done"
     counts = f"{form.done:,}/{form.count:,}"
@@ -298,7 +298,7 @@ def _end_of(text: str, room: int) -> str:
     return f"... {line[4 - size :].partition(' ')[2]}" if size >= _LEAST_SNIPPET else ""
 
 
-def _counts(node: Node) -> str:
+def _counts(node: RunningNode) -> str:
     ended = [f"{count:,} {name}" for name, count in node.ended.most_common(SHOWN)]
     failed = [f"{count:,} {name} failed" for name, count in node.failed.most_common(SHOWN)]
     return ", ".join([*([f"ended: {', '.join(ended)}"] if ended else []), *failed])
@@ -341,7 +341,7 @@ _DATA = ("{", "[", '"', "```")
 """The first characters of answers that are data, or may be."""
 
 
-class Answer:
+class AnswerText:
     """The text of the task that produces a program's answer, written as it streams.
 
     Parameters: ``out`` is the stream to write to; ``gives`` tells of a starting task whether it produces the answer. Data is
@@ -431,7 +431,7 @@ class Progress:
         stream: TextIO,
         *,
         clean: Callable[[str], str] = str,
-        answer: Answer | None = None,
+        answer: AnswerText | None = None,
         live: bool = True,
         table: bool = True,
     ) -> None:

@@ -66,7 +66,7 @@ class Watchable(Protocol):
         ...
 
 
-class Emitter(Protocol):
+class EventPublisher(Protocol):
     """The publisher of a scope's events: a :class:`~agentflow.core.call.call.CallContext`."""
 
     parent: int | None
@@ -83,10 +83,10 @@ class Emitter(Protocol):
         ...
 
 
-C = TypeVar("C", bound=Emitter)
+C = TypeVar("C", bound=EventPublisher)
 
 
-class Scope(Generic[C]):
+class EventScope(Generic[C]):
     """An open Started/Finished pair; see :meth:`CallContext.scope`. A field that both events have is passed once.
 
     ``call`` is the call inside; ``watched`` says whether anybody takes its events; without a reader, fields of the Finished event need not be set.
@@ -100,7 +100,7 @@ class Scope(Generic[C]):
         self._fields = fields
         self.watched = call.run.watched
 
-    def __enter__(self) -> Scope[C]:
+    def __enter__(self) -> EventScope[C]:
         call = self.call
         self._values: dict[str, Any] = {}
         self._began = time.perf_counter()
@@ -140,7 +140,7 @@ class Scope(Generic[C]):
         self.call.emit(ending.kind, started=self._seq, duration_s=time.perf_counter() - self._began, **values)
 
 
-class QuietScope(Scope[C]):
+class QuietScope(EventScope[C]):
     """An unwatched pair: it has only the inner call, which its creator sets."""
 
     __slots__ = ()
@@ -491,7 +491,7 @@ class CallContext:
         call.loop = asyncio.get_running_loop()
         return call
 
-    def scope(self, started: type[EventBase], path: str | None = None, /, **fields: Any) -> Scope[CallContext]:
+    def scope(self, started: type[EventBase], path: str | None = None, /, **fields: Any) -> EventScope[CallContext]:
         """Open a Started/Finished pair: ``with call.scope(ToolStarted, name=...) as scope``.
 
         Inside, ``scope.call`` is the call (at a path of its own, unless ``path`` is given). The call of an effect serves
@@ -506,7 +506,7 @@ class CallContext:
             if ordinal == -1:
                 self._ordinal = 0
                 if watched:
-                    return Scope(self, started, fields)
+                    return EventScope(self, started, fields)
                 quiet = _new(QuietScope)
                 quiet.call = self
                 return quiet
@@ -516,14 +516,14 @@ class CallContext:
             else:
                 path = self.next_path(started.__name__, fields)
         if watched:
-            return Scope(self._fork(path), started, fields)
+            return EventScope(self._fork(path), started, fields)
         part = _new(QuietPart)
         part.outer = self
         part.path = path
         part.inner = None
         return part
 
-    def nested(self, started: type[EventBase], /, **fields: Any) -> Scope[CallContext]:
+    def nested(self, started: type[EventBase], /, **fields: Any) -> EventScope[CallContext]:
         """The same with a call of its own even if this is the call of an effect; it may be changed before the block."""
         return self.scope(started, self.next_path(started.__name__, fields), **fields)
 

@@ -20,7 +20,7 @@ _IDLE_S = 10.0
 _log = logging.getLogger("agentflow")
 
 
-class Job:
+class ThreadCall:
     """A call for a thread, in a copy of the context: ``function`` with its arguments.
 
     ``name`` says what is called, ``where`` on whose behalf (the parts of a path, from the outside in). ``left`` says that nobody
@@ -80,8 +80,8 @@ class DaemonThreads(ThreadPoolExecutor):
         self._registered = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Have a thread call ``fn``, a :class:`Job` or any other function."""
-        job = fn if isinstance(fn, Job) else Job(fn, args, kwargs)
+        """Have a thread call ``fn``, a :class:`ThreadCall` or any other function."""
+        job = fn if isinstance(fn, ThreadCall) else ThreadCall(fn, args, kwargs)
         future: Future[Any] = Future()
         with self._mutex:
             self._open[future] = job
@@ -101,9 +101,9 @@ class DaemonThreads(ThreadPoolExecutor):
         if wait:
             self._at_work(LEAVE_S)
 
-    def left_at(self, where: tuple[str, ...]) -> list[Job]:
+    def left_at(self, where: tuple[str, ...]) -> list[ThreadCall]:
         """The calls on behalf of ``where``, or of what is below it, that are still at work though nobody waits for them."""
-        open_jobs = [job for job in list(self._open.values()) if isinstance(job, Job)]
+        open_jobs = [job for job in list(self._open.values()) if isinstance(job, ThreadCall)]
         return [job for job in open_jobs if job.left and not job.ended and job.where[: len(where)] == where]
 
     def _done(self, future: Future[Any]) -> None:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from agentflow.core.call.call import CallContext, executing_call
-from agentflow.core.call.daemon_threads import DaemonThreads, Job
+from agentflow.core.call.daemon_threads import DaemonThreads, ThreadCall
 
 Limiters: TypeAlias = "WeakKeyDictionary[asyncio.AbstractEventLoop, anyio.CapacityLimiter]"
 THREADS = 40
@@ -46,7 +46,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_HOST.renew)
 
 
-def left_at_work(call: CallContext) -> frozenset[Job]:
+def left_at_work(call: CallContext) -> frozenset[ThreadCall]:
     """The calls of plain functions below ``call`` that nobody waits for any more, and which still work on their threads."""
     return frozenset(_HOST.left_at(_where(call)))
 
@@ -89,7 +89,7 @@ async def _in_thread(
         limiter = limiters[loop] = anyio.CapacityLimiter(THREADS)
     plain = [_for_thread(value) for value in arguments]
     kept = {name: _for_thread(value) for name, value in named.items()}
-    job = Job(function, plain, kept, where=_where(executing_call()))
+    job = ThreadCall(function, plain, kept, where=_where(executing_call()))
     async with limiter:
         future = loop.run_in_executor(_HOST, job)
         try:

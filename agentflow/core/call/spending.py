@@ -30,7 +30,7 @@ def may_be_billed(error: BaseException) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Quote:
+class PriceQuote:
     """The most that a call may cost: ``input_usd`` dollars for its input, ``output_usd`` for each token of its answer."""
 
     input_usd: float
@@ -71,7 +71,14 @@ class Purse(Protocol):
         ...
 
     def reserve(
-        self, input_tokens: int, cap: int, quote: Quote | None, model: str, *, priority: int = 0, exact: bool = False
+        self,
+        input_tokens: int,
+        cap: int,
+        quote: PriceQuote | None,
+        model: str,
+        *,
+        priority: int = 0,
+        exact: bool = False,
     ) -> Reservation:
         """Set aside what a call of ``model`` may take at most, before it is sent; free it when the call is paid for.
 

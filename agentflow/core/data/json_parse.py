@@ -27,7 +27,7 @@ def parsed(text: str) -> Work[Any]:
     """
     if len(text) <= AT_ONCE or text.lstrip()[:1] not in ("[", "{"):
         return _at_once(text, text, 0)
-    return (yield from _Reader(text).read())
+    return (yield from _JsonReader(text).read())
 
 
 class _Open:
@@ -44,7 +44,7 @@ class _Open:
         """The last element was itself read in parts: a comma or the end follows."""
 
 
-class _Reader:
+class _JsonReader:
     """Goes over the brackets, commas and strings of a text, and has complete elements parsed some thousand at a time.
 
     ``_inner`` are the containers within the current one that are still to be parsed with it: where each opens, and

@@ -93,7 +93,7 @@ class WorkflowFacts:
 
 
 @frozen
-class Reach:
+class GuardedArgument:
     """An argument of something that a program calls, which not everybody may fill: ``allow`` are the sources that may, or patterns of them. ``sources`` may reach it as
     the program is written, of which ``refused`` may not: a call in which they do is denied where the flow has a policy. What is not
     among them cannot reach it, by the program's data."""
@@ -126,7 +126,7 @@ class Authority:
     models: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     workflows: tuple[str, ...] = ()
-    sinks: tuple[Reach, ...] = ()
+    sinks: tuple[GuardedArgument, ...] = ()
     complete: bool = True
 
     def rows(self) -> list[tuple[str, str]]:

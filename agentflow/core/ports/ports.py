@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from agentflow.core.call.call import CallContext
-from agentflow.core.call.spending import Quote
+from agentflow.core.call.spending import PriceQuote
 from agentflow.core.data.context import DataContext
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.frozen import frozen
@@ -77,7 +77,7 @@ class Pricing(Protocol):
 
     async def quote(
         self, adapter: ProviderAdapter, model: str, input_tokens: int, prompt_cache: PromptCache | None = None
-    ) -> Quote | None:
+    ) -> PriceQuote | None:
         """What a call of ``input_tokens`` may cost at its dearest route; None if a route's price is unknown.
 
         ``prompt_cache`` says how long the provider is to keep its input.

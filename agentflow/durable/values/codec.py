@@ -62,7 +62,7 @@ from agentflow.run.strand.recovery import ErrorValue
 
 
 @frozen
-class Native:
+class NativeCodec:
     """How values of one type are written and read."""
 
     name: str
@@ -74,15 +74,15 @@ def _span(value: timedelta) -> list[int]:
     return [value.days, value.seconds, value.microseconds]
 
 
-NATIVE: Mapping[type, Native] = MappingProxyType(
+NATIVE: Mapping[type, NativeCodec] = MappingProxyType(
     {
-        Decimal: Native("decimal", str, Decimal),
-        datetime: Native("datetime", datetime.isoformat, datetime.fromisoformat),
-        date: Native("date", date.isoformat, date.fromisoformat),
-        time: Native("time", time.isoformat, time.fromisoformat),
-        timedelta: Native("timedelta", _span, lambda data: timedelta(*data)),
-        UUID: Native("uuid", str, UUID),
-        bytes: Native("bytes", lambda value: b64encode(value).decode(), b64decode),
+        Decimal: NativeCodec("decimal", str, Decimal),
+        datetime: NativeCodec("datetime", datetime.isoformat, datetime.fromisoformat),
+        date: NativeCodec("date", date.isoformat, date.fromisoformat),
+        time: NativeCodec("time", time.isoformat, time.fromisoformat),
+        timedelta: NativeCodec("timedelta", _span, lambda data: timedelta(*data)),
+        UUID: NativeCodec("uuid", str, UUID),
+        bytes: NativeCodec("bytes", lambda value: b64encode(value).decode(), b64decode),
     }
 )
 """The forms of exactly these types; a subclass is another type, which a text would not give again."""
@@ -193,9 +193,9 @@ class Codec:
         """The error that :meth:`encode_error` wrote."""
         return read_error(data, self._reader(source).read, source)
 
-    def _reader(self, source: Source | None) -> _Reader:
+    def _reader(self, source: Source | None) -> _RecordReader:
         labelled = False if self._following is None else self._following()
-        return _Reader(self._names, source, self._programs, labelled=labelled)
+        return _RecordReader(self._names, source, self._programs, labelled=labelled)
 
 
 def comparable(value: Any) -> Any:
@@ -522,7 +522,7 @@ _HELD = frozenset({list, dict})
 """Types of JSON data that may hold other data."""
 
 
-class _Reader:
+class _RecordReader:
     """Reads one value."""
 
     def __init__(

@@ -163,7 +163,7 @@ class Spawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class CommandEnding:
     """How a command ended: ``exit_code``, number of the ``signal`` that killed it, or ``error``, why it never ran."""
 
     exit_code: int | None = None
@@ -174,7 +174,7 @@ class Ending:
 class Running(Protocol):
     """A started command."""
 
-    async def wait(self) -> Ending:
+    async def wait(self) -> CommandEnding:
         """Wait for the end of the command; by then everything it left behind has been killed."""
         ...
 

@@ -20,7 +20,7 @@ from agentflow.core.data.errors import SandboxUnavailable
 from agentflow.executors.sandbox import seccomp
 from agentflow.executors.sandbox.base import (
     SYSTEM_PATHS,
-    Ending,
+    CommandEnding,
     Running,
     Spawn,
     public_in_etc,
@@ -64,7 +64,7 @@ class Bubblewrap:
             read_end, write_end = os.pipe()
             opened.append(write_end)
             transport = await attach(read_end, status)
-            gate = Gate()
+            gate = StartGate()
             opened.append(gate.inner)
             arguments = await own_thread(_walls, spawn, opened)
             absent = await own_thread(_redirections, spawn.changeable)
@@ -104,7 +104,7 @@ class Bubblewrap:
         return running
 
 
-class Gate:
+class StartGate:
     """A pipe whose reader waits for its end: ``inner`` is the reader's descriptor, :meth:`open` ends it."""
 
     def __init__(self) -> None:
@@ -297,16 +297,16 @@ class Wrapped:
                 value = json.loads(line).get(name, value)
         return value
 
-    async def wait(self) -> Ending:
+    async def wait(self) -> CommandEnding:
         code = await self._process.wait()
         await self._end_namespace()
         if planted := await own_thread(_removed, self._absent):
-            return Ending(error=f"the command created {planted[0]}, which redirects git; it was removed")
+            return CommandEnding(error=f"the command created {planted[0]}, which redirects git; it was removed")
         reported = self._field("exit-code")
         if reported is None:
-            return Ending(error=f"bubblewrap could not start the command (exit code {code})")
+            return CommandEnding(error=f"bubblewrap could not start the command (exit code {code})")
         # bwrap reports a death by signal the way a shell does
-        return Ending(signal=reported - 128) if 128 < reported <= 192 else Ending(exit_code=reported)
+        return CommandEnding(signal=reported - 128) if 128 < reported <= 192 else CommandEnding(exit_code=reported)
 
     async def end(self) -> None:
         with suppress(ProcessLookupError):

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from agentflow.core.data.errors import SandboxUnavailable
-from agentflow.executors.sandbox.base import CommandLimits, Ending, Spawn
+from agentflow.executors.sandbox.base import CommandEnding, CommandLimits, Spawn
 from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.pipes import Status, attach
 from agentflow.lib.own_threads import own_thread
@@ -152,7 +152,7 @@ class Supervised:
         self._transport = transport
         self._group = group
 
-    async def wait(self) -> Ending:
+    async def wait(self) -> CommandEnding:
         await self._process.wait()
         await self._status.done.wait()
         self._release()
@@ -161,10 +161,10 @@ class Supervised:
         reports = [report for report in reports_in(data) if report]
         for report in reports:
             if "error" in report:
-                return Ending(error=str(report["error"]))
+                return CommandEnding(error=str(report["error"]))
         if not reports:
-            return Ending(error="the supervisor ended without a report")
-        return Ending(exit_code=reports[-1].get("exit"), signal=reports[-1].get("signal"))
+            return CommandEnding(error="the supervisor ended without a report")
+        return CommandEnding(exit_code=reports[-1].get("exit"), signal=reports[-1].get("signal"))
 
     async def end(self) -> None:
         self._let_go()

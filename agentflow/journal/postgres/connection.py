@@ -18,7 +18,7 @@ COMMAND_S = 60
 _SESSION = {"jit": "off", "application_name": "agentflow"}
 
 
-class Connection(journal.Connection, Protocol):
+class AsyncpgConnection(journal.DatabaseConnection, Protocol):
     """The methods of asyncpg's connection that are used here; asyncpg has no type hints."""
 
     def transaction(self) -> AbstractAsyncContextManager[None]: ...
@@ -29,7 +29,9 @@ class Connection(journal.Connection, Protocol):
     def terminate(self) -> None: ...
 
 
-async def connect(url: str, settings: Mapping[str, str] | None = None, patience_s: float | None = None) -> Connection:
+async def connect(
+    url: str, settings: Mapping[str, str] | None = None, patience_s: float | None = None
+) -> AsyncpgConnection:
     """A new connection; ``settings`` are those of its session, ``patience_s`` how long it may take. Raises what asyncpg raises."""
     patience: dict[str, Any] = {"timeout": patience_s or CONNECT_S, "command_timeout": patience_s or COMMAND_S}
     opening = asyncpg.connect(  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -37,7 +39,7 @@ async def connect(url: str, settings: Mapping[str, str] | None = None, patience_
         server_settings={**_SESSION, **(settings or {})},
         **patience,
     )
-    return cast(Connection, await opening)
+    return cast(AsyncpgConnection, await opening)
 
 
 def name_of(url: str) -> str:

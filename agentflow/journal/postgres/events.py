@@ -11,8 +11,8 @@ from typing import Any
 from agentflow.core.data.event_log import LogEntry
 from agentflow.journal.connection import Work
 from agentflow.journal.events import Events
-from agentflow.journal.postgres.connection import Connection
-from agentflow.journal.postgres.link import Blocking, Link
+from agentflow.journal.postgres.connection import AsyncpgConnection
+from agentflow.journal.postgres.link import Blocking, DatabaseLink
 from agentflow.journal.postgres.queue import TELL
 from agentflow.journal.writer import Unavailable
 
@@ -20,11 +20,11 @@ _TRIES = 5
 _PAUSE_S = 0.5
 
 
-class PostgresEvents(Events[Connection]):
+class PostgresEvents(Events[AsyncpgConnection]):
     """Logs in the database at ``url``, on a connection of their own."""
 
     def __init__(self, url: str) -> None:
-        self._link = Link(url)
+        self._link = DatabaseLink(url)
         self._blocking = Blocking()
         self._lock = threading.Lock()
         self.name = self._link.name
@@ -39,11 +39,11 @@ class PostgresEvents(Events[Connection]):
             self._blocking.run(self._link.aclose())
             self._blocking.close()
 
-    def _do(self, work: Work[Connection], nothing: Any = None, *, atomic: bool = True) -> Any:
+    def _do(self, work: Work[AsyncpgConnection], nothing: Any = None, *, atomic: bool = True) -> Any:
         with self._lock:
             return self._blocking.run(self._tried(work, atomic))
 
-    async def _tried(self, work: Work[Connection], atomic: bool) -> Any:
+    async def _tried(self, work: Work[AsyncpgConnection], atomic: bool) -> Any:
         """Do work, in a transaction if it is ``atomic``, after a few attempts to begin one. Raises OSError, JournalError."""
         left = _TRIES
         while True:

@@ -14,7 +14,7 @@ from typing import Any
 
 from agentflow.core.events.journal import BranchEnd, EffectRow, EffectState, NewRun
 from agentflow.journal.errors import owned_run
-from agentflow.journal.postgres.connection import Connection
+from agentflow.journal.postgres.connection import AsyncpgConnection
 from agentflow.journal.postgres.rows import ADD, PostgresRows, beginning
 from agentflow.journal.rows import dump, effect_values, load
 from agentflow.journal.sessions import store_exchanges
@@ -41,7 +41,7 @@ _OPEN, _FAILED, _GIVEN_UP, _WON = 0, 1, 2, 3
 
 
 async def begin(
-    db: Connection,
+    db: AsyncpgConnection,
     run: str,
     epoch: int,
     form: EffectRow,
@@ -70,7 +70,7 @@ async def begin(
     return True
 
 
-async def give_up(db: Connection, run: str, epoch: int, key: bytes) -> list[str]:
+async def give_up(db: AsyncpgConnection, run: str, epoch: int, key: bytes) -> list[str]:
     """Forget the open record of a form and cancel its branches. Gives the runs that need a job to be cancelled.
 
     Raises JournalError (``durable/owned``).
@@ -89,13 +89,13 @@ async def give_up(db: Connection, run: str, epoch: int, key: bytes) -> list[str]
     return begun
 
 
-async def is_wanted(db: Connection, run: str) -> bool:
+async def is_wanted(db: AsyncpgConnection, run: str) -> bool:
     """Whether nothing has cancelled a branch, nor does before the end of this transaction: whoever does, finds what is stored in it."""
     query = "select f.state from af_run r join af_fork f on f.id = r.fork where r.run = $1 for share of f"
     return await db.fetchval(query, run) in (_OPEN, None)
 
 
-async def ended(db: Connection, rows: PostgresRows, run: str, end: BranchEnd) -> list[str]:
+async def ended(db: AsyncpgConnection, rows: PostgresRows, run: str, end: BranchEnd) -> list[str]:
     """Deliver the end of a branch, done by ``run``, to the run around it. Gives the runs that need a job.
 
     The first that settles the form cancels the other branches; of what ends after it only successes are kept, so that another
@@ -152,7 +152,7 @@ async def ended(db: Connection, rows: PostgresRows, run: str, end: BranchEnd) ->
     return [*begun, parent]
 
 
-async def _cancel(db: Connection, fork: int) -> list[str]:
+async def _cancel(db: AsyncpgConnection, fork: int) -> list[str]:
     """Cancel the branches that are not at work: those at work are found by their workers. Gives those that need a job."""
     unbegun = await db.fetch(_UNBEGUN, fork)
     await db.execute("update af_fork set need = need - $2 where id = $1", fork, len(unbegun))

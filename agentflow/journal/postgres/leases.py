@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from agentflow.core.data.limits import NANO, nanos, nanos_covering
 from agentflow.core.events.journal import Deposit, Leased
-from agentflow.journal.postgres.connection import Connection
+from agentflow.journal.postgres.connection import AsyncpgConnection
 
 _BACK = """
 with mine as (update af_lease l set nanos = 0, tokens = 0 from af_lease b where l.run = $1 and b.run = l.run
@@ -33,7 +33,7 @@ select b.root, b.nanos, b.tokens from af_lease l join af_budget b on b.root = l.
 _BUSY = "select exists (select from af_lease where root = $1 and run <> $2 and (nanos > 0 or tokens > 0))"
 
 
-async def share(db: Connection, run: str, branches: Sequence[str], deposit: Deposit | None) -> None:
+async def share(db: AsyncpgConnection, run: str, branches: Sequence[str], deposit: Deposit | None) -> None:
     """Let the runs of branches take from the budget of ``run``: ``deposit``, or that of the tree it belongs to already."""
     if deposit is not None:
         await db.execute(
@@ -55,7 +55,7 @@ async def share(db: Connection, run: str, branches: Sequence[str], deposit: Depo
     )
 
 
-async def take(db: Connection, run: str, usd: float, tokens: int) -> Leased:
+async def take(db: AsyncpgConnection, run: str, usd: float, tokens: int) -> Leased:
     """Set ``usd`` and ``tokens`` aside for a run: all of it, or what is left if no other run is making calls."""
     left = await db.fetchrow(_LEFT, run)
     if left is None:
@@ -74,16 +74,16 @@ async def take(db: Connection, run: str, usd: float, tokens: int) -> Leased:
     return Leased(usd=money / NANO, tokens=tokens)
 
 
-async def give_back(db: Connection, run: str, usd: float, tokens: int) -> None:
+async def give_back(db: AsyncpgConnection, run: str, usd: float, tokens: int) -> None:
     """End what was set aside for a run, of which ``usd`` and ``tokens`` are left."""
     await db.execute(_BACK, run, nanos(usd), tokens)
 
 
-async def free(db: Connection, run: str) -> None:
+async def free(db: AsyncpgConnection, run: str) -> None:
     """Take back what is set aside for a run, by a process that died."""
     await db.execute(_BACK, run, None, None)
 
 
-async def end(db: Connection, run: str) -> None:
+async def end(db: AsyncpgConnection, run: str) -> None:
     """End the share of a run that has ended; with the tree's own run its budget ends."""
     await db.execute(_END, run)

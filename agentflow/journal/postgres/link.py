@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import asyncpg
 
 from agentflow.core.data.errors import AgentflowError, JournalError
-from agentflow.journal.postgres.connection import CONNECT_S, Connection, connect, shown
+from agentflow.journal.postgres.connection import CONNECT_S, AsyncpgConnection, connect, shown
 from agentflow.journal.postgres.schema import migrate
-from agentflow.journal.writer import Job, Put, Unavailable
+from agentflow.journal.writer import Put, Unavailable, WriteJob
 
 _PASSING = (
     asyncpg.PostgresConnectionError,
@@ -48,7 +48,7 @@ class Blocking:
             loop.close()
 
 
-class Link:
+class DatabaseLink:
     """One connection to a database with the tables of this version, opened on demand and again after a loss.
 
     After ``patience_s`` seconds a server that says nothing is taken to be away.
@@ -58,17 +58,17 @@ class Link:
         self.name = f"the PostgreSQL database {shown(url)}"
         self._url = url
         self._patience_s = patience_s
-        self._db: Connection | None = None
+        self._db: AsyncpgConnection | None = None
         self._ever = False
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[Connection]:
+    async def transaction(self) -> AsyncGenerator[AsyncpgConnection]:
         """A transaction. Raises Unavailable, and JournalError (``durable/database``, ``durable/version``)."""
         async with self.connection() as db, db.transaction():
             yield db
 
     @contextlib.asynccontextmanager
-    async def connection(self) -> AsyncGenerator[Connection]:
+    async def connection(self) -> AsyncGenerator[AsyncpgConnection]:
         """The connection, on which each statement is committed by itself. Raises what :meth:`transaction` raises."""
         db = self._db if self._db is not None and not self._db.is_closed() else await self._open()
         try:
@@ -82,7 +82,7 @@ class Link:
         except asyncpg.PostgresError as error:
             raise self._unusable(error) from error
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> AsyncpgConnection:
         try:
             db = await connect(self._url, patience_s=self._patience_s)
         except _STARTING as error:
@@ -127,16 +127,16 @@ class PostgresDatabase:
     of its own. ``refused`` is the number of jobs whose records belonged to a run that another process had taken over.
     """
 
-    def __init__(self, link: Link, put: Callable[[Connection, Sequence[Put]], Awaitable[None]]) -> None:
+    def __init__(self, link: DatabaseLink, put: Callable[[AsyncpgConnection, Sequence[Put]], Awaitable[None]]) -> None:
         self.refused = 0
         self._link = link
         self._put = put
         self._blocking = Blocking()
 
-    def transact(self, jobs: Sequence[Job]) -> None:
+    def transact(self, jobs: Sequence[WriteJob]) -> None:
         self._blocking.run(self._transact(jobs))
 
-    async def _transact(self, jobs: Sequence[Job]) -> None:
+    async def _transact(self, jobs: Sequence[WriteJob]) -> None:
         puts: list[Put] = []
         for job in jobs:
             if job.done:
@@ -160,7 +160,7 @@ class PostgresDatabase:
             job.done = True
             self.refused += isinstance(job.error, JournalError) and job.error.code == "durable/owned"
 
-    async def _do(self, job: Job) -> None:
+    async def _do(self, job: WriteJob) -> None:
         assert job.work is not None
         job.error = None
         try:

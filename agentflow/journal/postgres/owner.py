@@ -17,7 +17,7 @@ import threading
 
 import asyncpg
 
-from agentflow.journal.postgres.connection import Connection, connect
+from agentflow.journal.postgres.connection import AsyncpgConnection, connect
 from agentflow.journal.rows import escape
 from agentflow.journal.writer import Writer
 
@@ -122,7 +122,7 @@ class OwnerSession:
         finally:
             db.terminate()
 
-    async def tell(self, db: Connection) -> None:
+    async def tell(self, db: AsyncpgConnection) -> None:
         """Say that this process lives, and what it is."""
         await db.execute(
             "insert into af_owner(owner, host, pid, build, slots) values ($1, $2, $3, $4, $5)"
@@ -135,12 +135,12 @@ class OwnerSession:
         )
 
 
-async def is_alive(db: Connection, owner: int) -> bool:
+async def is_alive(db: AsyncpgConnection, owner: int) -> bool:
     """Whether another process than this one holds the lock of ``owner``."""
     return not await db.fetchval("select pg_try_advisory_xact_lock_shared($1)", owner)
 
 
-async def end_stale(db: Connection) -> None:
+async def end_stale(db: AsyncpgConnection) -> None:
     """End the sessions of owners that hang, and remove the rows of those that are gone."""
     for owner, pid in await db.fetch(_STALE, STALE_S):
         if pid is not None:
@@ -149,10 +149,10 @@ async def end_stale(db: Connection) -> None:
             await db.execute("delete from af_owner where owner = $1", owner)
 
 
-class Opened:
+class OpenedConversations:
     """What ``owner`` has opened, for all processes: ``af_opened`` has a row for each conversation that is open."""
 
-    def __init__(self, writer: Writer[Connection], owner: OwnerSession) -> None:
+    def __init__(self, writer: Writer[AsyncpgConnection], owner: OwnerSession) -> None:
         self._writer = writer
         self._owner = owner
         self._open: set[str] = set()
@@ -160,7 +160,7 @@ class Opened:
     async def acquire(self, name: str) -> bool:
         """Open something; False if it is open already, here or in another process."""
 
-        async def work(db: Connection) -> bool:
+        async def work(db: AsyncpgConnection) -> bool:
             opener = await db.fetchval(
                 "insert into af_opened(name, owner) values ($1, $2)"
                 " on conflict (name) do update set name = excluded.name returning owner",
@@ -184,7 +184,7 @@ class Opened:
     def release(self, name: str) -> None:
         """Close it, in the background."""
 
-        async def work(db: Connection) -> None:
+        async def work(db: AsyncpgConnection) -> None:
             self._open.discard(name)
             await db.execute("delete from af_opened where name = $1 and owner = $2", escape(name), self._owner.id)
 

@@ -34,12 +34,12 @@ from agentflow.core.events.journal import (
 )
 from agentflow.journal.connection import Row
 from agentflow.journal.postgres import forks, leases, schedules
-from agentflow.journal.postgres.connection import CONNECT_S, Connection, connect
+from agentflow.journal.postgres.connection import CONNECT_S, AsyncpgConnection, connect
 from agentflow.journal.postgres.link import PostgresDatabase
 from agentflow.journal.postgres.owner import OwnerSession
 from agentflow.journal.postgres.schema import has_table
 from agentflow.journal.rows import unescape
-from agentflow.journal.writer import Job, Writer
+from agentflow.journal.writer import WriteJob, Writer
 
 TABLE = "af_job"
 CHANNEL = "af_job"
@@ -134,7 +134,7 @@ def check_engine() -> None:
         )
 
 
-class Engine:
+class QueueEngine:
     """PgQueuer with these table names, whatever its environment variables say. It is imported on first use.
 
     ``installed`` says that its tables were seen in the database.
@@ -144,7 +144,7 @@ class Engine:
         self.installed = False
         self._builders: dict[str, Any] = {}
 
-    def queries(self, db: Connection) -> Any:
+    def queries(self, db: AsyncpgConnection) -> Any:
         """PgQueuer's queries on a connection, within its transaction if there is one."""
         from pgqueuer.adapters.persistence import qb
         from pgqueuer.db import AsyncpgDriver
@@ -173,7 +173,7 @@ class Engine:
             }
         return Queries(AsyncpgDriver(db), **self._builders)  # pyright: ignore[reportArgumentType] - has no types
 
-    async def install(self, db: Connection) -> None:
+    async def install(self, db: AsyncpgConnection) -> None:
         """Create PgQueuer's tables if they are missing, one process at a time."""
         if await self.is_installed(db):
             return
@@ -182,12 +182,12 @@ class Engine:
             if not await has_table(db, TABLE):
                 await self.queries(db).install(create_schema=False)
 
-    async def is_installed(self, db: Connection) -> bool:
+    async def is_installed(self, db: AsyncpgConnection) -> bool:
         """Whether PgQueuer's tables are there."""
         self.installed = self.installed or await has_table(db, TABLE)
         return self.installed
 
-    async def enqueue(self, db: Connection, runs: Sequence[str]) -> None:
+    async def enqueue(self, db: AsyncpgConnection, runs: Sequence[str]) -> None:
         """Queue a job for each of ``runs`` that workers are to resume, now or when it is time; once for each slice.
 
         Without PgQueuer here, the workers find these runs themselves, a little later.
@@ -195,7 +195,7 @@ class Engine:
         if runs:
             await self.enqueue_rows(db, await db.fetch(_JOBS, runs))
 
-    async def enqueue_rows(self, db: Connection, rows: Sequence[Row]) -> None:
+    async def enqueue_rows(self, db: AsyncpgConnection, rows: Sequence[Row]) -> None:
         """Queue jobs with the columns :data:`JOB`."""
         if not rows or find_spec("pgqueuer") is None:
             return
@@ -205,13 +205,13 @@ class Engine:
         await self.queries(db).enqueue(list(queues), payloads, list(priorities), delays, list(keys), on_conflict="skip")
 
 
-async def free_claims(db: Connection, owner: int) -> None:
+async def free_claims(db: AsyncpgConnection, owner: int) -> None:
     """Free the jobs that other workers than ``owner`` had claimed when they died; there has to be a table of them."""
     if await db.fetchval(_FREE, owner):
         await db.execute("select pg_notify($1, '')", CHANNEL)
 
 
-async def lost(db: Connection, seconds: float) -> list[str]:
+async def lost(db: AsyncpgConnection, seconds: float) -> list[str]:
     """Runs, at most 1,000, that have waited to be resumed for more than ``seconds`` and have no job."""
     return [run for (run,) in await db.fetch(_LOST, seconds)]
 
@@ -224,7 +224,12 @@ class PostgresQueue:
     """
 
     def __init__(
-        self, url: str, writer: Writer[Connection], database: PostgresDatabase, owner: OwnerSession, engine: Engine
+        self,
+        url: str,
+        writer: Writer[AsyncpgConnection],
+        database: PostgresDatabase,
+        owner: OwnerSession,
+        engine: QueueEngine,
     ) -> None:
         self.takeovers = 0
         self._url = url
@@ -239,7 +244,7 @@ class PostgresQueue:
             await self._writer.do(self._engine.install)
 
     async def cancel(self, run: str) -> None:
-        async def work(db: Connection) -> None:
+        async def work(db: AsyncpgConnection) -> None:
             if await db.fetchval(CANCEL, run) == "queued":
                 await self._engine.enqueue(db, [run])
 
@@ -254,7 +259,7 @@ class PostgresQueue:
         opening: Sequence[Any],
         deposit: Deposit | None = None,
     ) -> None:
-        async def work(db: Connection) -> None:
+        async def work(db: AsyncpgConnection) -> None:
             if await forks.begin(db, run, epoch, form, branches, opening):
                 await leases.share(db, run, [name for name, _ in branches], deposit)
                 await self._engine.enqueue(db, [name for name, _ in branches])
@@ -268,14 +273,14 @@ class PostgresQueue:
         return self._submit(lambda db: leases.give_back(db, run, usd, tokens))
 
     def give_up(self, run: str, epoch: int, key: bytes) -> asyncio.Future[None]:
-        async def work(db: Connection) -> None:
+        async def work(db: AsyncpgConnection) -> None:
             await self._engine.enqueue(db, await forks.give_up(db, run, epoch, key))
 
         return self._submit(work)
 
-    def _submit(self, work: Callable[[Connection], Awaitable[T]]) -> asyncio.Future[T]:
+    def _submit(self, work: Callable[[AsyncpgConnection], Awaitable[T]]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._writer.submit(Job(future, work))
+        self._writer.submit(WriteJob(future, work))
         return future
 
     async def cancelled(self) -> list[str]:
@@ -408,7 +413,7 @@ class Slots:
 class _Work:
     """The jobs in progress, independent of the connection."""
 
-    engine: Engine
+    engine: QueueEngine
     owner: uuid.UUID
     handle: Callable[[Claim], Awaitable[None]]
     queues: Mapping[str, int]
@@ -439,7 +444,7 @@ class _Work:
         await self.stop.wait()
         self._wake.set()
 
-    async def go_on(self, db: Connection, group: asyncio.TaskGroup) -> None:
+    async def go_on(self, db: AsyncpgConnection, group: asyncio.TaskGroup) -> None:
         """Claim jobs, start them in ``group`` and remove finished ones, until :attr:`is_over`. Raises what asyncpg raises."""
         from pgqueuer.ports.repository import EntrypointExecutionParameter
 
@@ -494,7 +499,7 @@ class _Work:
                 self._done += done
                 raise
 
-    async def _sweep(self, db: Connection) -> None:
+    async def _sweep(self, db: AsyncpgConnection) -> None:
         """Queue runs whose job was lost; only one worker at a time does this."""
         async with db.transaction():
             if await db.fetchval("select pg_try_advisory_xact_lock($1)", _SWEEPING):
@@ -503,7 +508,7 @@ class _Work:
 
 
 @contextlib.asynccontextmanager
-async def _connection(url: str) -> AsyncGenerator[Connection]:
+async def _connection(url: str) -> AsyncGenerator[AsyncpgConnection]:
     """A connection on which a commit is not waited for: a claim that the server forgets is delivered again, and does nothing then."""
     db = await connect(url, {"synchronous_commit": "off"})
     try:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from agentflow.core.ports.store_ports import RateShare
-from agentflow.journal.postgres.connection import Connection
-from agentflow.journal.postgres.link import Link, PostgresDatabase
-from agentflow.journal.writer import Job, Put, Unavailable, Writer
+from agentflow.journal.postgres.connection import AsyncpgConnection
+from agentflow.journal.postgres.link import DatabaseLink, PostgresDatabase
+from agentflow.journal.writer import Put, Unavailable, WriteJob, Writer
 
 PATIENCE_S = 2.0
 """Seconds after which the database is taken to be away."""
@@ -41,8 +41,8 @@ class PostgresRates:
     """The :class:`~agentflow.core.ports.store_ports.RateStore` in the database at ``url``, on a connection of its own."""
 
     def __init__(self, url: str) -> None:
-        link = Link(url, patience_s=PATIENCE_S)
-        self._writer: Writer[Connection] = Writer(_Impatient(link), f"rates in {link.name}")
+        link = DatabaseLink(url, patience_s=PATIENCE_S)
+        self._writer: Writer[AsyncpgConnection] = Writer(_Impatient(link), f"rates in {link.name}")
 
     def share(
         self,
@@ -54,7 +54,7 @@ class PostgresRates:
         hold: float = 0.0,
     ) -> asyncio.Future[RateShare]:
         future: asyncio.Future[RateShare] = asyncio.get_running_loop().create_future()
-        self._writer.submit(Job(future, partial(_share, key, seconds, burst, list(calls), more, hold)))
+        self._writer.submit(WriteJob(future, partial(_share, key, seconds, burst, list(calls), more, hold)))
         return future
 
     async def aclose(self) -> None:
@@ -68,7 +68,7 @@ async def _share(
     calls: list[int],
     more: int,
     hold: float,
-    db: Connection,
+    db: AsyncpgConnection,
 ) -> RateShare:
     row = await db.fetchrow(_SHARE, key, *seconds, burst, calls, more, hold)
     if row is None:
@@ -82,10 +82,10 @@ async def _share(
 class _Impatient(PostgresDatabase):
     """Work that cannot be done now has failed: calls to models are not kept waiting for a database."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: DatabaseLink) -> None:
         super().__init__(link, _no_records)
 
-    def transact(self, jobs: Sequence[Job]) -> None:
+    def transact(self, jobs: Sequence[WriteJob]) -> None:
         try:
             super().transact(jobs)
         except Unavailable as error:
@@ -94,5 +94,5 @@ class _Impatient(PostgresDatabase):
                     job.error, job.done = OSError(str(error)), True
 
 
-async def _no_records(db: Connection, jobs: Sequence[Put]) -> None:
+async def _no_records(db: AsyncpgConnection, jobs: Sequence[Put]) -> None:
     raise AssertionError("rates have no records")

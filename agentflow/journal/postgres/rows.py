@@ -18,7 +18,7 @@ from agentflow.core.events.journal import NewRun
 from agentflow.core.ports.store_ports import BlobStore
 from agentflow.journal import connection as journal
 from agentflow.journal.blobs import BlobDirectory
-from agentflow.journal.postgres.connection import Connection
+from agentflow.journal.postgres.connection import AsyncpgConnection
 from agentflow.journal.postgres.leases import LEASED
 from agentflow.journal.rows import EFFECT, EFFECT_CHANGED, TURNS, VALUE, Rows, dump, escape, is_long
 
@@ -93,14 +93,14 @@ class PostgresRows(Rows):
     def counts(self, usage: Sequence[int]) -> Any:
         return list(usage)
 
-    async def apart(self, db: journal.Connection, text: str) -> str:
+    async def apart(self, db: journal.DatabaseConnection, text: str) -> str:
         body = None if self._directory is None else (await self._store(db)).read(text[1:])
         if body is None:
             raise _missing(text[1:], self._directory)
         return body.decode("ascii")
 
     async def offload(
-        self, db: Connection, runs: Sequence[str], records: Sequence[tuple[Any, ...]]
+        self, db: AsyncpgConnection, runs: Sequence[str], records: Sequence[tuple[Any, ...]]
     ) -> Sequence[tuple[Any, ...]]:
         """Records of ``runs``, one for each, as they are stored: with references in the place of large values, which are written.
 
@@ -128,7 +128,7 @@ class PostgresRows(Rows):
         await db.execute(_USE, [digest for digest, _ in used], [run for _, run in used])
         return stored
 
-    async def collect(self, db: Connection) -> None:
+    async def collect(self, db: AsyncpgConnection) -> None:
         """Remove the values that no record refers to any more."""
         if self._directory is None:
             return
@@ -142,7 +142,7 @@ class PostgresRows(Rows):
             )
             store.remove(set(names) - {name for (name,) in used})
 
-    async def _store(self, db: journal.Connection) -> BlobStore:
+    async def _store(self, db: journal.DatabaseConnection) -> BlobStore:
         """The values of this database, beside those of others in the same directory."""
         assert self._directory is not None
         if self._opened is None:

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from agentflow.core.data.errors import ConfigurationError, cut
 from agentflow.core.events.journal import NewRun, Schedule
 from agentflow.journal.connection import Row
-from agentflow.journal.postgres.connection import Connection
+from agentflow.journal.postgres.connection import AsyncpgConnection
 from agentflow.journal.postgres.rows import beginning
 from agentflow.journal.rows import load
 
@@ -58,7 +58,7 @@ def next_time(cron: str, zone: str, after: float) -> float:
     return float(moment.timestamp())
 
 
-async def keep(db: Connection, name: str, cron: str, zone: str, new: NewRun) -> Schedule:
+async def keep(db: AsyncpgConnection, name: str, cron: str, zone: str, new: NewRun) -> Schedule:
     """Store a schedule in the place of that of this name."""
     now = await db.fetchval("select extract(epoch from now())::float8")
     row = await db.fetchrow(
@@ -77,17 +77,17 @@ async def keep(db: Connection, name: str, cron: str, zone: str, new: NewRun) -> 
     return _schedule(row)
 
 
-async def read(db: Connection) -> list[Schedule]:
+async def read(db: AsyncpgConnection) -> list[Schedule]:
     """The schedules, the next one first."""
     return [_schedule(row) for row in await db.fetch(f"select {_COLUMNS} from af_schedule order by next, name")]
 
 
-async def remove(db: Connection, name: str) -> bool:
+async def remove(db: AsyncpgConnection, name: str) -> bool:
     """Remove a schedule. False if there is none of this name."""
     return await db.fetchval("delete from af_schedule where name = $1 returning 1", name) is not None
 
 
-async def start_due(db: Connection) -> list[str]:
+async def start_due(db: AsyncpgConnection) -> list[str]:
     """Start the runs whose time has come, and give their ids. Of times that passed while nobody looked the first counts."""
     now = await db.fetchval("select extract(epoch from now())::float8")
     started: list[str] = []

@@ -7,7 +7,7 @@ process, to the last bit, since forks compare them; those of runs are the server
 from __future__ import annotations
 
 from agentflow.journal.errors import other_version
-from agentflow.journal.postgres.connection import Connection
+from agentflow.journal.postgres.connection import AsyncpgConnection
 
 _MIGRATING = 0x61666C6F77  # the advisory lock of whoever makes tables
 _MAKING_ROOM = 0x61667061  # the advisory lock of whoever makes a partition
@@ -161,7 +161,7 @@ MIGRATIONS = (
 VERSION = len(MIGRATIONS)
 
 
-async def migrate(db: Connection, name: str) -> None:
+async def migrate(db: AsyncpgConnection, name: str) -> None:
     """Bring the tables to this version, one process at a time. Raises JournalError (``durable/version``)."""
     if await _version(db, name) == VERSION:
         return
@@ -180,13 +180,13 @@ async def migrate(db: Connection, name: str) -> None:
         )
 
 
-async def has_table(db: Connection, name: str) -> bool:
+async def has_table(db: AsyncpgConnection, name: str) -> bool:
     """Whether there is a table of this name; ``to_regclass`` may not know of one that another session has just made."""
     query = "select exists (select from pg_class where relname = $1 and relkind = 'r' and pg_table_is_visible(oid))"
     return bool(await db.fetchval(query, name))
 
 
-async def _version(db: Connection, name: str) -> int:
+async def _version(db: AsyncpgConnection, name: str) -> int:
     """The version of the tables; 0 where there are none. Raises JournalError (``durable/version``) for tables that say none."""
     if not await has_table(db, "af_meta"):
         return 0

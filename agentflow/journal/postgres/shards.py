@@ -170,7 +170,7 @@ class _Routed:
 def by_run() -> Any:
     """A method done by the shard of its first argument, the id of a run."""
 
-    async def go(sharded: _Part, name: str, run: str, *args: Any, **options: Any) -> Any:
+    async def go(sharded: _ShardPart, name: str, run: str, *args: Any, **options: Any) -> Any:
         return await sharded.method(await sharded.of(run), name)(run, *args, **options)
 
     return _Routed(go)
@@ -188,7 +188,7 @@ def by_session() -> Any:
 def leaving() -> Any:
     """As :func:`by_run`, of a run that this process holds no more afterwards, unless the answer is False."""
 
-    async def go(sharded: _Part, name: str, run: str, *args: Any, **options: Any) -> Any:
+    async def go(sharded: _ShardPart, name: str, run: str, *args: Any, **options: Any) -> Any:
         shard = await sharded.of(run)
         left = True
         try:
@@ -205,7 +205,7 @@ def leaving() -> Any:
 def held() -> Any:
     """A method done at once by the shard that holds its first argument, the id of a run: nobody is asked where that is."""
 
-    def go(sharded: _Part, name: str, run: str, *args: Any, **options: Any) -> Any:
+    def go(sharded: _ShardPart, name: str, run: str, *args: Any, **options: Any) -> Any:
         return sharded.method(sharded.shards.held(run), name)(run, *args, **options)
 
     return _Routed(go)
@@ -214,7 +214,7 @@ def held() -> Any:
 def everywhere(join: Callable[..., Any]) -> Any:
     """A method done by all shards, however long that takes; ``join`` makes one answer of theirs. It is given ``limit``, if there is one."""
 
-    async def go(sharded: _Part, name: str, *args: Any, **options: Any) -> Any:
+    async def go(sharded: _ShardPart, name: str, *args: Any, **options: Any) -> Any:
         every = await sharded.shards.all(lambda shard: sharded.method(shard, name)(*args, **options))
         return join(every, **options) if "limit" in options else join(every)
 
@@ -224,7 +224,7 @@ def everywhere(join: Callable[..., Any]) -> Any:
 def answering(join: Callable[..., Any]) -> Any:
     """As :func:`everywhere`, without the shards that do not answer in time."""
 
-    async def go(sharded: _Part, name: str, *args: Any) -> Any:
+    async def go(sharded: _ShardPart, name: str, *args: Any) -> Any:
         return join(await sharded.shards.ask(lambda shard: sharded.method(shard, name)(*args)))
 
     return _Routed(go)
@@ -274,7 +274,7 @@ def _workers(parts: Sequence[list[WorkerInfo]]) -> list[WorkerInfo]:
     return sorted(joined.values(), key=attrgetter("started"))
 
 
-class _Part:
+class _ShardPart:
     """What all shards do of one port: ``part`` is the attribute of a shard that has it, "" for the shard itself."""
 
     part = ""
@@ -291,7 +291,7 @@ class _Part:
         return await self.shards.find(root_of(run), run, lambda shard: shard.has(run))
 
 
-class ShardedSessions(_Part):
+class ShardedSessions(_ShardPart):
     """The :class:`~agentflow.core.ports.store_ports.SessionStore` of all shards."""
 
     part = "sessions"
@@ -317,7 +317,7 @@ class ShardedSessions(_Part):
         self.shards.release(f"session {name}")
 
 
-class ShardedResults(_Part):
+class ShardedResults(_ShardPart):
     """The :class:`~agentflow.core.ports.store_ports.ResultStore` of all shards."""
 
     async def find(self, content: bytes, since: float) -> StoredResult | None:
@@ -332,7 +332,7 @@ class ShardedResults(_Part):
         await (await self.shards.of_key(content.hex())).results.keep(content, result)
 
 
-class ShardedQueue(_Part):
+class ShardedQueue(_ShardPart):
     """The :class:`~agentflow.core.ports.store_ports.JobQueue` of all shards: a worker takes the jobs of all, with one number of slots."""
 
     part = "jobs"
@@ -380,7 +380,7 @@ class ShardedQueue(_Part):
                 group.create_task(shard.jobs.work_in(shared, handle, queues, stop, build))
 
 
-class ShardedJournal(_Part):
+class ShardedJournal(_ShardPart):
     """The :class:`~agentflow.core.ports.store_ports.JournalStore` over the databases at ``urls``."""
 
     put = held()

@@ -12,14 +12,22 @@ from typing import Any
 import asyncpg
 
 from agentflow.core.events.journal import BranchEnd, EffectRow, EffectState, NewRun, OwnedRun, RunRow, RunStatus
-from agentflow.journal.cleaning import ROW_BYTES, Survey, keep_summaries, removable
+from agentflow.journal.cleaning import ROW_BYTES, StorageSurvey, keep_summaries, removable
 from agentflow.journal.connection import Row
 from agentflow.journal.errors import owned_run, unknown_run
 from agentflow.journal.postgres import forks, leases
-from agentflow.journal.postgres.connection import Connection, blobs_in
-from agentflow.journal.postgres.link import Link, PostgresDatabase
-from agentflow.journal.postgres.owner import STALE_S, Opened, OwnerSession, end_stale, is_alive
-from agentflow.journal.postgres.queue import DEAD_CLAIMS, JOB, JOB_COLUMNS, TELL, Engine, PostgresQueue, free_claims
+from agentflow.journal.postgres.connection import AsyncpgConnection, blobs_in
+from agentflow.journal.postgres.link import DatabaseLink, PostgresDatabase
+from agentflow.journal.postgres.owner import STALE_S, OpenedConversations, OwnerSession, end_stale, is_alive
+from agentflow.journal.postgres.queue import (
+    DEAD_CLAIMS,
+    JOB,
+    JOB_COLUMNS,
+    TELL,
+    PostgresQueue,
+    QueueEngine,
+    free_claims,
+)
 from agentflow.journal.postgres.rows import PUT, PostgresRows, beginning, columns
 from agentflow.journal.rows import OWNER, REF, dump, effect_values, escape
 from agentflow.journal.sessions import Sessions, remove_openings
@@ -89,29 +97,29 @@ _LOCK_MS = 500
 _RESULTS = f"select at, content, {ROW_BYTES} + {_bytes('value', 'turns')} from af_result"
 
 
-class PostgresJournal(Journal[Connection]):
+class PostgresJournal(Journal[AsyncpgConnection]):
     """Durable runs in the database at ``url``, ``postgresql://user@host/database``, with those of other processes.
 
     It has two connections: one on which everything is stored, and one whose lock says that this process lives.
     """
 
     def __init__(self, url: str) -> None:
-        link = Link(url)
+        link = DatabaseLink(url)
         self._rows: PostgresRows = PostgresRows(blobs_in(url))
         database = PostgresDatabase(link, partial(_put, self._rows))
         super().__init__(Writer(database, f"durable runs in {link.name}"), self._rows)
         self._owner = OwnerSession(url)
         self._held: dict[str, int] = {}
-        self._engine = Engine()
+        self._engine = QueueEngine()
         self.jobs = PostgresQueue(url, self._writer, database, self._owner, self._engine)
-        self.opened = Opened(self._writer, self._owner)
+        self.opened = OpenedConversations(self._writer, self._owner)
         self.sessions = Sessions(self._writer, self._rows, self.opened)
 
     @property
     def _me(self) -> tuple[int, str | None]:
         return self._owner.id, self._owner.build
 
-    async def _insert(self, db: Connection, run: str, new: NewRun) -> RunRow | None:
+    async def _insert(self, db: AsyncpgConnection, run: str, new: NewRun) -> RunRow | None:
         row = await db.fetchrow(_CREATE, run, new.base, *beginning(new))
         if row is None:
             return None
@@ -119,7 +127,7 @@ class PostgresJournal(Journal[Connection]):
             await self._engine.enqueue_rows(db, [row[:JOB_COLUMNS]])
         return await self._rows.run_of(db, row[JOB_COLUMNS:])
 
-    async def _answer(self, db: Connection, row: Row, record: EffectRow) -> None:
+    async def _answer(self, db: AsyncpgConnection, row: Row, record: EffectRow) -> None:
         await db.execute(
             "update af_effect set state = $3, value = $4, t1 = $5 where rid = $1 and key = $2 and state = 0",
             row[REF],
@@ -129,13 +137,13 @@ class PostgresJournal(Journal[Connection]):
             record.ended,
         )
 
-    async def _is_worked_on(self, db: Connection, row: Row) -> bool:
+    async def _is_worked_on(self, db: AsyncpgConnection, row: Row) -> bool:
         owner = row[OWNER]
         if owner == self._owner.id:
             return row[0] in self._held
         return owner is not None and await is_alive(db, owner)
 
-    async def _is_taken(self, db: Connection, row: Row) -> bool:
+    async def _is_taken(self, db: AsyncpgConnection, row: Row) -> bool:
         return await self._is_worked_on(db, row)
 
     async def _begin_to_own(self, run: str) -> None:
@@ -144,7 +152,7 @@ class PostgresJournal(Journal[Connection]):
             await asyncio.to_thread(self._owner.ensure)
 
     async def _own_new(self, run: str) -> OwnedRun | None:
-        async def work(db: Connection) -> OwnedRun | None:
+        async def work(db: AsyncpgConnection) -> OwnedRun | None:
             row = await db.fetchrow(_OWN_NEW, run, *self._me)
             if row is None:
                 return None
@@ -155,7 +163,7 @@ class PostgresJournal(Journal[Connection]):
 
         return await self._writer.ask(work)
 
-    async def _owned_now(self, db: Connection, owned: OwnedRun, leased: bool) -> None:
+    async def _owned_now(self, db: AsyncpgConnection, owned: OwnedRun, leased: bool) -> None:
         if leased:
             await leases.free(db, owned.run.run)
         self._held[owned.run.run] = owned.run.epoch
@@ -167,16 +175,16 @@ class PostgresJournal(Journal[Connection]):
     def _release(self, run: str) -> None:
         self._held.pop(run, None)
 
-    async def _may_wait(self, db: Connection, row: RunRow) -> bool:
+    async def _may_wait(self, db: AsyncpgConnection, row: RunRow) -> bool:
         return row.parent is None or await forks.is_wanted(db, row.run)
 
-    async def _status_then(self, db: Connection, row: RunRow, status: RunStatus) -> RunStatus:
+    async def _status_then(self, db: AsyncpgConnection, row: RunRow, status: RunStatus) -> RunStatus:
         if status == "interrupted" and (row.cancelling or not await forks.is_wanted(db, row.run)):
             return "queued"  # what is to be cancelled asks nobody
         return status
 
     async def _ended(
-        self, db: Connection, row: RunRow, status: RunStatus, then: RunStatus, branch: BranchEnd | None
+        self, db: AsyncpgConnection, row: RunRow, status: RunStatus, then: RunStatus, branch: BranchEnd | None
     ) -> None:
         if then == "queued":
             await self._enqueue(db, [row.run])
@@ -190,11 +198,11 @@ class PostgresJournal(Journal[Connection]):
         values = (run, status, dump(result), dump(error), spent_s, epoch)
         return await self._writer.ask(lambda db: db.fetchval(_FINISH_ALONE, *values))
 
-    async def _enqueue(self, db: Connection, runs: Sequence[str]) -> None:
+    async def _enqueue(self, db: AsyncpgConnection, runs: Sequence[str]) -> None:
         await self._engine.enqueue(db, runs)
 
     def _give_back(self, run: str, epoch: int | None = None) -> None:
-        async def work(db: Connection) -> None:
+        async def work(db: AsyncpgConnection) -> None:
             if epoch is None or self._held.get(run) == epoch:
                 self._held.pop(run, None)
             await db.execute(_GIVE_BACK, run, self._owner.id, epoch)
@@ -226,11 +234,11 @@ class PostgresJournal(Journal[Connection]):
         return await self._writer.ask(lambda db: db.fetchval("select value from af_meta where key = 'id'"))
 
     async def abandoned(self) -> list[RunRow]:
-        async def look(db: Connection) -> bool:
+        async def look(db: AsyncpgConnection) -> bool:
             more = f", {DEAD_CLAIMS}" if await self._engine.is_installed(db) else ""
             return any(await db.fetchrow(f"{_LOOK}{more}", self._owner.id, STALE_S) or ())
 
-        async def work(db: Connection) -> tuple[int, list[RunRow]]:
+        async def work(db: AsyncpgConnection) -> tuple[int, list[RunRow]]:
             await end_stale(db)
             if await self._engine.is_installed(db):
                 await free_claims(db, self._owner.id)
@@ -246,11 +254,13 @@ class PostgresJournal(Journal[Connection]):
         self.jobs.takeovers += requeued
         return rows
 
-    async def survey_in(self, db: Connection) -> Survey:
+    async def survey_in(self, db: AsyncpgConnection) -> StorageSurvey:
         sizes = {run: size for run, size in await db.fetch(_SIZES)}
-        return Survey(sizes, await removable(db), [(at, key, size) for at, key, size in await db.fetch(_RESULTS)])
+        return StorageSurvey(
+            sizes, await removable(db), [(at, key, size) for at, key, size in await db.fetch(_RESULTS)]
+        )
 
-    async def remove_in(self, db: Connection, runs: Sequence[str], results: Sequence[bytes]) -> None:
+    async def remove_in(self, db: AsyncpgConnection, runs: Sequence[str], results: Sequence[bytes]) -> None:
         await db.execute("delete from af_result where content = any($1)", results)
         emptied = [part for (part,) in await db.fetch(_EMPTIED, runs)]
         if runs:
@@ -265,7 +275,7 @@ class PostgresJournal(Journal[Connection]):
         for part in emptied:
             await _drop(db, part)
 
-    async def survey(self) -> Survey:
+    async def survey(self) -> StorageSurvey:
         """What may be removed, and what all that is stored takes."""
         return await self._writer.do(self.survey_in)
 
@@ -281,7 +291,7 @@ class PostgresJournal(Journal[Connection]):
             await asyncio.to_thread(self._owner.close)
 
 
-async def _put(rows: PostgresRows, db: Connection, jobs: Sequence[Put]) -> None:
+async def _put(rows: PostgresRows, db: AsyncpgConnection, jobs: Sequence[Put]) -> None:
     """Store the records of ``jobs``, and forget what they drop, in their order: one statement, where that will do."""
     if not rows.have_files and not any([job.drop for job in jobs]):
         await _put_all(rows, db, jobs)
@@ -290,7 +300,7 @@ async def _put(rows: PostgresRows, db: Connection, jobs: Sequence[Put]) -> None:
         await _put_all(rows, db, jobs)
 
 
-async def _put_all(where: PostgresRows, db: Connection, jobs: Sequence[Put]) -> None:
+async def _put_all(where: PostgresRows, db: AsyncpgConnection, jobs: Sequence[Put]) -> None:
     waiting: dict[int, Put] = {}
     records: dict[tuple[str, bytes], tuple[Any, ...]] = {}
     for number, job in enumerate(jobs, 1):
@@ -320,7 +330,9 @@ _STATE = 7
 """The position of the state among the values of a record that follow the number of its job."""
 
 
-async def _write(where: PostgresRows, db: Connection, jobs: dict[int, Put], records: Sequence[tuple[Any, ...]]) -> None:
+async def _write(
+    where: PostgresRows, db: AsyncpgConnection, jobs: dict[int, Put], records: Sequence[tuple[Any, ...]]
+) -> None:
     """Store rows of jobs, by their numbers; a job of a stale owner gets its error, and its rows are left out."""
     if not jobs:
         return
@@ -338,7 +350,7 @@ async def _write(where: PostgresRows, db: Connection, jobs: dict[int, Put], reco
             job.error = owned_run(job.run) if job.run in stored else unknown_run(job.run)
 
 
-async def _drop(db: Connection, part: str) -> None:
+async def _drop(db: AsyncpgConnection, part: str) -> None:
     """Drop a partition, last of all: nobody can store records from here to the end of the transaction.
 
     Where it cannot be had at once, as while the database is dumped, or belongs to another role, a later collection drops it.

@@ -11,7 +11,15 @@ from agentflow.lang import ir
 from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.bounds.flow import defined_name
 from agentflow.lang.bounds.inner import Programs
-from agentflow.lang.bounds.interpret import ANYTHING, MOST_VISITS, Interpreter, Scope, Spend, TooLong, free
+from agentflow.lang.bounds.interpret import (
+    ANYTHING,
+    MOST_VISITS,
+    AbstractScope,
+    Interpreter,
+    Spend,
+    TooManyVisits,
+    free,
+)
 from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.nodes import RULES
 from agentflow.lang.bounds.operations import HIGHER, OPERATIONS
@@ -120,9 +128,9 @@ def analyse_bounds(
     )
     reach = interpreter.reach
     try:
-        _, cost = interpreter.follow(tree, Scope(None))
+        _, cost = interpreter.follow(tree, AbstractScope(None))
         counts = cost.total.counts
-    except TooLong:
+    except TooManyVisits:
         span = analyzer.span(tree.at)
         unbounded = [Unbounded(span, TOO_LONG)]
         return Analysis({ANYTHING: UNBOUNDED}, unbounded, frozenset(reach.effects), [], visits)

@@ -37,7 +37,7 @@ def dropping(code: Lambda) -> Dropping | None:
     count = [at for at, each in enumerate(first.args) if _is_call(each, "-", code.params[at], 1)]
     if len(listed) != 1 or len(count) != 1:
         return None
-    walk = _Walk(code, listed[0], count[0])
+    walk = _DroppingWalk(code, listed[0], count[0])
     return Dropping(listed[0], count[0], walk.operators) if walk.leaves(code.body, ended=False) else None
 
 
@@ -53,7 +53,7 @@ def left_of(listed: Value, count: Value) -> Bound | None:
     return None
 
 
-class _Walk:
+class _DroppingWalk:
     """Goes over the ways that a procedure returns."""
 
     def __init__(self, code: Lambda, listed: int, count: int) -> None:

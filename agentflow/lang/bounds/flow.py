@@ -171,11 +171,11 @@ def variable(name: str) -> Point:
     return ("variable", name)
 
 
-_NONE: frozenset[type[Any]] = frozenset({ir.Const, ir.Quote, ir.Dynamic, ir.Environment, ir.Prim, ir.Lambda})
+_NONE: frozenset[type[Any]] = frozenset({ir.Const, ir.Quote, ir.Dynamic, ir.CurrentEnvironment, ir.Prim, ir.Lambda})
 _NAMES = (ir.Local, ir.Global, ir.Unknown)
 
 
-class _Reader:
+class _FlowReader:
     """Reads the flows of an analysed text, node by node; no rule asks for more than the parts of its node."""
 
     def __init__(self) -> None:
@@ -265,57 +265,57 @@ def _name(node: Any) -> str:
     return node.var.name if isinstance(node, ir.Local) else node.name
 
 
-def _read(r: _Reader, node: Any) -> None:
+def _read(r: _FlowReader, node: Any) -> None:
     r.flows.flow(variable(_name(node)), id(node))
 
 
-def _set(r: _Reader, node: Any) -> None:
+def _set(r: _FlowReader, node: Any) -> None:
     r.assign(node.var.name if isinstance(node, ir.SetLocal | ir.Define) else node.name, node.value)
 
 
-def _let(r: _Reader, node: ir.Let) -> None:
+def _let(r: _FlowReader, node: ir.Let) -> None:
     for var, value in node.inits:
         r.assign(var.name, value)
     r.into(node, [node.body])
 
 
-def _if(r: _Reader, node: ir.If) -> None:
+def _if(r: _FlowReader, node: ir.If) -> None:
     r.into(node, [node.then, node.other])
 
 
-def _clause(r: _Reader, node: ir.Clause) -> None:
+def _clause(r: _FlowReader, node: ir.Clause) -> None:
     if node.bind is not None:
         r.assign(node.bind.name, node.test)
     r.into(node, [node.body])
 
 
-def _seq(r: _Reader, node: ir.Seq) -> None:
+def _seq(r: _FlowReader, node: ir.Seq) -> None:
     r.into(node, node.items[-1:])
 
 
-def _named_loop(r: _Reader, node: ir.NamedLoop) -> None:
+def _named_loop(r: _FlowReader, node: ir.NamedLoop) -> None:
     for var, value in zip(node.params, node.inits, strict=True):
         r.assign(var.name, value)
     r.calls.define(node.loop.name, Procedure([each.name for each in node.params], None, id(node.body)))
     r.into(node, [node.body])
 
 
-def _body(r: _Reader, node: Any) -> None:
+def _body(r: _FlowReader, node: Any) -> None:
     r.into(node, [node.body])
 
 
-def _while(r: _Reader, node: ir.While) -> None:
+def _while(r: _FlowReader, node: ir.While) -> None:
     r.into(node, [node.result])
 
 
-def _try(r: _Reader, node: ir.Try) -> None:
+def _try(r: _FlowReader, node: ir.Try) -> None:
     r.into(node, [node.body, *([node.handler] if node.handler is not None else [])])
     if node.var is not None:
         r.calls.assign(node.var.name)
         r.flows.flow(RAISED, variable(node.var.name))
 
 
-def _call(r: _Reader, node: ir.Call) -> None:
+def _call(r: _FlowReader, node: ir.Call) -> None:
     if node.pairs is None:
         r.apply(node.operator, node.args, node)
         return
@@ -325,13 +325,13 @@ def _call(r: _Reader, node: ir.Call) -> None:
     r.apply(node.operator, [each.applied for each in node.pairs], node)
 
 
-def _pair(r: _Reader, node: ir.Pair) -> None:
+def _pair(r: _FlowReader, node: ir.Pair) -> None:
     r.assign(node.var.name, node.value)
     for each in node.links:
         r.flows.flow(id(each.operator), AMBIENT)
 
 
-def _primitive(r: _Reader, node: ir.PrimCall) -> None:
+def _primitive(r: _FlowReader, node: ir.PrimCall) -> None:
     primitive, at = node.primitive, node.primitive.calls
     if primitive.canonical == "endorse":
         return
@@ -342,7 +342,7 @@ def _primitive(r: _Reader, node: ir.PrimCall) -> None:
         r.apply(node.args[at], [node] if again else [*node.args[:at], *node.args[at + 1 :]], node, spread=True)
 
 
-def _effect(r: _Reader, node: ir.EffectCall) -> None:
+def _effect(r: _FlowReader, node: ir.EffectCall) -> None:
     kind = "context" if node.kind == "items" else node.kind
     points = [(name, id(each)) for name, each in zip(node.names, node.args, strict=True)]
     r.into(node, node.args)
@@ -355,7 +355,7 @@ def defined_name(node: ir.RuntimeCall) -> str:
     return str(template["name"]) if isinstance(template, dict) else template.name
 
 
-def _operation(r: _Reader, node: ir.RuntimeCall) -> None:
+def _operation(r: _FlowReader, node: ir.RuntimeCall) -> None:
     r.into(node, node.args)
     if node.op in ("pmap", "pmap-on"):
         r.apply(node.args[0], node.args[1:2], node)
@@ -381,7 +381,7 @@ def _operation(r: _Reader, node: ir.RuntimeCall) -> None:
         r.flows.flow(ANY_RESULT, id(node))
 
 
-_RULES: dict[type[Any], Callable[[_Reader, Any], None]] = {
+_RULES: dict[type[Any], Callable[[_FlowReader, Any], None]] = {
     ir.Call: _call,
     ir.Clause: _clause,
     ir.Define: _set,
@@ -407,4 +407,4 @@ _RULES: dict[type[Any], Callable[[_Reader, Any], None]] = {
 
 def flows_of(tree: ir.IR) -> Flows:
     """The flows of an analysed text."""
-    return _Reader().read(tree)
+    return _FlowReader().read(tree)

@@ -16,7 +16,7 @@ Relation: TypeAlias = Literal["longer", "above", "least", "below", "most", "not"
 
 
 @frozen
-class Guard:
+class GuardFact:
     """A fact about values that derive from parameters.
 
     ``steady`` are the variables that the bound is worked out from, None if it may be another one at each look.
@@ -28,7 +28,7 @@ class Guard:
     steady: frozenset[Var] | None = None
 
 
-Guards: TypeAlias = "tuple[list[Guard], list[Guard]]"
+Guards: TypeAlias = "tuple[list[GuardFact], list[GuardFact]]"
 Peek: TypeAlias = Callable[[IR], Value]
 
 _ZERO = constant(0)
@@ -50,7 +50,7 @@ def guards_of(test: IR, peek: Peek) -> Guards:
         if_true, if_false = guards_of(arguments[0], peek)
         return if_false, if_true
     if name in ("null?", "pair?") and len(arguments) == 1:
-        filled = [Guard("longer", peek(arguments[0]).marks, _ZERO)]
+        filled = [GuardFact("longer", peek(arguments[0]).marks, _ZERO)]
         return ([], filled) if name == "null?" else (filled, [])
     if name in ("zero?", "positive?", "negative?") and len(arguments) == 1:
         operator = {"zero?": "=", "positive?": ">", "negative?": "<"}[name]
@@ -87,19 +87,19 @@ def compared(operator: str, value: Value, bound: Value, steady: frozenset[Var] |
     if not value.marks:
         return [], []
     if operator == "=":
-        return [], [Guard("not", value.marks, bound, steady)]
+        return [], [GuardFact("not", value.marks, bound, steady)]
     return (
-        [Guard(_RELATIONS[operator], value.marks, bound, steady)],
-        [Guard(_RELATIONS[_OPPOSITE[operator]], value.marks, bound, steady)],
+        [GuardFact(_RELATIONS[operator], value.marks, bound, steady)],
+        [GuardFact(_RELATIONS[_OPPOSITE[operator]], value.marks, bound, steady)],
     )
 
 
-def lengths_above(value: Value, least: int) -> list[Guard]:
+def lengths_above(value: Value, least: int) -> list[GuardFact]:
     """The facts of a number that is above ``least`` about the lists whose lengths it is worked out from."""
-    facts: list[Guard] = []
+    facts: list[GuardFact] = []
     for parameter, mark in value.length_of.items():
         above = mark.divisor * (least + 1) - 1 if value.whole else mark.divisor * least
-        facts.append(Guard("longer", {parameter: Mark(mark.drop)}, constant(above - (mark.delta or 0))))
+        facts.append(GuardFact("longer", {parameter: Mark(mark.drop)}, constant(above - (mark.delta or 0))))
     return facts
 
 

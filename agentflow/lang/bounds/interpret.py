@@ -12,14 +12,14 @@ from agentflow.lang import ir
 from agentflow.lang.bounds.cost import FREE, WIDTH, Cost, Effects, again
 from agentflow.lang.bounds.dropping import Dropping, dropping, left_of
 from agentflow.lang.bounds.gathering import Gathering, gathering
-from agentflow.lang.bounds.guards import Guard
+from agentflow.lang.bounds.guards import GuardFact
 from agentflow.lang.bounds.inner import Inner, Programs, cost_of
 from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import given
 from agentflow.lang.bounds.reach import Loose, Reach
-from agentflow.lang.bounds.recursion import Body, Frame, Recursion, parameter_values
-from agentflow.lang.bounds.scopes import Closure, Scope, position
+from agentflow.lang.bounds.recursion import Body, CallFrame, Recursion, parameter_values
+from agentflow.lang.bounds.scopes import AbstractClosure, AbstractScope, position
 from agentflow.lang.bounds.shapes import Shape
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Value, result_of
 from agentflow.lang.builtins import PRIMITIVES
@@ -55,9 +55,9 @@ Spend: TypeAlias = Callable[[int], None]
 """Pays for so many visits. What it raises ends the analysis."""
 Outcome: TypeAlias = tuple[Value, Cost]
 
-Rule: TypeAlias = "Callable[[Interpreter, Any, Scope], Outcome]"
+Rule: TypeAlias = "Callable[[Interpreter, Any, AbstractScope], Outcome]"
 """Analyses one kind of node."""
-Operator: TypeAlias = "Callable[[Interpreter, ir.RuntimeCall, Scope], Outcome]"
+Operator: TypeAlias = "Callable[[Interpreter, ir.RuntimeCall, AbstractScope], Outcome]"
 """Analyses an operation of the runtime."""
 Higher: TypeAlias = "Callable[[Interpreter, list[Value], Node], Outcome]"
 """Analyses a primitive that calls procedures."""
@@ -71,7 +71,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType({"history_config": "compact_after
 """The settings that a call of a task may have which make it cost more, and what stands in such a setting. Weights have their names as kinds."""
 
 
-class TooLong(Exception):
+class TooManyVisits(Exception):
     """The analysis needs more visits than it is allowed."""
 
 
@@ -116,8 +116,8 @@ class Interpreter:
         self._rules = rules
         self._higher = higher
         self.reach = Reach()
-        self.guards: list[Guard] = []
-        self.frames: list[Frame] = []
+        self.guards: list[GuardFact] = []
+        self.frames: list[CallFrame] = []
         self._weigh = weigh
         self._kind = kind
         self._fixed = fixed
@@ -135,17 +135,17 @@ class Interpreter:
         self._gatherings: dict[int, Gathering | None] = {}
         self.beside = 0
         self.remembers = True
-        self._calls: dict[Closure, deque[_Call]] = {}
+        self._calls: dict[AbstractClosure, deque[_Call]] = {}
         self._epoch = 0
         self._depends_on = _DEEPEST
 
     # -- expressions ----------------------------------------------------------------------------------------------
 
-    def follow(self, node: IR, scope: Scope) -> Outcome:
+    def follow(self, node: IR, scope: AbstractScope) -> Outcome:
         """The abstract value of an expression, and its cost."""
         left = self.visits = self.visits - 1  # one visit, without a call of visit(): there are no more frequent ones
         if left < 0:
-            raise TooLong
+            raise TooManyVisits
         if left % _SLICE == _SLICE - 1:
             self._spend(_SLICE)
         level = self._level = self._level + 1
@@ -162,12 +162,12 @@ class Interpreter:
         before = self.visits
         left = self.visits = before - count
         if left < 0:
-            raise TooLong
+            raise TooManyVisits
         slices = before // _SLICE - left // _SLICE
         if slices:
             self._spend(slices * _SLICE)
 
-    def in_order(self, nodes: Sequence[IR], scope: Scope) -> tuple[list[Value], Cost]:
+    def in_order(self, nodes: Sequence[IR], scope: AbstractScope) -> tuple[list[Value], Cost]:
         """The abstract values of expressions in sequence, and their cost."""
         values: list[Value] = []
         cost = FREE
@@ -177,7 +177,7 @@ class Interpreter:
             cost = cost.then(more)
         return values, cost
 
-    def peek(self, node: IR, scope: Scope) -> Value:
+    def peek(self, node: IR, scope: AbstractScope) -> Value:
         """The abstract value of a pure expression; FOREIGN for any other."""
         if isinstance(node, ir.Const | ir.Quote | ir.Local | ir.Global | ir.Unknown):
             return self.follow(node, scope)[0]
@@ -299,7 +299,7 @@ class Interpreter:
         """A call of a procedure that is known."""
         if isinstance(procedure, Primitive):
             return self.primitive(procedure, arguments, at)
-        return self.closure(cast(Closure, procedure), arguments, at)
+        return self.closure(cast(AbstractClosure, procedure), arguments, at)
 
     def _any(self, at: Node) -> Outcome:
         weights = self._weigh("any", "")
@@ -308,7 +308,7 @@ class Interpreter:
         counts = {"any:": ONE, WIDTH: ONE} | {key: Bound.of(each) for key, each in weights.items()}
         return FOREIGN, Cost({(): Effects(counts)})
 
-    def closure(self, procedure: Closure, arguments: list[Value], at: Node) -> Outcome:
+    def closure(self, procedure: AbstractClosure, arguments: list[Value], at: Node) -> Outcome:
         """A call of a procedure of the program."""
         code, height = procedure.code, len(self.frames)
         for at_frame in range(height - 1, -1, -1):
@@ -327,7 +327,7 @@ class Interpreter:
         self._depends_on = min(self._depends_on, before)
         return outcome
 
-    def _inlined(self, procedure: Closure, arguments: list[Value], at: Node) -> Outcome:
+    def _inlined(self, procedure: AbstractClosure, arguments: list[Value], at: Node) -> Outcome:
         """A call that is followed into the body of the procedure."""
         code = procedure.code
         if sum(frame.code is code for frame in self.frames) >= _SAME_CODE or len(self.frames) >= _DEEPEST:
@@ -339,7 +339,7 @@ class Interpreter:
             return NEVER, FREE
 
         def body(bound: list[Value]) -> Outcome:
-            inner = Scope(procedure.scope)
+            inner = AbstractScope(procedure.scope)
             variables = [*code.params, *([code.rest] if code.rest is not None else [])]
             for var, value in zip(variables, bound, strict=True):
                 inner.bind(var, value)
@@ -347,13 +347,15 @@ class Interpreter:
 
         return self.repeated(at, procedure, values, code.name, body)
 
-    def repeated(self, at: Node, procedure: Closure, values: list[Value], name: str | None, body: Body) -> Outcome:
+    def repeated(
+        self, at: Node, procedure: AbstractClosure, values: list[Value], name: str | None, body: Body
+    ) -> Outcome:
         """A call of a procedure, or of a loop, that may be recursive; ``name`` is what reasons call it."""
         value, cost = Recursion(self, at, procedure.code, procedure.scope, name, body).outcome(values)
         length = None if value.never else self._length(procedure, values, value)
         return value if length is None else value.unmarked().but(size=length, origins={}), cost
 
-    def _length(self, procedure: Closure, values: Sequence[Value], value: Value) -> Bound | None:
+    def _length(self, procedure: AbstractClosure, values: Sequence[Value], value: Value) -> Bound | None:
         """An upper bound of the length of what a procedure gives, from its text; None if its ``value`` says as much."""
         left = self._left(procedure, values)
         if left is not None or value.fields is not None:
@@ -371,19 +373,19 @@ class Interpreter:
             return None
         return longest if self.gathers(gathers, procedure, values, value) else None
 
-    def gathering(self, procedure: Closure) -> Gathering | None:
+    def gathering(self, procedure: AbstractClosure) -> Gathering | None:
         """How a procedure gathers, from its text."""
         return gathering(procedure.code)
 
-    def gathers(self, how: Gathering, procedure: Closure, values: Sequence[Value], value: Value) -> bool:
+    def gathers(self, how: Gathering, procedure: AbstractClosure, values: Sequence[Value], value: Value) -> bool:
         """Whether it does so with these arguments, to give ``value``."""
         return self._calls_itself(procedure, how.operators)
 
-    def _calls_itself(self, procedure: Closure, operators: Sequence[IR]) -> bool:
+    def _calls_itself(self, procedure: AbstractClosure, operators: Sequence[IR]) -> bool:
         itself = Value(procedures=frozenset({procedure}))
         return all(self.peek(each, procedure.scope) == itself for each in operators)
 
-    def _left(self, procedure: Closure, values: Sequence[Value]) -> Bound | None:
+    def _left(self, procedure: AbstractClosure, values: Sequence[Value]) -> Bound | None:
         """An upper bound of the length of what a procedure leaves of a list whose first elements it drops; None for any other procedure."""
         code = procedure.code
         if id(code) not in self._droppings:
@@ -418,7 +420,7 @@ class Interpreter:
 
     # -- variables ------------------------------------------------------------------------------------------------
 
-    def initial(self, variable: Var | str, scope: Scope) -> Value:
+    def initial(self, variable: Var | str, scope: AbstractScope) -> Value:
         """The abstract value of a mutated variable before any assignment."""
         value = self._defined.get(variable, FOREIGN) if isinstance(variable, str) else scope.initial(variable)
         if value.never:
@@ -426,7 +428,7 @@ class Interpreter:
         return value
 
     @contextmanager
-    def with_value(self, variable: Var | str, value: Value, scope: Scope) -> Generator[Scope]:
+    def with_value(self, variable: Var | str, value: Value, scope: AbstractScope) -> Generator[AbstractScope]:
         """A scope in which a mutated variable has this value."""
         if not isinstance(variable, str):
             yield scope.with_value(variable, value)
@@ -442,7 +444,7 @@ class Interpreter:
             if before is not None:
                 self._globals[variable] = before
 
-    def read_local(self, var: Var, scope: Scope) -> Value:
+    def read_local(self, var: Var, scope: AbstractScope) -> Value:
         """The abstract value of a variable of the program."""
         value = scope.value(var)
         if value.never:
@@ -456,7 +458,7 @@ class Interpreter:
             self._depends_on = _NEVER_AGAIN
         return value
 
-    def define_local(self, var: Var, value: Value, scope: Scope) -> None:
+    def define_local(self, var: Var, value: Value, scope: AbstractScope) -> None:
         """A definition in a body."""
         if not scope.value(var).never:
             self._epoch += 1

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentflow.core.data.frozen import frozen
 from agentflow.lang import ir
-from agentflow.lang.bounds.guards import Guard
+from agentflow.lang.bounds.guards import GuardFact
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.values import Mark, Parameter, Value
 from agentflow.lang.checks import children
@@ -57,7 +57,7 @@ def counters(loop: ir.While, setters: Setters) -> Iterator[Counter]:
             yield Counter(variable, step)
 
 
-def rounds(guards: Sequence[Guard], parameter: Parameter, initial: Value, step: int) -> Bound | None:
+def rounds(guards: Sequence[GuardFact], parameter: Parameter, initial: Value, step: int) -> Bound | None:
     """The number of rounds until the test of a counter fails; None if the test does not bound it."""
     for guard in guards:
         mark, bound = guard.marks.get(parameter), guard.bound

@@ -8,11 +8,11 @@ from typing import Any
 
 from agentflow.lang import ir
 from agentflow.lang.bounds.cost import FREE, Cost
-from agentflow.lang.bounds.guards import Guard, guards_of
+from agentflow.lang.bounds.guards import GuardFact, guards_of
 from agentflow.lang.bounds.interpret import Interpreter, Outcome, Rule
 from agentflow.lang.bounds.loops import counters, marked, rounds
 from agentflow.lang.bounds.polynomial import ONE, Bound
-from agentflow.lang.bounds.scopes import Closure, Scope
+from agentflow.lang.bounds.scopes import AbstractClosure, AbstractScope
 from agentflow.lang.bounds.values import (
     DATA,
     FOREIGN,
@@ -27,11 +27,11 @@ from agentflow.lang.bounds.values import (
 from agentflow.lang.ir import IR, Lambda
 
 
-def _const(i: Interpreter, node: ir.Const | ir.Quote, scope: Scope) -> Outcome:
+def _const(i: Interpreter, node: ir.Const | ir.Quote, scope: AbstractScope) -> Outcome:
     return constant(node.value), FREE
 
 
-def _make_dict(i: Interpreter, node: ir.MakeDict, scope: Scope) -> Outcome:
+def _make_dict(i: Interpreter, node: ir.MakeDict, scope: AbstractScope) -> Outcome:
     values, cost = i.in_order(node.values, scope)
     size = Bound.of(len(values))
     if all(isinstance(key, str) for key in node.keys):
@@ -39,60 +39,60 @@ def _make_dict(i: Interpreter, node: ir.MakeDict, scope: Scope) -> Outcome:
     return sequence(size, joined(values)), cost
 
 
-def _local(i: Interpreter, node: ir.Local, scope: Scope) -> Outcome:
+def _local(i: Interpreter, node: ir.Local, scope: AbstractScope) -> Outcome:
     return i.read_local(node.var, scope), FREE
 
 
-def _global(i: Interpreter, node: ir.Global, scope: Scope) -> Outcome:
+def _global(i: Interpreter, node: ir.Global, scope: AbstractScope) -> Outcome:
     return i.read_global(node.name), FREE
 
 
-def _unknown(i: Interpreter, node: ir.Unknown, scope: Scope) -> Outcome:
+def _unknown(i: Interpreter, node: ir.Unknown, scope: AbstractScope) -> Outcome:
     return i.read_global(node.name), FREE
 
 
-def _prim(i: Interpreter, node: ir.Prim, scope: Scope) -> Outcome:
+def _prim(i: Interpreter, node: ir.Prim, scope: AbstractScope) -> Outcome:
     return Value(procedures=frozenset({node.primitive})), FREE
 
 
-def _plain(i: Interpreter, node: Any, scope: Scope) -> Outcome:
+def _plain(i: Interpreter, node: Any, scope: AbstractScope) -> Outcome:
     return DATA, FREE
 
 
-def _set_local(i: Interpreter, node: ir.SetLocal, scope: Scope) -> Outcome:
+def _set_local(i: Interpreter, node: ir.SetLocal, scope: AbstractScope) -> Outcome:
     return i.follow(node.value, scope)
 
 
-def _set_global(i: Interpreter, node: ir.SetGlobal, scope: Scope) -> Outcome:
+def _set_global(i: Interpreter, node: ir.SetGlobal, scope: AbstractScope) -> Outcome:
     return i.follow(node.value, scope)
 
 
-def _define_global(i: Interpreter, node: ir.DefineGlobal, scope: Scope) -> Outcome:
+def _define_global(i: Interpreter, node: ir.DefineGlobal, scope: AbstractScope) -> Outcome:
     value, cost = i.follow(node.value, scope)
     i.define_global(node.name, value)
     return value, cost
 
 
-def _define(i: Interpreter, node: ir.Define, scope: Scope) -> Outcome:
+def _define(i: Interpreter, node: ir.Define, scope: AbstractScope) -> Outcome:
     value, cost = i.follow(node.value, scope)
     i.define_local(node.var, value, scope)
     return value, cost
 
 
-def _if(i: Interpreter, node: ir.If, scope: Scope) -> Outcome:
+def _if(i: Interpreter, node: ir.If, scope: AbstractScope) -> Outcome:
     _, cost = i.follow(node.test, scope)
     value, more = _choice(i, node.test, node.then, node.other, scope)
     return value, cost.then(more)
 
 
-def _choice(i: Interpreter, test: IR, then: IR, other: IR, scope: Scope) -> Outcome:
+def _choice(i: Interpreter, test: IR, then: IR, other: IR, scope: AbstractScope) -> Outcome:
     if_true, if_false = guards_of(test, lambda each: i.peek(each, scope))
     value, cost = _guarded(i, then, scope, if_true)
     otherwise, more = _guarded(i, other, scope, if_false)
     return value.join(otherwise), cost.otherwise(more)
 
 
-def _guarded(i: Interpreter, node: IR, scope: Scope, guards: Sequence[Guard]) -> Outcome:
+def _guarded(i: Interpreter, node: IR, scope: AbstractScope, guards: Sequence[GuardFact]) -> Outcome:
     count = len(i.guards)
     i.guards.extend(guards)
     try:
@@ -101,11 +101,11 @@ def _guarded(i: Interpreter, node: IR, scope: Scope, guards: Sequence[Guard]) ->
         del i.guards[count:]
 
 
-def _cond(i: Interpreter, node: ir.Cond, scope: Scope) -> Outcome:
+def _cond(i: Interpreter, node: ir.Cond, scope: AbstractScope) -> Outcome:
     return _clauses(i, node.clauses, node.other, scope)
 
 
-def _clauses(i: Interpreter, clauses: Sequence[ir.Clause], other: IR, scope: Scope) -> Outcome:
+def _clauses(i: Interpreter, clauses: Sequence[ir.Clause], other: IR, scope: AbstractScope) -> Outcome:
     count = len(i.guards)
     value, cost, before = NEVER, None, FREE
     try:
@@ -114,7 +114,7 @@ def _clauses(i: Interpreter, clauses: Sequence[ir.Clause], other: IR, scope: Sco
             before = before.then(test)
             inner = scope
             if clause.bind is not None:
-                inner = Scope(scope)
+                inner = AbstractScope(scope)
                 inner.bind(clause.bind, tested)
             if_true, if_false = guards_of(clause.test, lambda each: i.peek(each, scope))
             result, body = _guarded(i, clause.body, inner, if_true)
@@ -128,7 +128,7 @@ def _clauses(i: Interpreter, clauses: Sequence[ir.Clause], other: IR, scope: Sco
     return value.join(result), path if cost is None else cost.otherwise(path)
 
 
-def _logic(i: Interpreter, node: ir.Logic, scope: Scope) -> Outcome:
+def _logic(i: Interpreter, node: ir.Logic, scope: AbstractScope) -> Outcome:
     count = len(i.guards)
     value, cost, before = NEVER, FREE, FREE
     try:
@@ -143,15 +143,15 @@ def _logic(i: Interpreter, node: ir.Logic, scope: Scope) -> Outcome:
     return value.join(PLAIN), cost
 
 
-def _seq(i: Interpreter, node: ir.Seq, scope: Scope) -> Outcome:
+def _seq(i: Interpreter, node: ir.Seq, scope: AbstractScope) -> Outcome:
     if not node.items:
         return NIL, FREE
     values, cost = i.in_order(node.items, scope)
     return NEVER if any(each.never for each in values) else values[-1], cost
 
 
-def _let(i: Interpreter, node: ir.Let, scope: Scope) -> Outcome:
-    inner = Scope(scope)
+def _let(i: Interpreter, node: ir.Let, scope: AbstractScope) -> Outcome:
+    inner = AbstractScope(scope)
     for var in node.vars:
         inner.bind(var, NEVER)
     cost = FREE
@@ -163,11 +163,11 @@ def _let(i: Interpreter, node: ir.Let, scope: Scope) -> Outcome:
     return value, cost.then(more)
 
 
-def _lambda(i: Interpreter, node: Lambda, scope: Scope) -> Outcome:
-    return Value(procedures=frozenset({Closure(node, scope)})), FREE
+def _lambda(i: Interpreter, node: Lambda, scope: AbstractScope) -> Outcome:
+    return Value(procedures=frozenset({AbstractClosure(node, scope)})), FREE
 
 
-def _call(i: Interpreter, node: ir.Call, scope: Scope) -> Outcome:
+def _call(i: Interpreter, node: ir.Call, scope: AbstractScope) -> Outcome:
     if isinstance(node.operator, ir.Unknown):
         return _named_call(i, node, node.operator.name, scope)
     operator, cost = i.follow(node.operator, scope)
@@ -190,8 +190,8 @@ def _call(i: Interpreter, node: ir.Call, scope: Scope) -> Outcome:
     return value, cost.then(called)
 
 
-def _pairs(i: Interpreter, pairs: Sequence[ir.Pair], scope: Scope) -> tuple[Scope, Cost]:
-    inner, cost = Scope(scope), FREE
+def _pairs(i: Interpreter, pairs: Sequence[ir.Pair], scope: AbstractScope) -> tuple[AbstractScope, Cost]:
+    inner, cost = AbstractScope(scope), FREE
     for each in pairs:
         value, more = i.follow(each.value, inner)
         cost = cost.then(more)
@@ -199,7 +199,7 @@ def _pairs(i: Interpreter, pairs: Sequence[ir.Pair], scope: Scope) -> tuple[Scop
     return inner, cost
 
 
-def _named_call(i: Interpreter, node: ir.Call, name: str, scope: Scope) -> Outcome:
+def _named_call(i: Interpreter, node: ir.Call, name: str, scope: AbstractScope) -> Outcome:
     if node.pairs is not None:
         inner, cost = _pairs(i, node.pairs, scope)
         _, nested = i.in_order([each.applied for each in node.pairs], inner)
@@ -210,13 +210,13 @@ def _named_call(i: Interpreter, node: ir.Call, name: str, scope: Scope) -> Outco
     return value, cost.then(called)
 
 
-def _prim_call(i: Interpreter, node: ir.PrimCall, scope: Scope) -> Outcome:
+def _prim_call(i: Interpreter, node: ir.PrimCall, scope: AbstractScope) -> Outcome:
     values, cost = i.in_order(node.args, scope)
     value, more = i.primitive(node.primitive, values, node.at)
     return value, cost.then(more)
 
 
-def _effect(i: Interpreter, node: ir.EffectCall, scope: Scope) -> Outcome:
+def _effect(i: Interpreter, node: ir.EffectCall, scope: AbstractScope) -> Outcome:
     values, cost = i.in_order(node.args, scope)
     kind = "context" if node.kind == "items" else node.kind
     value, more = i.effect(kind, node.name, node.at)
@@ -229,29 +229,29 @@ def _effect(i: Interpreter, node: ir.EffectCall, scope: Scope) -> Outcome:
     return value, cost.then(more)
 
 
-def _thunk(i: Interpreter, node: ir.Thunk, scope: Scope) -> Outcome:
+def _thunk(i: Interpreter, node: ir.Thunk, scope: AbstractScope) -> Outcome:
     return i.follow(node.body, scope)
 
 
-def _named_loop(i: Interpreter, node: ir.NamedLoop, scope: Scope) -> Outcome:
+def _named_loop(i: Interpreter, node: ir.NamedLoop, scope: AbstractScope) -> Outcome:
     values, cost = i.in_order(node.inits, scope)
     code = Lambda(node.at, node.loop.name.strip(), node.params, None, node.body, node.loop.function)
-    outer = Scope(scope)
+    outer = AbstractScope(scope)
 
     def body(bound: list[Value]) -> Outcome:
-        inner = Scope(outer)
+        inner = AbstractScope(outer)
         for var, value in zip(node.params, bound, strict=True):
             inner.bind(var, value)
         return i.follow(node.body, inner)
 
-    procedure = Closure(code, outer)
+    procedure = AbstractClosure(code, outer)
     outer.bind(node.loop, Value(procedures=frozenset({procedure})))
     name = code.name if node.loop.name.strip() == node.loop.name else None
     value, more = i.repeated(node.at, procedure, values, name, body)
     return value, cost.then(more)
 
 
-def _repeat(i: Interpreter, node: ir.Repeat, scope: Scope) -> Outcome:
+def _repeat(i: Interpreter, node: ir.Repeat, scope: AbstractScope) -> Outcome:
     count, cost = i.follow(node.count, scope)
     value, body = i.follow(node.body, scope)
     if count.high is None:
@@ -259,7 +259,7 @@ def _repeat(i: Interpreter, node: ir.Repeat, scope: Scope) -> Outcome:
     return value.join(NIL), cost.then(body.times(count.high))
 
 
-def _while(i: Interpreter, node: ir.While, scope: Scope) -> Outcome:
+def _while(i: Interpreter, node: ir.While, scope: AbstractScope) -> Outcome:
     for counter in counters(node, i.setters):
         initial = i.initial(counter.variable, scope)
         parameter = (i.next_number(), 0)
@@ -280,10 +280,10 @@ def _while(i: Interpreter, node: ir.While, scope: Scope) -> Outcome:
     return value, both.then(result)
 
 
-def _try(i: Interpreter, node: ir.Try, scope: Scope) -> Outcome:
+def _try(i: Interpreter, node: ir.Try, scope: AbstractScope) -> Outcome:
     value, cost = i.follow(node.body, scope)
     if node.handler is not None:
-        inner = Scope(scope)
+        inner = AbstractScope(scope)
         if node.var is not None:
             inner.bind(node.var, FOREIGN)
         handled, more = i.follow(node.handler, inner)
@@ -293,7 +293,7 @@ def _try(i: Interpreter, node: ir.Try, scope: Scope) -> Outcome:
     return value, cost
 
 
-def _operation(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+def _operation(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
     return i.operations[node.op](i, node, scope)
 
 
@@ -306,7 +306,7 @@ RULES: Mapping[type[Any], Rule] = MappingProxyType(
         ir.DefineGlobal: _define_global,
         ir.Dynamic: _plain,
         ir.EffectCall: _effect,
-        ir.Environment: _plain,
+        ir.CurrentEnvironment: _plain,
         ir.Global: _global,
         ir.If: _if,
         ir.Lambda: _lambda,

@@ -13,13 +13,13 @@ from agentflow.lang.bounds.inner import text_of
 from agentflow.lang.bounds.interpret import Higher, Interpreter, Operator, Outcome
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import like, shortest
-from agentflow.lang.bounds.scopes import Closure, Scope, position
+from agentflow.lang.bounds.scopes import AbstractClosure, AbstractScope, position
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, NIL, Value, joined, number, sequence, text
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.syntax import Node
 
 
-def _branches(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+def _branches(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
     listed = node.args[0]
     assert isinstance(listed, ir.ThunkList)
     values: list[Value] = []
@@ -34,7 +34,7 @@ def _branches(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
     return (whole if node.op == "race" else sequence(len(values), whole)), cost
 
 
-def _pmap(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+def _pmap(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
     (procedure, listed, *limit), cost = i.in_order(node.args, scope)
     count = shortest([listed])
     wide = count if count is not None else None
@@ -49,7 +49,7 @@ def _pmap(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
     return like(listed, listed.elements, value), cost.then(more)
 
 
-def _branches_on(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+def _branches_on(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
     procedures, cost = i.in_order(node.args, scope)
     values: list[Value] = []
     together = FREE
@@ -63,12 +63,12 @@ def _branches_on(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
     return (whole if node.op == "race-on" else sequence(len(values), whole)), cost.then(together)
 
 
-def _timeout(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+def _timeout(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
     values, cost = i.in_order(node.args, scope)
     return values[-1], cost
 
 
-def _retry(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+def _retry(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
     tries, cost = i.follow(node.args[0], scope)
     value, body = i.follow(node.args[1], scope)
     if tries.high is None:
@@ -76,16 +76,16 @@ def _retry(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
     return value, cost.then(body.times(tries.high.join(ONE)))
 
 
-def _raise(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+def _raise(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
     return NEVER, i.in_order(node.args, scope)[1]
 
 
-def _define_task(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+def _define_task(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
     _, cost = i.in_order(node.args, scope)
     return text(defined_name(node)), cost
 
 
-def _eval_program(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+def _eval_program(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
     (_, program, *values), cost = i.in_order(node.args, scope)
     text = text_of(node.args[1], program)
     options = dict(zip(node.constants[1], values, strict=True))
@@ -96,7 +96,7 @@ def _eval_program(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome
     return FOREIGN, cost.then(i.program(inner, "the program of 'eval-program'", bindings, node.at))
 
 
-def _solve(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+def _solve(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
     (_, _, *values), cost = i.in_order(node.args, scope)
     reason = "'solve' runs a program that a model is yet to write"
     options = dict(zip(node.constants[1], values, strict=True))
@@ -129,7 +129,7 @@ def _written(i: Interpreter, node: ir.RuntimeCall, reason: str) -> Cost:
     return i.anything(node.at, reason)
 
 
-def _director(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+def _director(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
     values, cost = i.in_order(node.args, scope)
     clauses = dict(zip(node.constants[0], values, strict=True))
     turn = number(1, None, whole=True)
@@ -221,7 +221,7 @@ def _hold_procedures(*values: Value) -> bool:
 def _arity(procedure: Any) -> tuple[int, int | None]:
     if isinstance(procedure, Primitive):
         return procedure.arity
-    code = cast(Closure, procedure).code
+    code = cast(AbstractClosure, procedure).code
     return len(code.params), None if code.rest is not None else len(code.params)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from agentflow.lang.bounds.cost import FREE, MANY, Cost, Effects
-from agentflow.lang.bounds.guards import Guard
+from agentflow.lang.bounds.guards import GuardFact
 from agentflow.lang.bounds.loops import distance, in_steps
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.rounds import AgainCall, Rounds, fewest, least_above_zero, longer, settles_at, surely_below
@@ -30,7 +30,7 @@ _SMALLEST_HALVES = 1_100
 _DEEPEST = 8
 
 
-class Scope(Protocol):
+class CreationScope(Protocol):
     """The scope in which a procedure was created."""
 
     def has(self, var: Var) -> bool:
@@ -42,7 +42,7 @@ class Scope(Protocol):
         ...
 
 
-class Notes(Protocol):
+class MissingReasons(Protocol):
     """The recorded reasons for missing bounds."""
 
     def noted(self) -> int: ...
@@ -52,22 +52,22 @@ class Notes(Protocol):
 class Follower(Protocol):
     """The analysis that the call belongs to."""
 
-    frames: list[Frame]
-    guards: list[Guard]
+    frames: list[CallFrame]
+    guards: list[GuardFact]
     beside: int
     rest_of_none_fails: bool
 
     @property
-    def notes(self) -> Notes: ...
+    def notes(self) -> MissingReasons: ...
     def next_number(self) -> int: ...
     def loose(self, at: Node, reason: str, cost: Cost) -> Cost: ...
 
 
-class Frame:
+class CallFrame:
     """A procedure under analysis. ``number`` identifies it; ``result`` is the assumed result of recursive calls, which is at most as long as
     the argument at ``no_longer_than``, if that is not None; ``beside``: whether some of them run concurrently with something else."""
 
-    def __init__(self, number: int, code: Lambda, scope: Scope, guards: int, level: int) -> None:
+    def __init__(self, number: int, code: Lambda, scope: CreationScope, guards: int, level: int) -> None:
         self.number = number
         self.code = code
         self.scope = scope
@@ -78,7 +78,7 @@ class Frame:
         self._guards = guards
         self._level = level
 
-    def called_again(self, arguments: list[Value], guards: Sequence[Guard], level: int) -> Value:
+    def called_again(self, arguments: list[Value], guards: Sequence[GuardFact], level: int) -> Value:
         """Record a recursive call at a ``level`` of concurrent forms, and return its assumed result."""
         self.beside = self.beside or level > self._level
         values = parameter_values(self.code, arguments)
@@ -105,13 +105,13 @@ class Recursion:
     """A call of a procedure, or of a loop, that may be recursive."""
 
     def __init__(
-        self, interpreter: Follower, at: Node, code: Lambda, scope: Scope, name: str | None, body: Body
+        self, interpreter: Follower, at: Node, code: Lambda, scope: CreationScope, name: str | None, body: Body
     ) -> None:
         self._i = interpreter
         self._at = at
         self._name = name
         self._body = body
-        self._frame = Frame(interpreter.next_number(), code, scope, len(interpreter.guards), interpreter.beside)
+        self._frame = CallFrame(interpreter.next_number(), code, scope, len(interpreter.guards), interpreter.beside)
 
     def outcome(self, values: list[Value]) -> tuple[Value, Cost]:
         """The result of a call with ``values``, and its effects."""
@@ -421,7 +421,7 @@ class Recursion:
                     return distance(end.high, start.low + (-ahead if down else ahead))
         return None
 
-    def _steady(self, guard: Guard) -> bool:
+    def _steady(self, guard: GuardFact) -> bool:
         """Whether the limit of a guard is the same in all rounds."""
         if guard.steady is None:
             return False
@@ -461,7 +461,7 @@ class Recursion:
         return going.times(count, count if beside else ONE).then(end, beside=beside)
 
 
-def _sees(procedure: Any, outer: Scope) -> bool:
+def _sees(procedure: Any, outer: CreationScope) -> bool:
     """Whether a procedure was created within a call of one that was created in ``outer``."""
     scope = getattr(procedure, "scope", None)
     return scope is not None and scope is not outer and scope.inside(outer)

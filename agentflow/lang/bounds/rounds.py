@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from agentflow.core.data.frozen import frozen
-from agentflow.lang.bounds.guards import Guard
+from agentflow.lang.bounds.guards import GuardFact
 from agentflow.lang.bounds.polynomial import Bound
 from agentflow.lang.bounds.values import Parameter, Value
 
@@ -16,7 +16,7 @@ class AgainCall:
     """A recursive call: its arguments, and the guards on the way to it."""
 
     arguments: Sequence[Value]
-    guards: Sequence[Guard]
+    guards: Sequence[GuardFact]
 
 
 @frozen

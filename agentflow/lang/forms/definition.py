@@ -40,7 +40,7 @@ _UNKNOWN_TEXT = "text"
 
 
 @dataclass
-class Definition:
+class AtomDefinition:
     """A ``defatom`` being read: ``fields`` of the template, ``options`` the form of each, ``computed`` what is evaluated."""
 
     node: Form
@@ -50,9 +50,9 @@ class Definition:
     computed: list[tuple[str, Span, IR]] = field(default_factory=list[tuple[str, Span, IR]])
 
 
-def read_definition(a: Analyzer, node: Form, name: Name, options: Sequence[Node], scope: Scope) -> Definition:
+def read_definition(a: Analyzer, node: Form, name: Name, options: Sequence[Node], scope: Scope) -> AtomDefinition:
     """The definition of ``name`` by ``options``. Raises SexpEvaluationError where one is malformed."""
-    definition = Definition(node, name, {"name": name.name, "type": "atomic", "params": {}, "stateless": True})
+    definition = AtomDefinition(node, name, {"name": name.name, "type": "atomic", "params": {}, "stateless": True})
     for option in options:
         written = head_name(option)
         if written is None or not isinstance(option, Form):
@@ -103,7 +103,7 @@ def check_name(a: Analyzer, name: Name) -> None:
     )
 
 
-def prepare(a: Analyzer, definition: Definition) -> Template | dict[str, Any]:
+def prepare(a: Analyzer, definition: AtomDefinition) -> Template | dict[str, Any]:
     """The template of a definition, or its fields where nothing is there to make one or a part is yet to be computed.
 
     Raises SexpEvaluationError with the part that is at fault.
@@ -122,7 +122,7 @@ def prepare(a: Analyzer, definition: Definition) -> Template | dict[str, Any]:
     return definition.fields if definition.computed else template
 
 
-def _read_option(a: Analyzer, definition: Definition, key: str, option: Form, scope: Scope) -> None:
+def _read_option(a: Analyzer, definition: AtomDefinition, key: str, option: Form, scope: Scope) -> None:
     fields, items = definition.fields, option.items[1:]
     if key == "params":
         fields["params"] = _params(a, items)
@@ -240,7 +240,7 @@ def _params(a: Analyzer, nodes: Sequence[Node]) -> dict[str, Any]:
 # -- faults -------------------------------------------------------------------------------------------------------
 
 
-def _check_slots(a: Analyzer, definition: Definition) -> None:
+def _check_slots(a: Analyzer, definition: AtomDefinition) -> None:
     """Check that every ``{{x}}`` of instructions and system prompt is a parameter; function calls are checked elsewhere."""
     params = definition.fields["params"]
     for key in ("instructions", "system"):
@@ -258,7 +258,7 @@ def _check_slots(a: Analyzer, definition: Definition) -> None:
                 )
 
 
-def _check_used(a: Analyzer, definition: Definition) -> None:
+def _check_used(a: Analyzer, definition: AtomDefinition) -> None:
     """Refuse ``{x}`` for a parameter, and doubt one that no text uses; texts that are yet to be computed may use any."""
     fields, task = definition.fields, definition.name.name
     prompt = fields.get("instructions")
@@ -275,7 +275,7 @@ def _check_used(a: Analyzer, definition: Definition) -> None:
             a.doubts.append(a.error(definition.options["params"], "defatom/instructions", *not_used(task, name)))
 
 
-def _check_functions(a: Analyzer, definition: Definition, functions: Sequence[str]) -> None:
+def _check_functions(a: Analyzer, definition: AtomDefinition, functions: Sequence[str]) -> None:
     """Check that every ``{{f(x)}}`` calls a task, other than the one that is being defined."""
     own = definition.name.name
     for name in functions:
@@ -292,7 +292,7 @@ def _check_functions(a: Analyzer, definition: Definition, functions: Sequence[st
         raise a.error(_call_in(a, definition, name), "defatom/function", f"a text of '{own}' {problem}", hint)
 
 
-def _call_in(a: Analyzer, definition: Definition, name: str) -> Node:
+def _call_in(a: Analyzer, definition: AtomDefinition, name: str) -> Node:
     """The slot in which ``name`` is called."""
     call = re.compile(r"\{\{[^{}]*?(?<![\w:-])" + re.escape(name) + r"\s*\([^{}]*(\}\})?")
     for key, option in definition.options.items():
@@ -302,7 +302,7 @@ def _call_in(a: Analyzer, definition: Definition, name: str) -> Node:
     return definition.node
 
 
-def _underline(a: Analyzer, definition: Definition, error: AgentflowError) -> NoReturn:
+def _underline(a: Analyzer, definition: AtomDefinition, error: AgentflowError) -> NoReturn:
     """Raise what is wrong with the fields at the part of the definition that says so."""
     path = [str(each) for each in error.details.get("field", ())]
     option = definition.options.get(

@@ -24,7 +24,7 @@ def eval_program(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     program = a.expr(parts[0], scope)
     allow, options, values = clauses(a, parts[1:], ("bindings", "max-steps"), scope, "eval-program", _EVAL)
     return ir.RuntimeCall(
-        node, "eval-program", [ir.Environment(node), program, *values], [tuple(allow), tuple(options)]
+        node, "eval-program", [ir.CurrentEnvironment(node), program, *values], [tuple(allow), tuple(options)]
     )
 
 

@@ -37,7 +37,7 @@ def defatom(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     template = prepare(a, definition)
     computed = tuple((key, span) for key, span, _ in definition.computed)
     values = [value for _, _, value in definition.computed]
-    return ir.RuntimeCall(node, "define-task", [ir.Environment(node), *values], [template, computed])
+    return ir.RuntimeCall(node, "define-task", [ir.CurrentEnvironment(node), *values], [template, computed])
 
 
 _PHASES = ("director", "executor", "evaluator", "controller")
@@ -102,7 +102,7 @@ def solve(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     )
     if a.allow is not None:
         a.granted("solve", node)
-    return ir.RuntimeCall(node, "solve", [ir.Environment(node), goal, *values], [tuple(allow), tuple(options)])
+    return ir.RuntimeCall(node, "solve", [ir.CurrentEnvironment(node), goal, *values], [tuple(allow), tuple(options)])
 
 
 def clauses(

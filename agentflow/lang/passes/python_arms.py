@@ -14,13 +14,13 @@ _BRANCHES = frozenset(("parallel", "race", "gather"))
 
 def mark_python_arms(g: Emitter, reach: Callable[[int], None]) -> list[Arm]:
     """Have the code that ``g`` is about to write call ``reach`` with the number of each arm that it comes to; the arms, by number."""
-    marker = _Marker(g)
+    marker = _PythonMarker(g)
     marker.walk()
     g.reach = reach
     return marker.arms
 
 
-class _Marker:
+class _PythonMarker:
     def __init__(self, g: Emitter) -> None:
         self._g = g
         self.arms: list[Arm] = []

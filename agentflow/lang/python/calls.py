@@ -15,7 +15,7 @@ from agentflow.lang.python.builtins import BUILTINS, CONSTANTS, KINDS, is_instan
 from agentflow.lang.python.comprehensions import collected
 from agentflow.lang.python.emitter import Emitter, expression
 from agentflow.lang.python.failure import CLASSES
-from agentflow.lang.python.forms import FORMS, Form
+from agentflow.lang.python.forms import FORMS, PythonForm
 from agentflow.lang.python.functions import code_name, known_function
 from agentflow.lang.python.kinds import as_counted
 from agentflow.lang.python.labelled import OF_KEYS, labelled_entry
@@ -157,7 +157,7 @@ def _by_name(g: Emitter, node: ast.Call, function: ast.Name) -> ast.expr:
     return generic(g, node, g.value(function))
 
 
-def _form(g: Emitter, node: ast.Call, form: Form) -> ast.expr:
+def _form(g: Emitter, node: ast.Call, form: PythonForm) -> ast.expr:
     g.meanings[node] = ("form", form.name)
     before = len(g.errors)
     code = form.write(g, node)

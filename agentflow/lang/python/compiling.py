@@ -30,8 +30,8 @@ from agentflow.lang.python import (
     workflow,
     world,
 )
-from agentflow.lang.python.emitter import Describe, Emitter, TooManyErrors
-from agentflow.lang.python.names import Names as Scopes
+from agentflow.lang.python.emitter import Describe, Emitter, TooManyMistakes
+from agentflow.lang.python.names import ProgramScopes as Scopes
 from agentflow.lang.python.reader import read_python
 from agentflow.lang.python.strict_code import StrictPython
 from agentflow.lang.python.support import binding
@@ -192,7 +192,7 @@ def written(g: Emitter, tree: ast.Module) -> ast.FunctionDef | None:
     g.loc = location
     try:
         return on_fresh_stack(lambda: _link(g, tree))
-    except TooManyErrors:
+    except TooManyMistakes:
         return None
 
 

@@ -25,8 +25,8 @@ from agentflow.lang.generated import LOAD, STORE, PyFn, as_bool, is_bool
 from agentflow.lang.python.absent import REFUSED
 from agentflow.lang.python.kinds import Kinds
 from agentflow.lang.python.labelled import twin_of
-from agentflow.lang.python.names import Names as Scopes
-from agentflow.lang.python.names import Scope, Var
+from agentflow.lang.python.names import LocalVariable, PythonScope
+from agentflow.lang.python.names import ProgramScopes as Scopes
 from agentflow.lang.python.nodes import Nodes
 from agentflow.lang.python.reader import fields_of, span_of
 from agentflow.lang.python.rows import traits_of
@@ -79,7 +79,7 @@ def statement_kinds() -> set[type[ast.AST]]:
     return set(_STATEMENTS)
 
 
-class TooManyErrors(Exception):
+class TooManyMistakes(Exception):
     """There are so many mistakes that more would help nobody."""
 
 
@@ -110,7 +110,7 @@ class Emitter(Nodes):
         super().__init__(source, set(scopes.defined))
         self.tree = tree
         self.scopes = scopes
-        self.scope: Scope = scopes.module
+        self.scope: PythonScope = scopes.module
         self.describe = describe
         self.allow = allow
         self.closed = closed or allow is not None
@@ -137,9 +137,9 @@ class Emitter(Nodes):
         self.in_thunk = 0
         weak = proxy(self)  # so that its trees are freed with it: the collector would hold the interpreter
         self.kinds = Kinds(lambda name: name not in scopes.classes and weak.kind(name) == "unknown")
-        self.remembered: dict[Var, bool] = {}
+        self.remembered: dict[LocalVariable, bool] = {}
         self.rounds: list[tuple[ast.If, int]] = []
-        self.bound: list[set[Var]] = []
+        self.bound: list[set[LocalVariable]] = []
         self.known_code: dict[ast.AST, str] = {}
         self.global_functions: set[str] = set()
         self.followed: StrictPython | None = None
@@ -157,7 +157,7 @@ class Emitter(Nodes):
         """Collect an error at ``node``."""
         self.errors.append(SexpEvaluationError(message, code=code, span=self.span_at(node), hint=hint))
         if len(self.errors) > MAX_ERRORS:
-            raise TooManyErrors
+            raise TooManyMistakes
 
     def fails(self, node: ast.AST, code: str, message: str, hint: str | None = None) -> None:
         """Note that code certainly fails when it is reached, which is no reason to refuse it where nobody asks."""
@@ -301,7 +301,7 @@ class Emitter(Nodes):
 
     def type_is(self, value: ast.expr, kind: type[Any]) -> ast.expr:
         """``type(value) is kind``. Of a parameter that is used several times that is found out once."""
-        var: Var | None = getattr(value, "_var", None)
+        var: LocalVariable | None = getattr(value, "_var", None)
         if kind is int and var is not None and var in self.remembered and var.fn is self.fn:
             self.remembered[var] = True
             return as_bool(self.name(f"i_{var.py}"))
@@ -376,7 +376,7 @@ class Emitter(Nodes):
         self.wrong(node, "name/not-granted", message, f"the names it may call: {shown}")
         return False
 
-    def read(self, var: Var | None, name: str, hint: str | None = None) -> ast.expr:
+    def read(self, var: LocalVariable | None, name: str, hint: str | None = None) -> ast.expr:
         """The value of a variable; ``hint`` is for one of the environment that is not bound."""
         if var is not None:
             code = self.name(var.py)
@@ -422,7 +422,7 @@ class Emitter(Nodes):
         self,
         py: str,
         parameters: list[str],
-        scope: Scope | None,
+        scope: PythonScope | None,
         build: Callable[[], list[ast.stmt]],
         *,
         step: bool = True,

@@ -14,7 +14,7 @@ Write = Callable[[Emitter, ast.Call], ast.expr]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class PythonForm:
     """A form: ``usage`` is how it is called, ``about`` what it does, ``write`` the rule that writes its code.
 
     ``takes`` is a word of :mod:`agentflow.lang.takes` for the types of its arguments, ``gives`` the type of its value. Of one with a number
@@ -33,18 +33,18 @@ class Form:
     calls: bool = False
 
 
-FORMS: dict[str, Form] = {}
+FORMS: dict[str, PythonForm] = {}
 """The forms by name. What has a dot is what models write unasked, of ``asyncio`` and its like."""
 
 
 def form(usage: str, *also: str, **columns: Any) -> Callable[[Write], Write]:
-    """Declare that the function writes the calls of a form, and of the names ``also``. The columns are those of :class:`Form`."""
+    """Declare that the function writes the calls of a form, and of the names ``also``. The columns are those of :class:`PythonForm`."""
 
     def mark(write: Write) -> Write:
         name = usage.partition("(")[0]
         about = inspect.getdoc(write) or ""
         for each in (name, *also):
-            FORMS[each] = Form(each, usage, about, write, **columns)
+            FORMS[each] = PythonForm(each, usage, about, write, **columns)
         return write
 
     return mark

@@ -10,7 +10,7 @@ from agentflow.lang.closure import Closure, LambdaInfo
 from agentflow.lang.generated import STORE
 from agentflow.lang.python.emitter import Emitter, expression, statement
 from agentflow.lang.python.forms import FORMS
-from agentflow.lang.python.names import COMPREHENSIONS, FUNCTIONS, Function, Var, parameters
+from agentflow.lang.python.names import COMPREHENSIONS, FUNCTIONS, Function, LocalVariable, parameters
 from agentflow.lang.python.native import both
 from agentflow.lang.python.support import filled, missing_keyword
 from agentflow.lang.python.values import MISSING
@@ -82,7 +82,7 @@ def code_name(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     return name
 
 
-def known_function(g: Emitter, name: str, var: Var | None) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+def known_function(g: Emitter, name: str, var: LocalVariable | None) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     """The definition that a name certainly means, as far as this text tells."""
     node = g.scopes.function(name) if var is None else var.known
     if node is None or node.decorator_list:

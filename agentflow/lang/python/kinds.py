@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
-from agentflow.lang.python.names import Scope, Var, is_range
+from agentflow.lang.python.names import LocalVariable, PythonScope, is_range
 
 _MOST_STEPS = 12
 """How far from a variable its type is looked for: through expressions and other variables."""
@@ -31,12 +31,12 @@ class Kinds:
 
     def __init__(self, is_free: Callable[[str], bool]) -> None:
         self._is_free = is_free
-        self._settled: dict[Var, type[Any] | None] = {}
-        self._assumed: dict[Var, type[Any]] = {}
-        self._tested: frozenset[Var] = frozenset()
+        self._settled: dict[LocalVariable, type[Any] | None] = {}
+        self._assumed: dict[LocalVariable, type[Any]] = {}
+        self._tested: frozenset[LocalVariable] = frozenset()
 
     @contextmanager
-    def tested(self, parameters: Iterable[Var]) -> Generator[None]:
+    def tested(self, parameters: Iterable[LocalVariable]) -> Generator[None]:
         """Around code that runs where parameters were tested to be integers, and that nothing assigns again."""
         saved = (self._settled, self._tested)
         self._settled, self._tested = {}, frozenset(parameters)
@@ -50,10 +50,10 @@ class Kinds:
         kind: type[Any] | None = getattr(code, "_kind", None)
         if kind is not None:
             return kind
-        var: Var | None = getattr(code, "_var", None)
+        var: LocalVariable | None = getattr(code, "_var", None)
         return None if var is None else self.of_variable(var)
 
-    def of_variable(self, var: Var) -> type[Any] | None:
+    def of_variable(self, var: LocalVariable) -> type[Any] | None:
         """The exact type that a variable always has; None if it may have any."""
         return self._of_variable(var, 0)
 
@@ -61,12 +61,12 @@ class Kinds:
         """Whether code certainly gives an integer that counts something: of at most 61 bits, so that its size is not charged for."""
         if getattr(code, "_counted", False):
             return True
-        var: Var | None = getattr(code, "_var", None)
+        var: LocalVariable | None = getattr(code, "_var", None)
         if var is None or not var.is_seen or not var.values:
             return False
         return all(isinstance(each, ast.For | ast.comprehension) for each in var.values) and self.of(code) is int
 
-    def _of_variable(self, var: Var, steps: int) -> type[Any] | None:
+    def _of_variable(self, var: LocalVariable, steps: int) -> type[Any] | None:
         if var in self._tested:
             return int
         if var in self._settled:
@@ -96,7 +96,7 @@ class Kinds:
             return type(node.value) if type(node.value) in (int, str) else None
         return _DISPLAYS.get(type(node))
 
-    def _assigned(self, node: ast.AST, var: Var, steps: int) -> type[Any] | None:
+    def _assigned(self, node: ast.AST, var: LocalVariable, steps: int) -> type[Any] | None:
         """The type of what one assignment gives ``var``."""
         if isinstance(node, ast.AugAssign):
             if not isinstance(node.op, _WHOLE) or self._of_variable(var, steps) is not int:
@@ -106,7 +106,7 @@ class Kinds:
             return int if is_range(node.iter) and self._is_builtin("range", var.scope) else None
         return self._of(node, var.scope, steps)
 
-    def _of(self, node: ast.AST, scope: Scope, steps: int) -> type[Any] | None:
+    def _of(self, node: ast.AST, scope: PythonScope, steps: int) -> type[Any] | None:
         if steps > _MOST_STEPS:
             return None
         if isinstance(node, ast.Name):
@@ -124,7 +124,7 @@ class Kinds:
             return kind if kind is not None and self._of(node.orelse, scope, steps + 1) is kind else None
         return self._by_form(node)
 
-    def _is_builtin(self, name: str, scope: Scope) -> bool:
+    def _is_builtin(self, name: str, scope: PythonScope) -> bool:
         return scope.find(name) is None and self._is_free(name)
 
 

@@ -279,7 +279,7 @@ _MAKERS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "gathered": _gathered,
     "items": _of_items,
 }
-"""How twins are made of functions of parts (:class:`~agentflow.lang.python.rows.Traits`)."""
+"""How twins are made of functions of parts (:class:`~agentflow.lang.python.rows.RowTraits`)."""
 
 
 def _remove(rt: Any, value: Any, at: Any) -> Any:

@@ -17,7 +17,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @dataclass(eq=False)
-class Var:
+class LocalVariable:
     """A local variable: ``py`` its name in the code, ``fn`` the function it lives in once that is being written.
 
     ``shared`` says that an inner function assigns it; ``function`` is the definition it is bound to, if by one ``def`` only.
@@ -27,7 +27,7 @@ class Var:
 
     name: str
     py: str
-    scope: Scope
+    scope: PythonScope
     fn: PyFn | None = None
     shared: bool = False
     writes: int = 0
@@ -52,15 +52,15 @@ class Var:
 
 
 @dataclass(eq=False)
-class Scope:
+class PythonScope:
     """The names of a function or comprehension; the module's has no variables, only names that it ``defined``.
 
     ``nodes`` are its own, without those of scopes within.
     """
 
-    parent: Scope | None
+    parent: PythonScope | None
     node: Function | Comprehension | ast.Module
-    vars: dict[str, Var] = field(default_factory=dict[str, Var])
+    vars: dict[str, LocalVariable] = field(default_factory=dict[str, LocalVariable])
     globals: set[str] = field(default_factory=set[str])
     nonlocals: set[str] = field(default_factory=set[str])
     nodes: list[ast.AST] = field(default_factory=list[ast.AST])
@@ -70,9 +70,9 @@ class Scope:
         """Whether it is the scope of a function or lambda."""
         return isinstance(self.node, FUNCTIONS)
 
-    def find(self, name: str) -> Var | None:
+    def find(self, name: str) -> LocalVariable | None:
         """The variable that ``name`` means here; None for one of the module."""
-        at: Scope | None = self
+        at: PythonScope | None = self
         while at is not None:
             if name in at.globals:
                 return None
@@ -83,7 +83,7 @@ class Scope:
         return None
 
 
-class Names:
+class ProgramScopes:
     """The scopes of a program. ``defined`` counts how often the module's names are assigned, anywhere.
 
     ``functions`` are the module's functions by name, those that are the only assignment of their name. ``wrong`` are
@@ -92,11 +92,11 @@ class Names:
     """
 
     def __init__(self, tree: ast.Module) -> None:
-        self.scopes: dict[ast.AST, Scope] = {}
+        self.scopes: dict[ast.AST, PythonScope] = {}
         self.defined: dict[str, int] = {}
         self.wrong: list[tuple[ast.AST, str]] = []
         self.classes: set[str] = set()
-        self.captured: set[Var] | None = None
+        self.captured: set[LocalVariable] | None = None
         self._definitions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self._count = 0
         self.module = self._scope(None, tree)
@@ -121,8 +121,8 @@ class Names:
                 )
         return names
 
-    def _scope(self, parent: Scope | None, node: Function | Comprehension | ast.Module) -> Scope:
-        scope = self.scopes[node] = Scope(parent, node)
+    def _scope(self, parent: PythonScope | None, node: Function | Comprehension | ast.Module) -> PythonScope:
+        scope = self.scopes[node] = PythonScope(parent, node)
         inner: list[Function | Comprehension] = []
         nodes = scope.nodes = list(own_nodes(parts_of(node), inner))
         binding: list[ast.AST] = []
@@ -150,7 +150,7 @@ class Names:
             self._scope(scope, each)
         return scope
 
-    def _declare(self, scope: Scope, node: ast.AST) -> None:
+    def _declare(self, scope: PythonScope, node: ast.AST) -> None:
         """Note what a statement says of names without giving them a value here."""
         if isinstance(node, ast.Global):
             scope.globals.update(node.names)
@@ -166,7 +166,7 @@ class Names:
             scope.vars.clear()
         self.scopes.clear()
 
-    def _bind(self, scope: Scope, name: str, by: ast.AST | None = None) -> None:
+    def _bind(self, scope: PythonScope, name: str, by: ast.AST | None = None) -> None:
         function = by if isinstance(by, ast.FunctionDef | ast.AsyncFunctionDef) else None
         if name in scope.nonlocals:
             return
@@ -178,11 +178,11 @@ class Names:
         var = scope.vars.get(name)
         if var is None:
             self._count += 1
-            var = scope.vars[name] = Var(name, f"v_{name}_{self._count}", scope)
+            var = scope.vars[name] = LocalVariable(name, f"v_{name}_{self._count}", scope)
         var.writes += 1
         var.function = function
 
-    def _borrow(self, scope: Scope, node: ast.Nonlocal) -> None:
+    def _borrow(self, scope: PythonScope, node: ast.Nonlocal) -> None:
         """Variables of the functions around that an inner one assigns."""
         for name in node.names:
             var = scope.parent.find(name) if scope.parent is not None else None
@@ -202,7 +202,7 @@ def parameters(args: ast.arguments) -> list[str]:
     return [each.arg for each in all_parameters(args)]
 
 
-def _note_values(scope: Scope, nodes: Sequence[ast.AST]) -> None:
+def _note_values(scope: PythonScope, nodes: Sequence[ast.AST]) -> None:
     """Note what the variables of a scope are assigned, and the operators that take them."""
     if isinstance(scope.node, COMPREHENSIONS):
         nodes = [*nodes, *scope.node.generators]

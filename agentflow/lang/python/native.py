@@ -16,7 +16,7 @@ from agentflow.lang.generated import LOAD
 from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.kinds import as_kind
 from agentflow.lang.python.methods import append, method
-from agentflow.lang.python.names import Var
+from agentflow.lang.python.names import LocalVariable
 from agentflow.lang.python.texts import joined, text, whole_text
 from agentflow.lang.python.unboxed import is_simple
 from agentflow.lang.python.values import element
@@ -98,7 +98,7 @@ def appended(g: Emitter, value: ast.expr, item: ast.expr) -> ast.expr:
     A list that its own function has made belongs to its branch, and to no other. In a loop, which takes a step each round, such a list
     is looked at when the slice of steps ends.
     """
-    var: Var | None = getattr(value, "_var", None)
+    var: LocalVariable | None = getattr(value, "_var", None)
     is_list = not g.labelled and var is not None and var.is_list
     own = is_list and var is not None and var.fn is g.fn
     if own and var is not None and _looked_at(g, value, var):
@@ -114,7 +114,7 @@ def appended(g: Emitter, value: ast.expr, item: ast.expr) -> ast.expr:
     return g.ifexp(test, native(g, "N_append", xs, new), g.long(g.ours(append, g.name("rt"), xs, new)))
 
 
-def _looked_at(g: Emitter, xs: ast.expr, var: Var) -> bool:
+def _looked_at(g: Emitter, xs: ast.expr, var: LocalVariable) -> bool:
     """Whether the innermost loop around looks at the size of a list where the slice of steps ends, as it may if the list is there by then."""
     if not g.rounds:
         return False

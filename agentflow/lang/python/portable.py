@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, Cell
-from agentflow.lang.python.names import Names
+from agentflow.lang.python.names import ProgramScopes
 from agentflow.lang.python.support import as_procedure, underlying
 from agentflow.lang.trace import captured_by
 
@@ -47,7 +47,7 @@ def portable_text(closure: Closure) -> str:
 def _of_environment(text: str) -> str:
     """The text with ``global`` in place of ``nonlocal``, for the variables of functions that it no longer stands in."""
     tree = ast.parse(text)
-    names = Names(tree)
+    names = ProgramScopes(tree)
     lines = text.split("\n")
     outside: dict[ast.Nonlocal, list[str]] = {}
     for node, name in names.wrong:

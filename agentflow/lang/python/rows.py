@@ -1,6 +1,6 @@
 """The rows of functions and methods: every fact about one is a column of the decorator at its definition.
 
-Functions that only generated code calls have :class:`Traits`; functions and methods that texts call by name have a :class:`Row`. Tables and
+Functions that only generated code calls have :class:`RowTraits`; functions and methods that texts call by name have a :class:`Row`. Tables and
 sets of names are made from the rows (``builtins.py``, ``methods.py``), so a new function cannot be missing in one of them.
 """
 
@@ -26,7 +26,7 @@ _HIDDEN = ("rt", "d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
+class RowTraits:
     """How a function that generated code calls treats values in boxes.
 
     - ``flow``: a letter for each argument that the text gives, as for primitives
@@ -53,7 +53,7 @@ class Traits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row(Traits):
+class Row(RowTraits):
     """A function or method that texts call by name.
 
     - ``names``: its parameters. The first ``least`` are required; the first ``positional`` may be given by position (-1: any number).
@@ -115,8 +115,8 @@ def _wrong(message: str, hint: str | None) -> SexpEvaluationError:
 
 
 def code(flow: str = "r", **columns: Any) -> Callable[[F], F]:
-    """Declare the traits of a function that code calls, of which texts do not know. The columns are those of :class:`Traits`."""
-    traits = Traits(flow=flow, **columns)
+    """Declare the traits of a function that code calls, of which texts do not know. The columns are those of :class:`RowTraits`."""
+    traits = RowTraits(flow=flow, **columns)
 
     def mark(function: F) -> F:
         setattr(function, _TRAITS, traits)
@@ -175,15 +175,15 @@ def rows_in(functions: Iterable[Any], kind: type[Any] | None = None) -> dict[str
 
 # -- looking up ---------------------------------------------------------------------------------------------------
 
-_READING: Final = Traits()
-_ELSEWHERE: Final = {operator.is_: Traits(flow="oo"), check_collection: Traits(flow="k", silent=True)}
+_READING: Final = RowTraits()
+_ELSEWHERE: Final = {operator.is_: RowTraits(flow="oo"), check_collection: RowTraits(flow="k", silent=True)}
 """The traits of functions that are not of this package's making, or of both surfaces."""
 
 
-def traits_of(function: Callable[..., Any]) -> Traits:
+def traits_of(function: Callable[..., Any]) -> RowTraits:
     """What is known of a function that code calls. Of one that declares nothing: it reads all of its arguments."""
     traits = getattr(function, _TRAITS, None)
-    return traits if isinstance(traits, Traits) else _ELSEWHERE.get(function, _READING)
+    return traits if isinstance(traits, RowTraits) else _ELSEWHERE.get(function, _READING)
 
 
 def takes_long(function: Callable[..., Any], *, labelled: bool = False) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from agentflow.core.data.labels import NO_SOURCES, Label
 from agentflow.lang.generated import LOAD, STORE
 from agentflow.lang.python import strict
-from agentflow.lang.python.names import Var
+from agentflow.lang.python.names import LocalVariable
 from agentflow.lang.python.writes import captured, finally_names
 
 Emitter: TypeAlias = Any
@@ -29,7 +29,7 @@ class StrictChanges:
 
     # -- variables ------------------------------------------------------------------------------------------------
 
-    def is_private(self, var: Var) -> bool:
+    def is_private(self, var: LocalVariable) -> bool:
         """Whether nothing but the function that is written assigns a variable."""
         finals = self._finals.get(id(var.scope))
         if finals is None:
@@ -40,7 +40,7 @@ class StrictChanges:
         """The ambient sources that a variable has to say for a change now: within a ``try``, those when it began."""
         return self.g.rt("ambient") if self.caught is None else self.g.name(self.caught)
 
-    def local(self, var: Var) -> tuple[ast.expr, ast.Name, ast.expr]:
+    def local(self, var: LocalVariable) -> tuple[ast.expr, ast.Name, ast.expr]:
         """The variable to be read and to be written, and whether only the function that is written sees it."""
         g = self.g
         if var.fn is not g.fn and var.fn is not None:

@@ -17,7 +17,7 @@ from agentflow.core.data.labels import Label
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.generated import LOAD, STORE, is_bool
 from agentflow.lang.python import strict
-from agentflow.lang.python.names import Scope, Var, parameters
+from agentflow.lang.python.names import LocalVariable, PythonScope, parameters
 from agentflow.lang.python.strict_changes import Emitter, StrictChanges
 from agentflow.lang.python.writes import (
     Target,
@@ -105,7 +105,7 @@ class StrictPython(StrictChanges):
         name = ast.Name(_BEGUN, STORE, **g.loc)
         return [(ast.NamedExpr(name, test, **g.loc), ast.NamedExpr(name, around, **g.loc))]
 
-    def head(self, scope: Scope | None, parameters: Sequence[str]) -> list[ast.stmt]:
+    def head(self, scope: PythonScope | None, parameters: Sequence[str]) -> list[ast.stmt]:
         """The first statements of a function."""
         if scope is None:
             return []
@@ -117,7 +117,7 @@ class StrictPython(StrictChanges):
             written.append(ast.Assign(unset, g.const_param(UNBOUND, "U"), **g.loc))
         return written
 
-    def perhaps(self, scope: Scope) -> set[str]:
+    def perhaps(self, scope: PythonScope) -> set[str]:
         """The variables of a function that may have no value."""
         names = self._perhaps.get(id(scope))
         if names is None:
@@ -302,7 +302,7 @@ class StrictPython(StrictChanges):
             return True
         return var.py in self.bound or var.py in self.outer
 
-    def _parameters(self, scope: Scope) -> set[str]:
+    def _parameters(self, scope: PythonScope) -> set[str]:
         node = scope.node
         return (
             set(parameters(node.args))
@@ -354,7 +354,7 @@ class StrictPython(StrictChanges):
         whole = ast.NamedExpr(cast("ast.Name", g.target(name)), chosen, **g.loc)
         return ast.Subscript(g.tuple_of([first, whole]), g.const(1), LOAD, **g.loc)
 
-    def _written(self, name: str, var: Var | None, old: ast.expr, new: str) -> ast.expr:
+    def _written(self, name: str, var: LocalVariable | None, old: ast.expr, new: str) -> ast.expr:
         """What a variable that others see is assigned: the value ``new``, which says why, if the ``old`` one says so.
 
         Who sees one of the function here has it from this call of the function, and so because of why it was called.
@@ -377,7 +377,7 @@ class StrictPython(StrictChanges):
             return [ast.Expr(g.ours(strict.unbind, g.cell(name), g.const(name), self.since()), **g.loc)]
         return self.bind(name, g.const_param(UNBOUND, "U"))
 
-    def read(self, var: Var, value: ast.expr) -> ast.expr:
+    def read(self, var: LocalVariable, value: ast.expr) -> ast.expr:
         """The value of a local variable, which has perhaps none."""
         g = self.g
         if var.name not in self.perhaps(var.scope):

@@ -14,15 +14,22 @@ from agentflow.core.data.source import Source
 from agentflow.core.data.walk import Work
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS
 from agentflow.lang.python.compiling import doubts_of, emitter_of, failures_of, read_tree
-from agentflow.lang.python.emitter import Describe, Emitter, TooManyErrors
+from agentflow.lang.python.emitter import Describe, Emitter, TooManyMistakes
 from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.functions import DECORATORS, known_function
 from agentflow.lang.python.methods import ALL_METHODS
-from agentflow.lang.python.names import COMPREHENSIONS, Comprehension, Function, Scope, Var, all_parameters
+from agentflow.lang.python.names import (
+    COMPREHENSIONS,
+    Comprehension,
+    Function,
+    LocalVariable,
+    PythonScope,
+    all_parameters,
+)
 from agentflow.lang.python.reader import children
 from agentflow.lang.python.statements import IMPORTS
-from agentflow.lang.symbols import Binding, BindingKind, Extent, Kind, Names, Occurrence, Role
+from agentflow.lang.symbols import Binding, BindingKind, Extent, Kind, Occurrence, Role, TextSymbols
 from agentflow.lib.text.slots import SLOT
 
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -70,14 +77,14 @@ class NamesOfText:
     def __init__(self, g: Emitter) -> None:
         self.g = g
         self.text = g.source.text
-        self.names = Names()
-        self._things: dict[Var | str, _Thing] = {}
+        self.names = TextSymbols()
+        self._things: dict[LocalVariable | str, _Thing] = {}
         self._owners: dict[ast.AST, str] = {}
         self._classes: dict[str, list[str]] = {}
         self._members: list[tuple[str, int]] = []
-        self._pending: list[tuple[ast.AST, Scope]] = [(g.tree, g.scopes.module)]
+        self._pending: list[tuple[ast.AST, PythonScope]] = [(g.tree, g.scopes.module)]
 
-    def found(self) -> Names:
+    def found(self) -> TextSymbols:
         """Walk, and give the names."""
         while self._pending:
             node, scope = self._pending.pop()
@@ -91,7 +98,7 @@ class NamesOfText:
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
-    def _visit(self, node: ast.AST, scope: Scope) -> None:
+    def _visit(self, node: ast.AST, scope: PythonScope) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             self._function(node, scope)
         elif isinstance(node, COMPREHENSIONS):
@@ -128,10 +135,10 @@ class NamesOfText:
                 self._listed(node.value, scope)
             self._later(scope, *children(node))
 
-    def _later(self, scope: Scope, *nodes: ast.AST | None) -> None:
+    def _later(self, scope: PythonScope, *nodes: ast.AST | None) -> None:
         self._pending.extend((each, scope) for each in nodes if each is not None)
 
-    def _function(self, node: Function, scope: Scope) -> None:
+    def _function(self, node: Function, scope: PythonScope) -> None:
         inner = self.g.scopes.scopes[node]
         extent = self._extent(node)
         args = node.args
@@ -158,7 +165,7 @@ class NamesOfText:
             self._define(each.arg, inner, definition)
             self._later(scope, each.annotation)
 
-    def _comprehension(self, node: Comprehension, scope: Scope) -> None:
+    def _comprehension(self, node: Comprehension, scope: PythonScope) -> None:
         inner = self.g.scopes.scopes[node]
         first, *others = node.generators
         self._later(scope, first.iter)
@@ -167,7 +174,7 @@ class NamesOfText:
             self._later(inner, each.target, each.iter, *each.ifs)
         self._later(inner, *([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]))
 
-    def _record(self, node: ast.ClassDef, scope: Scope) -> None:
+    def _record(self, node: ast.ClassDef, scope: PythonScope) -> None:
         extent = self._extent(node)
         fields: list[str] = []
         for each in node.body:
@@ -185,7 +192,7 @@ class NamesOfText:
             self._define(node.name, scope, _Definition(*at, extent, "class", tuple(fields)))
         self._later(scope, *node.decorator_list, *node.bases)
 
-    def _call(self, node: ast.Call, scope: Scope) -> None:
+    def _call(self, node: ast.Call, scope: PythonScope) -> None:
         function = node.func
         owner: str | None = None
         if isinstance(function, ast.Name):
@@ -215,7 +222,7 @@ class NamesOfText:
             self._later(scope, each.value)
         self._later(scope, *node.args)
 
-    def _called(self, name: str, scope: Scope) -> str | None:
+    def _called(self, name: str, scope: PythonScope) -> str | None:
         """What the arguments of a call by this name belong to."""
         var = scope.find(name)
         callee = known_function(self.g, name, var)
@@ -225,7 +232,7 @@ class NamesOfText:
             return None
         return name
 
-    def _dotted(self, node: ast.Attribute, scope: Scope, role: Role) -> bool:
+    def _dotted(self, node: ast.Attribute, scope: PythonScope, role: Role) -> bool:
         """Whether ``a.b`` is one name: of a tool, or of a function of ``json``, ``math`` and their like. Then it is noted."""
         base = node.value
         if not isinstance(base, ast.Name) or scope.find(base.id) is not None or base.id in self.g.scopes.defined:
@@ -245,20 +252,20 @@ class NamesOfText:
             self.names.add(Occurrence(dotted, start, start + len(dotted), role, kind))
         return True
 
-    def _name(self, node: ast.Name, scope: Scope, role: Role) -> None:
+    def _name(self, node: ast.Name, scope: PythonScope, role: Role) -> None:
         start = self._extent(node)[0]
         if not isinstance(node.ctx, ast.Load):
             self._define(node.id, scope, _Definition(start, start + len(node.id), (start, start + len(node.id))))
             return
         self._refer(node.id, start, scope, role)
 
-    def _listed(self, node: ast.expr, scope: Scope) -> None:
+    def _listed(self, node: ast.expr, scope: PythonScope) -> None:
         """Names of tasks and tools that are written as texts."""
         for each in node.elts if isinstance(node, ast.List | ast.Tuple) else ():
             if isinstance(each, ast.Constant) and isinstance(each.value, str):
                 self._refer(each.value, self._extent(each)[0] + 1, scope, "mention")
 
-    def _slots(self, prompt: ast.stmt, scope: Scope) -> None:
+    def _slots(self, prompt: ast.stmt, scope: PythonScope) -> None:
         """The parameters and tasks that the slots of a prompt name."""
         start, end = self._extent(prompt)
         for slot in SLOT.finditer(self.text, start, end):
@@ -278,14 +285,14 @@ class NamesOfText:
 
     # -- what names mean ----------------------------------------------------------------------------------------------
 
-    def _owner(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> str:
+    def _owner(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: PythonScope) -> str:
         """What the parameters of a function belong to: its name, after those of the functions around it."""
         outer = scope.node
         around = self._owners.get(outer) if scope.parent is not None else None
         owner = self._owners[node] = f"{around}.{node.name}" if around else node.name
         return owner
 
-    def _refer(self, name: str, start: int, scope: Scope, role: Role) -> None:
+    def _refer(self, name: str, start: int, scope: PythonScope, role: Role) -> None:
         var = scope.find(name)
         if not self._stands(name, start):
             self.names.hidden.add(name)
@@ -305,19 +312,19 @@ class NamesOfText:
             return "form"
         return "primitive" if name in BUILTINS or name in CLASSES else "unknown"
 
-    def _define(self, name: str, scope: Scope, definition: _Definition) -> None:
+    def _define(self, name: str, scope: PythonScope, definition: _Definition) -> None:
         if not self._stands(name, definition.start):
             self.names.hidden.add(name)
             return
         self._thing(name, scope.find(name)).definitions.append(definition)
 
-    def _thing(self, name: str, var: Var | None) -> _Thing:
-        key: Var | str = name if var is None else var
+    def _thing(self, name: str, var: LocalVariable | None) -> _Thing:
+        key: LocalVariable | str = name if var is None else var
         if key not in self._things:
             self._things[key] = _Thing(None if var is None else self._reach(var.scope))
         return self._things[key]
 
-    def _settle(self, key: Var | str, thing: _Thing) -> None:
+    def _settle(self, key: LocalVariable | str, thing: _Thing) -> None:
         """Bind a thing where it is first assigned; the other assignments write to it."""
         name = key if isinstance(key, str) else key.name
         binding: Binding | None = None
@@ -349,7 +356,7 @@ class NamesOfText:
 
     # -- places -------------------------------------------------------------------------------------------------------
 
-    def _reach(self, scope: Scope) -> Extent:
+    def _reach(self, scope: PythonScope) -> Extent:
         """Where the variables of a scope are in force: after a function's last statement too, up to the next one."""
         start, end = self._extent(scope.node)
         if isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -369,7 +376,7 @@ class NamesOfText:
         return self.text.startswith(name, start)
 
 
-def names_of(g: Emitter) -> Names:
+def names_of(g: Emitter) -> TextSymbols:
     """The names of a text whose code has been written."""
     return NamesOfText(g).found()
 
@@ -396,7 +403,7 @@ class NamesFound:
 
     errors: list[AgentflowError]
     doubts: list[AgentflowError]
-    names: Names | None
+    names: TextSymbols | None
     tasks: dict[str, list[NameInfo]]
 
 
@@ -414,7 +421,7 @@ def look_over(
             for each in body:
                 g.suite([each])
                 yield 1
-        except TooManyErrors:
+        except TooManyMistakes:
             pass  # the rest would only add to them; its names are found all the same
     except AgentflowError as error:
         return NamesFound([error], [], None, {})

@@ -128,7 +128,7 @@ def _written(rt: Bounded, value: Any, named: Callable[[Any], str] | None = None)
             if count == PART:
                 yield PART // ELEMENTS_PER_STEP
                 count = 0
-            if type(each) is _Text:
+            if type(each) is _PythonText:
                 piece = str(each)
             elif (parts := _parts(each)) is not None:
                 opener, items, closer = parts
@@ -155,13 +155,13 @@ def _written(rt: Bounded, value: Any, named: Callable[[Any], str] | None = None)
     return "".join(out)
 
 
-class _Text(str):
+class _PythonText(str):
     """Text between values; its type tells it from values."""
 
     __slots__ = ()
 
 
-_COMMA = _Text(", ")
+_COMMA = _PythonText(", ")
 
 
 def _parts(value: Any) -> tuple[str, Iterator[Any], str] | None:
@@ -194,7 +194,7 @@ def _entries(mapping: dict[Any, Any]) -> Iterator[Any]:
             yield _COMMA
         first = False
         yield name
-        yield _Text(": ")
+        yield _PythonText(": ")
         yield value
 
 

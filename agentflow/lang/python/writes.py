@@ -7,11 +7,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from agentflow.lang.python.names import COMPREHENSIONS, FUNCTIONS, Names, Scope, Var, all_parameters, bound_by, parts_of
+from agentflow.lang.python.names import (
+    COMPREHENSIONS,
+    FUNCTIONS,
+    LocalVariable,
+    ProgramScopes,
+    PythonScope,
+    all_parameters,
+    bound_by,
+    parts_of,
+)
 from agentflow.lang.python.reader import children
 from agentflow.lang.python.strict import CHANGING
 
-Variable: TypeAlias = "Var | str"
+Variable: TypeAlias = "LocalVariable | str"
 """A variable: a local one, or the name of one of the environment."""
 
 
@@ -23,11 +32,11 @@ class Target:
     assigned: bool = False
 
 
-def targets(scopes: Names, scope: Scope, nodes: Iterable[ast.AST]) -> list[Target]:
+def targets(scopes: ProgramScopes, scope: PythonScope, nodes: Iterable[ast.AST]) -> list[Target]:
     """What code within ``nodes`` of ``scope`` may change, functions written in it included; not their own variables."""
     written: dict[Variable, Target] = {}
-    inner: set[Scope] = set()
-    pending: list[tuple[ast.AST, Scope]] = [(each, scope) for each in nodes]
+    inner: set[PythonScope] = set()
+    pending: list[tuple[ast.AST, PythonScope]] = [(each, scope) for each in nodes]
     while pending:
         node, at = pending.pop()
         for name, assigned in _written(node):
@@ -100,7 +109,7 @@ def exits(nodes: Sequence[ast.AST]) -> Exits:
     return Exits(returns, jumps)
 
 
-def perhaps_unbound(scopes: Names, scope: Scope) -> set[str]:
+def perhaps_unbound(scopes: ProgramScopes, scope: PythonScope) -> set[str]:
     """The variables of a function that have no value, perhaps, where they are read or marked."""
     node = scope.node
     if not isinstance(node, FUNCTIONS):
@@ -121,7 +130,7 @@ def perhaps_unbound(scopes: Names, scope: Scope) -> set[str]:
     return (perhaps | finally_names(scope)) - first
 
 
-def certainly_bound(scopes: Names) -> set[str]:
+def certainly_bound(scopes: ProgramScopes) -> set[str]:
     """The module's names that have a value from one of its own statements on, whatever is tested."""
     certain: set[str] = set()
     for statement in parts_of(scopes.module.node):
@@ -135,7 +144,7 @@ def certainly_bound(scopes: Names) -> set[str]:
     return certain
 
 
-def captured(scopes: Names) -> set[Var]:
+def captured(scopes: ProgramScopes) -> set[LocalVariable]:
     """The variables that functions written in their own read: these may outlive it, and see what it left."""
     outliving = scopes.captured
     if outliving is None:
@@ -149,8 +158,8 @@ def captured(scopes: Names) -> set[Var]:
     return outliving
 
 
-def _is_within_function(scope: Scope, outer: Scope) -> bool:
-    at: Scope | None = scope
+def _is_within_function(scope: PythonScope, outer: PythonScope) -> bool:
+    at: PythonScope | None = scope
     while at is not None and at is not outer:
         if at.is_function:
             return True
@@ -158,9 +167,9 @@ def _is_within_function(scope: Scope, outer: Scope) -> bool:
     return False
 
 
-def _own_names(written: Iterable[Target], scope: Scope) -> set[str]:
+def _own_names(written: Iterable[Target], scope: PythonScope) -> set[str]:
     variables = [each.variable for each in written]
-    return {each.name for each in variables if isinstance(each, Var) and each.scope is scope}
+    return {each.name for each in variables if isinstance(each, LocalVariable) and each.scope is scope}
 
 
 def _names(node: ast.AST) -> set[str]:
@@ -174,7 +183,7 @@ def _assigned_here(statement: ast.AST) -> set[str]:
     return _names(statement.target) if isinstance(statement, ast.AnnAssign) and statement.value is not None else set()
 
 
-def finally_names(scope: Scope) -> set[str]:
+def finally_names(scope: PythonScope) -> set[str]:
     """The variables that a ``finally`` of the scope assigns: it is a function of its own."""
     names: set[str] = set()
     for each in scope.nodes:

@@ -18,7 +18,7 @@ from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.lib.schema import schema_rules as rules
 from agentflow.lib.schema.json_types import TYPES
 from agentflow.lib.schema.linear_pattern import LinearPattern, LinearPatterns
-from agentflow.lib.schema.schema_rules import Check, Full, Node, Rule, TooMuch, show
+from agentflow.lib.schema.schema_rules import Check, Full, Rule, SchemaNode, TooMuch, show
 from agentflow.lib.text.suggest import did_you_mean
 
 MAX_NESTING = 100
@@ -79,7 +79,7 @@ class Schema:
             return value
 
 
-def _without_nulls(node: Node, value: Any, run: Check, depth: int) -> Any:
+def _without_nulls(node: SchemaNode, value: Any, run: Check, depth: int) -> Any:
     arguments = node.arguments
     if depth > MAX_NESTING:
         return value
@@ -96,7 +96,7 @@ def _without_nulls(node: Node, value: Any, run: Check, depth: int) -> Any:
         return items if all(map(operator.is_, kept, items)) else kept
     if not isinstance(value, dict) or "properties" not in arguments:
         return cast("Any", value)
-    entries, named = cast("dict[str, Any]", value), cast("dict[str, Node]", arguments["properties"])
+    entries, named = cast("dict[str, Any]", value), cast("dict[str, SchemaNode]", arguments["properties"])
     rest: dict[str, Any] = {}
     for key, each in entries.items():
         own = named.get(key)
@@ -123,14 +123,14 @@ class _Compiler:
 
     def __init__(self, schema: object) -> None:
         self._schema = schema
-        self._anchors: dict[str, Node] = {}
-        self._targets: dict[str, Node] = {}
+        self._anchors: dict[str, SchemaNode] = {}
+        self._targets: dict[str, SchemaNode] = {}
         self._pending: list[tuple[str, str]] = []
         self._nodes = 0
         self.patterns = LinearPatterns()
         self.unchecked: dict[str, None] = {}
 
-    def compile(self) -> Node:
+    def compile(self) -> SchemaNode:
         """The root's node. Raises ConfigurationError."""
         self._targets["#"] = root = self.node(self._schema, "", 0)
         while self._pending:
@@ -139,13 +139,13 @@ class _Compiler:
                 self._targets[ref] = self._anchors.get(ref[1:]) or self.node(self._find(ref, path), ref, 0)
         return root
 
-    def node(self, schema: object, path: str, depth: int) -> Node:
+    def node(self, schema: object, path: str, depth: int) -> SchemaNode:
         """One schema's node. Raises ConfigurationError."""
         self._nodes += 1
         if depth > MAX_NESTING or self._nodes > MAX_NODES:
             most = f"deeper than {MAX_NESTING} levels" if depth > MAX_NESTING else f"beyond {MAX_NODES:,} subschemas"
             raise _wrong(path[:200], f"is {most}")
-        node = Node()
+        node = SchemaNode()
         if schema is False:
             node.arguments["false"] = True
             node.rules = [(rules.never, None)]
@@ -155,7 +155,7 @@ class _Compiler:
             self._keywords(node, cast(Mapping[str, Any], schema), path, depth)
         return node
 
-    def _keywords(self, node: Node, schema: Mapping[str, Any], path: str, depth: int) -> None:
+    def _keywords(self, node: SchemaNode, schema: Mapping[str, Any], path: str, depth: int) -> None:
         rows: dict[Rule, tuple[int, str | None]] = {}
         for keyword, argument in schema.items():
             row = _KEYWORDS.get(keyword)
@@ -172,7 +172,7 @@ class _Compiler:
             names = node.arguments["type"]
             node.types = frozenset((*names, "integer") if "number" in names else names)
 
-    def reference(self, ref: object, path: str, depth: int) -> Callable[[], Node]:
+    def reference(self, ref: object, path: str, depth: int) -> Callable[[], SchemaNode]:
         """A function that returns a reference's node once the whole schema is compiled."""
         if not isinstance(ref, str) or not ref.startswith("#"):
             raise _wrong(path, f"is {show(ref)}, which is not in this schema (#/...)")
@@ -275,11 +275,11 @@ def _pattern(compiler: _Compiler, argument: object, path: str, depth: int) -> Li
     return pattern
 
 
-def _node(compiler: _Compiler, argument: object, path: str, depth: int) -> Node:
+def _node(compiler: _Compiler, argument: object, path: str, depth: int) -> SchemaNode:
     return compiler.node(argument, path, depth)
 
 
-def _nodes(compiler: _Compiler, argument: object, path: str, depth: int) -> list[Node]:
+def _nodes(compiler: _Compiler, argument: object, path: str, depth: int) -> list[SchemaNode]:
     schemas = _list(argument, path)
     if not schemas:
         raise _wrong(path, "is empty, must be a list of schemas")
@@ -298,11 +298,11 @@ def _mapping(argument: object, path: str) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], argument)
 
 
-def _named(compiler: _Compiler, argument: object, path: str, depth: int) -> dict[str, Node]:
+def _named(compiler: _Compiler, argument: object, path: str, depth: int) -> dict[str, SchemaNode]:
     return {str(name): compiler.node(each, f"{path}/{name}", depth) for name, each in _mapping(argument, path).items()}
 
 
-def _patterned(compiler: _Compiler, argument: object, path: str, depth: int) -> list[tuple[LinearPattern, Node]]:
+def _patterned(compiler: _Compiler, argument: object, path: str, depth: int) -> list[tuple[LinearPattern, SchemaNode]]:
     nodes = _named(compiler, argument, path, depth)
     return [(_pattern(compiler, name, path, depth), node) for name, node in nodes.items()]
 

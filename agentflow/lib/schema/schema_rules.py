@@ -32,7 +32,7 @@ KINDS = {"string": "string", "integer": "number", "number": "number", "array": "
 """The kind of values that rules apply to, by type name."""
 
 
-class Node:
+class SchemaNode:
     """A compiled schema: allowed types (None: all), arguments of its keywords, rules with the kinds they apply to."""
 
     __slots__ = ("arguments", "rules", "types")
@@ -43,7 +43,7 @@ class Node:
         self.rules: Sequence[tuple[Rule, str | None]] = ()
 
 
-Rule = Callable[["Check", Any, Node, str, int], None]
+Rule = Callable[["Check", Any, SchemaNode, str, int], None]
 """``rule(check, value, node, path, depth)`` reports the violations of its keyword in ``node`` by ``value``."""
 
 
@@ -64,7 +64,7 @@ class Check:
         self.problems: list[str] = []
         self._spent = spent or [0]
 
-    def visit(self, node: Node, value: Any, path: str, depth: int) -> None:
+    def visit(self, node: SchemaNode, value: Any, path: str, depth: int) -> None:
         """Check a value against a schema. Raises Full and TooMuch."""
         self._spend(1, depth)
         name = TYPES.get(value.__class__)
@@ -86,7 +86,7 @@ class Check:
         if self._spent[0] > MAX_STEPS:
             raise TooMuch(f"takes more than {MAX_STEPS:,} steps to check")
 
-    def violations(self, node: Node, value: Any, path: str, depth: int) -> list[str]:
+    def violations(self, node: SchemaNode, value: Any, path: str, depth: int) -> list[str]:
         """The violations found by :meth:`visit`, collected separately."""
         self._spend(_APART, depth)
         apart = Check(self._spent)
@@ -96,7 +96,7 @@ class Check:
             pass
         return apart.problems
 
-    def meets(self, node: Node, value: Any, path: str, depth: int) -> bool:
+    def meets(self, node: SchemaNode, value: Any, path: str, depth: int) -> bool:
         """Whether a value is valid under a schema."""
         return not self.violations(node, value, path, depth)
 
@@ -148,19 +148,19 @@ def _whole(value: object, types: frozenset[str]) -> bool:
     return "integer" in types and isinstance(value, float) and value.is_integer()
 
 
-def never(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+def never(check: Check, value: Any, node: SchemaNode, path: str, depth: int) -> None:
     """``false``: no value is valid."""
     check.say(path, "nothing is allowed here")
 
 
-def enum(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+def enum(check: Check, value: Any, node: SchemaNode, path: str, depth: int) -> None:
     """``enum``: the value is one of several, compared as JSON."""
     values: dict[object, object] = node.arguments["enum"]
     if check.identity(value) not in values:
         check.say(path, f"is {show(value)}, must be one of {show(list(values.values()))}")
 
 
-def const(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+def const(check: Check, value: Any, node: SchemaNode, path: str, depth: int) -> None:
     """``const``: the value is one, compared as JSON."""
     if check.identity(value) != check.identity(node.arguments["const"]):
         check.say(path, f"is {show(value)}, must be {show(node.arguments['const'])}")
@@ -169,7 +169,7 @@ def const(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
 def at_least(keyword: str, what: str) -> Rule:
     """The rule of a keyword that sets a minimum length; ``what`` names the parts in messages."""
 
-    def rule(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+    def rule(check: Check, value: Any, node: SchemaNode, path: str, depth: int) -> None:
         if len(value) < node.arguments[keyword]:
             check.say(path, f"has {len(value)} {what}, at least {node.arguments[keyword]} are needed")
 
@@ -179,7 +179,7 @@ def at_least(keyword: str, what: str) -> Rule:
 def at_most(keyword: str, what: str) -> Rule:
     """The rule of a keyword that sets a maximum length; ``what`` names the parts in messages."""
 
-    def rule(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+    def rule(check: Check, value: Any, node: SchemaNode, path: str, depth: int) -> None:
         if len(value) > node.arguments[keyword]:
             check.say(path, f"has {len(value)} {what}, at most {node.arguments[keyword]} are allowed")
 
@@ -189,7 +189,7 @@ def at_most(keyword: str, what: str) -> Rule:
 def bound(keyword: str, words: str, holds: Callable[[Any, Any], bool]) -> Rule:
     """The rule of a keyword that bounds numbers: ``holds(value, limit)``; ``words`` go before the limit in messages."""
 
-    def rule(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+    def rule(check: Check, value: Any, node: SchemaNode, path: str, depth: int) -> None:
         if not holds(value, node.arguments[keyword]):
             check.say(path, f"is {value}, must be {words} {node.arguments[keyword]}")
 
@@ -206,33 +206,33 @@ def _exact(number: float) -> Fraction:
     return Fraction(number) if isinstance(number, int) else Fraction(repr(number))
 
 
-def pattern(check: Check, value: str, node: Node, path: str, depth: int) -> None:
+def pattern(check: Check, value: str, node: SchemaNode, path: str, depth: int) -> None:
     """``pattern``: the string contains a match."""
     wanted: LinearPattern = node.arguments["pattern"]
     if not wanted.matches(value):
         check.say(path, f"is {show(value)}, must match the pattern {wanted.text}")
 
 
-def unique_items(check: Check, value: Sequence[Any], node: Node, path: str, depth: int) -> None:
+def unique_items(check: Check, value: Sequence[Any], node: SchemaNode, path: str, depth: int) -> None:
     """``uniqueItems``: no two items are equal, compared as JSON."""
     if node.arguments["uniqueItems"] and len({check.identity(item) for item in value}) != len(value):
         check.say(path, "has an item twice, all must differ")
 
 
-def items(check: Check, value: Sequence[Any], node: Node, path: str, depth: int) -> None:
+def items(check: Check, value: Sequence[Any], node: SchemaNode, path: str, depth: int) -> None:
     """``prefixItems`` for the first items, ``items`` for the rest."""
-    first: list[Node] = node.arguments.get("prefixItems", [])
+    first: list[SchemaNode] = node.arguments.get("prefixItems", [])
     for index, (item, schema) in enumerate(zip(value, first, strict=False)):
         check.visit(schema, item, f"{path}[{index}]", depth + 1)
-    rest: Node | None = node.arguments.get("items")
+    rest: SchemaNode | None = node.arguments.get("items")
     if rest is not None:
         for index in range(len(first), len(value)):
             check.visit(rest, value[index], f"{path}[{index}]", depth + 1)
 
 
-def contains(check: Check, value: Sequence[Any], node: Node, path: str, depth: int) -> None:
+def contains(check: Check, value: Sequence[Any], node: SchemaNode, path: str, depth: int) -> None:
     """``contains``, ``minContains`` and ``maxContains``: how many items are valid under a subschema."""
-    wanted: Node = node.arguments["contains"]
+    wanted: SchemaNode = node.arguments["contains"]
     count = sum(check.meets(wanted, item, f"{path}[{index}]", depth) for index, item in enumerate(value))
     least, most = node.arguments.get("minContains", 1), node.arguments.get("maxContains", math.inf)
     if count < least:
@@ -241,14 +241,14 @@ def contains(check: Check, value: Sequence[Any], node: Node, path: str, depth: i
         check.say(path, f"has {count} items that 'contains' describes, at most {most} are allowed")
 
 
-def required(check: Check, value: Mapping[Any, Any], node: Node, path: str, depth: int) -> None:
+def required(check: Check, value: Mapping[Any, Any], node: SchemaNode, path: str, depth: int) -> None:
     """``required``: the object has these names."""
     for name in node.arguments["required"]:
         if name not in value:
             check.say(path, f"'{name}' is missing")
 
 
-def dependent_required(check: Check, value: Mapping[Any, Any], node: Node, path: str, depth: int) -> None:
+def dependent_required(check: Check, value: Mapping[Any, Any], node: SchemaNode, path: str, depth: int) -> None:
     """``dependentRequired``: a name that is present requires others."""
     for name, others in node.arguments["dependentRequired"].items():
         for other in others if name in value else ():
@@ -256,11 +256,11 @@ def dependent_required(check: Check, value: Mapping[Any, Any], node: Node, path:
                 check.say(path, f"'{other}' is missing, which '{name}' needs")
 
 
-def properties(check: Check, value: Mapping[Any, Any], node: Node, path: str, depth: int) -> None:
+def properties(check: Check, value: Mapping[Any, Any], node: SchemaNode, path: str, depth: int) -> None:
     """``properties``, ``patternProperties``, and ``additionalProperties`` for the names that neither covers."""
-    named: dict[str, Node] = node.arguments.get("properties", {})
-    patterns: list[tuple[LinearPattern, Node]] = node.arguments.get("patternProperties", [])
-    other: Node | None = node.arguments.get("additionalProperties")
+    named: dict[str, SchemaNode] = node.arguments.get("properties", {})
+    patterns: list[tuple[LinearPattern, SchemaNode]] = node.arguments.get("patternProperties", [])
+    other: SchemaNode | None = node.arguments.get("additionalProperties")
     for key, item in value.items():
         name = str(key)
         schema = named.get(name)
@@ -274,7 +274,7 @@ def properties(check: Check, value: Mapping[Any, Any], node: Node, path: str, de
 
 
 def _additional(
-    check: Check, other: Node, named: Mapping[str, Node], name: str, item: Any, path: str, depth: int
+    check: Check, other: SchemaNode, named: Mapping[str, SchemaNode], name: str, item: Any, path: str, depth: int
 ) -> None:
     """Check a name that is not among those ``named`` against ``other``, and suggest a similar name if none is allowed."""
     if other.arguments.get("false"):
@@ -284,14 +284,14 @@ def _additional(
         check.visit(other, item, f"{path}.{name}", depth + 1)
 
 
-def property_names(check: Check, value: Mapping[Any, Any], node: Node, path: str, depth: int) -> None:
+def property_names(check: Check, value: Mapping[Any, Any], node: SchemaNode, path: str, depth: int) -> None:
     """``propertyNames``: every name is valid under a subschema."""
     for key in value:
         if problems := check.violations(node.arguments["propertyNames"], str(key), "", depth):
             check.say(path, f"the name '{clip(str(key), 80)}' is not allowed: {problems[0].partition(': ')[2]}")
 
 
-def dependent_schemas(check: Check, value: Mapping[Any, Any], node: Node, path: str, depth: int) -> None:
+def dependent_schemas(check: Check, value: Mapping[Any, Any], node: SchemaNode, path: str, depth: int) -> None:
     """``dependentSchemas``: a name that is present requires a subschema of the whole object."""
     for name, schema in node.arguments["dependentSchemas"].items():
         if name in value:
@@ -301,19 +301,19 @@ def dependent_schemas(check: Check, value: Mapping[Any, Any], node: Node, path: 
 def reference(keyword: str) -> Rule:
     """The rule of ``$ref`` or ``$dynamicRef``: the value is valid under the schema referred to."""
 
-    def rule(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+    def rule(check: Check, value: Any, node: SchemaNode, path: str, depth: int) -> None:
         check.visit(node.arguments[keyword](), value, path, depth + 1)
 
     return rule
 
 
-def all_of(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+def all_of(check: Check, value: Any, node: SchemaNode, path: str, depth: int) -> None:
     """``allOf``: the value is valid under every subschema."""
     for schema in node.arguments["allOf"]:
         check.visit(schema, value, path, depth + 1)
 
 
-def any_of(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+def any_of(check: Check, value: Any, node: SchemaNode, path: str, depth: int) -> None:
     """``anyOf``: the value is valid under a subschema; otherwise the violations of the nearest one are reported."""
     alternatives: list[list[str]] = []
     for schema in node.arguments["anyOf"]:
@@ -323,7 +323,7 @@ def any_of(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
     _say_nearest(check, alternatives)
 
 
-def one_of(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+def one_of(check: Check, value: Any, node: SchemaNode, path: str, depth: int) -> None:
     """``oneOf``: the value is valid under exactly one subschema."""
     alternatives = [check.violations(schema, value, path, depth) for schema in node.arguments["oneOf"]]
     met = sum(not problems for problems in alternatives)
@@ -339,39 +339,39 @@ def _say_nearest(check: Check, alternatives: list[list[str]]) -> None:
         check.note(f"{problem} (or another of {len(alternatives)} alternatives)")
 
 
-def excluded(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+def excluded(check: Check, value: Any, node: SchemaNode, path: str, depth: int) -> None:
     """``not``: the value is not valid under the subschema."""
     if check.meets(node.arguments["not"], value, path, depth):
         check.say(path, "is what the schema excludes")
 
 
-def conditional(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+def conditional(check: Check, value: Any, node: SchemaNode, path: str, depth: int) -> None:
     """``if``, ``then`` and ``else``: which of the latter two applies depends on the first."""
     met = check.meets(node.arguments["if"], value, path, depth)
-    branch: Node | None = node.arguments.get("then" if met else "else")
+    branch: SchemaNode | None = node.arguments.get("then" if met else "else")
     if branch is not None:
         check.visit(branch, value, path, depth + 1)
 
 
-def unevaluated_properties(check: Check, value: Mapping[Any, Any], node: Node, path: str, depth: int) -> None:
+def unevaluated_properties(check: Check, value: Mapping[Any, Any], node: SchemaNode, path: str, depth: int) -> None:
     """``unevaluatedProperties``: the subschema of names that no other keyword has evaluated."""
-    rest: Node = node.arguments["unevaluatedProperties"]
+    rest: SchemaNode = node.arguments["unevaluatedProperties"]
     seen = _evaluated(check, node, value, path, depth)
     for key, item in value.items():
         if str(key) not in seen:
             _additional(check, rest, node.arguments.get("properties", {}), str(key), item, path, depth)
 
 
-def unevaluated_items(check: Check, value: Sequence[Any], node: Node, path: str, depth: int) -> None:
+def unevaluated_items(check: Check, value: Sequence[Any], node: SchemaNode, path: str, depth: int) -> None:
     """``unevaluatedItems``: the subschema of items that no other keyword has evaluated."""
-    rest: Node = node.arguments["unevaluatedItems"]
+    rest: SchemaNode = node.arguments["unevaluatedItems"]
     seen = _evaluated(check, node, value, path, depth)
     for index, item in enumerate(value):
         if index not in seen:
             check.visit(rest, item, f"{path}[{index}]", depth + 1)
 
 
-def _evaluated(check: Check, node: Node, value: Any, path: str, depth: int) -> set[Any]:
+def _evaluated(check: Check, node: SchemaNode, value: Any, path: str, depth: int) -> set[Any]:
     """The names or indexes of ``value`` that ``node``, or a subschema applied in place, has evaluated."""
     if isinstance(value, Mapping):
         seen, applied = _evaluated_names(node.arguments, cast(Mapping[Any, Any], value))
@@ -396,7 +396,7 @@ def _parts(value: Any) -> Iterable[Any]:
     return map(str, cast(Mapping[Any, Any], value)) if isinstance(value, Mapping) else range(len(value))
 
 
-def _evaluated_names(arguments: Mapping[str, Any], value: Mapping[Any, Any]) -> tuple[set[Any], list[Node]]:
+def _evaluated_names(arguments: Mapping[str, Any], value: Mapping[Any, Any]) -> tuple[set[Any], list[SchemaNode]]:
     names = set(_parts(value))
     if "additionalProperties" in arguments:
         return names, []
@@ -408,11 +408,11 @@ def _evaluated_names(arguments: Mapping[str, Any], value: Mapping[Any, Any]) -> 
 
 def _evaluated_indexes(
     check: Check, arguments: Mapping[str, Any], value: Sequence[Any], path: str, depth: int
-) -> tuple[set[Any], list[Node]]:
+) -> tuple[set[Any], list[SchemaNode]]:
     if "items" in arguments:
         return set(_parts(value)), []
     seen: set[Any] = set(range(min(len(value), len(arguments.get("prefixItems", ())))))
-    wanted: Node | None = arguments.get("contains")
+    wanted: SchemaNode | None = arguments.get("contains")
     if wanted is not None:
         seen |= {n for n, item in enumerate(value) if check.meets(wanted, item, f"{path}[{n}]", depth)}
     return seen, []

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from typing import Any, TypeAlias, cast
 
-from agentflow.observe.difference import Done, Record, pairs_of
+from agentflow.observe.difference import DoneEffect, Record, pairs_of
 
 Wire: TypeAlias = Callable[[Record, str], Mapping[str, Any] | None]
 """The HTTP request of a model request to a provider, by name, as ``{url, headers, body}``; None if it is unknown."""
@@ -96,7 +96,7 @@ def _pairs(earlier: list[Record], later: list[Record]) -> list[tuple[str, int | 
     """The steps of two runs joined: the change, and the step's number in each run as the page counts them."""
     first, second = _bases(earlier), _bases(later)
 
-    def number(effect: Done | None, bases: Mapping[int, int]) -> int | None:
+    def number(effect: DoneEffect | None, bases: Mapping[int, int]) -> int | None:
         return None if effect is None else bases[effect.at[0]] + effect.at[1]
 
     return [(each.change, number(each.first, first), number(each.second, second)) for each in pairs_of(earlier, later)]

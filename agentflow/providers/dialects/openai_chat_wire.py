@@ -232,7 +232,7 @@ def _images(message: dict[str, Any]) -> list[ImagePart]:
     return images
 
 
-class _PendingCall:
+class _PendingChatCall:
     """A streaming tool call."""
 
     __slots__ = ("_looks", "id", "name", "pieces", "rest")
@@ -274,8 +274,8 @@ class ChatDecoder(BaseDecoder):
         self._pictures: list[ImagePart] = []
         self._by_messages = False
         self._refusal: list[str] = []
-        self._calls: list[_PendingCall] = []
-        self._by_index: dict[int, _PendingCall] = {}
+        self._calls: list[_PendingChatCall] = []
+        self._by_index: dict[int, _PendingChatCall] = {}
         self._finish: str | None = None
         self._usage: dict[str, Any] = {}
 
@@ -379,7 +379,7 @@ class ChatDecoder(BaseDecoder):
         name = function.get("name") or ""
         call = self._find(index, call_id, name)
         if call is None:
-            call = _PendingCall(call_id or self._wire.new_id(), name)
+            call = _PendingChatCall(call_id or self._wire.new_id(), name)
             self._calls.append(call)
             check_call_count(len(self._calls))
             if index is not None:
@@ -395,7 +395,7 @@ class ChatDecoder(BaseDecoder):
             call.pieces.append(text)
             out.append(ModelDelta(tool_call_id=call.id, arguments=text))
 
-    def _find(self, index: int | None, call_id: str, name: str) -> _PendingCall | None:
+    def _find(self, index: int | None, call_id: str, name: str) -> _PendingChatCall | None:
         """The call a delta belongs to. The id decides if there is one: servers send null and constant indexes.
 
         A name without an id begins another call if the arguments of the current one are complete.

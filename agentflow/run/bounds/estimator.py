@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agentflow.run.bounds.estimate import ProgramEstimator
 
 
-class Estimator:
+class LateEstimator:
     """Makes the :class:`~agentflow.run.bounds.estimate.ProgramEstimator` of a flow, whose parameters it takes."""
 
     def __init__(

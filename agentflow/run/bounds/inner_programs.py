@@ -32,7 +32,7 @@ class Weighing(Protocol):
 
 
 @dataclass(frozen=True)
-class Around:
+class NamesAround:
     """The names around an inner program: those of the flow, and the tasks that the programs around it define."""
 
     names: Names
@@ -109,7 +109,7 @@ class InnerPrograms:
     def _worked_out(
         self, key: str, program: Source, grants: frozenset[str] | None, parameters: frozenset[str], visits: int
     ) -> Inner | str:
-        around = Around(self.names, self.templates)
+        around = NamesAround(self.names, self.templates)
         try:
             text = readied(
                 program,

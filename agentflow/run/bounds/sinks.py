@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 from agentflow.core.call.provenance import USER, Labelled, declared_sources
 from agentflow.core.call.reading import ASKED, is_restriction
 from agentflow.core.data.labels import UNKNOWN, Label
-from agentflow.core.events.facts import Reach, TaskFacts, ToolFacts
+from agentflow.core.events.facts import GuardedArgument, TaskFacts, ToolFacts
 from agentflow.lang.bounds.flow import AMBIENT, ANY_ARGUMENT, ANY_RESULT, RAISED, UNSEEN, Done, Flows, Point, variable
 from agentflow.lang.closure import Closure
 from agentflow.run.strand.definitions import name_of_function, parameters_of
@@ -40,7 +40,7 @@ def reach_of(
     *,
     by_data: bool,
     guards: Guards | None = None,
-) -> tuple[Reach, ...]:
+) -> tuple[GuardedArgument, ...]:
     """Each sink of ``tools``, which a program may call or have called by its ``tasks``, with the sources that may reach it.
 
     ``bindings`` are what it is given; ``by_data``: data may say what is called. ``guards`` are those of all that is no tool: tasks, saved workflows,
@@ -95,9 +95,9 @@ def _policy_name(done: Done) -> str:
     return "get_context" if done.kind == "context" else done.name
 
 
-def _reach(name: str, argument: str, allow: Sequence[str], sources: Iterable[str]) -> Reach:
+def _reach(name: str, argument: str, allow: Sequence[str], sources: Iterable[str]) -> GuardedArgument:
     refused = [each for each in sources if not any(fnmatchcase(each, pattern) for pattern in allow)]
-    return Reach(name, argument, tuple(allow), tuple(sorted(sources)), tuple(sorted(refused)))
+    return GuardedArgument(name, argument, tuple(allow), tuple(sorted(sources)), tuple(sorted(refused)))
 
 
 class _Graph:

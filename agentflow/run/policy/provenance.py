@@ -31,7 +31,7 @@ _TRAIL = 5
 
 
 @frozen
-class Flow:
+class EffectFlow:
     """An effect that was done: the sources of its arguments by name, of the whole of it, and of what it gave."""
 
     name: str
@@ -49,7 +49,7 @@ class Flow:
 
 
 _Noted: TypeAlias = "tuple[str, Mapping[str, Sources], Sources, Sources, Span | None]"
-"""The fields of a :class:`Flow`, which is made of them when somebody asks how something came about."""
+"""The fields of a :class:`EffectFlow`, which is made of them when somebody asks how something came about."""
 
 
 class RunGuard:
@@ -232,7 +232,7 @@ class RunGuard:
         source = min(denial.refused)
         steps: list[str] = []
         for noted in self._flows:
-            flow = Flow(*noted)
+            flow = EffectFlow(*noted)
             if source not in flow.given:
                 continue
             argument = flow.takes(source)

@@ -18,7 +18,7 @@ SMALL_TEXT = 1_000
 """Longest text, in characters, that is compiled on the loop: about 3 ms of processor time, at most 10. A thread costs 0.2 ms."""
 
 
-class _Allowance(Allowance):
+class _CompileAllowance(Allowance):
     """An allowance whose memory is bounded like a run's. It is used by one thread at a time."""
 
     def __init__(self, steps: int | None, memory: int | None) -> None:
@@ -58,7 +58,7 @@ async def beside_the_loop(
     Macros take their steps from ``budget``, that of the run; without one, before the run is opened, ``limits`` bound
     them, and its wall time the whole. On cancellation the thread is told to stop, and not waited for.
     """
-    allowance = _Allowance(limits.steps if budget is None else budget.steps_left, limits.memory)
+    allowance = _CompileAllowance(limits.steps if budget is None else budget.steps_left, limits.memory)
     try:
         if at_once and is_small(program):
             return work(allowance)

@@ -56,7 +56,7 @@ class EffectHandler(Names, Protocol):
     async def perform(self, effect: Effect, call: CallContext) -> Any: ...
 
 
-class Naming:
+class StrandNaming:
     """Name resolution for a strand, the only subclass.
 
     ``grants`` is the authority in force (that of ``call``, narrowed by the procedures being run); ``performer`` describes the
@@ -71,7 +71,7 @@ class Naming:
         self,
         call: CallContext,
         performer: EffectHandler,
-        parent: Naming | None,
+        parent: StrandNaming | None,
         env: SexpEnvironment | None,
         publish: Publish | None,
         *,
@@ -310,13 +310,13 @@ Operations: TypeAlias = "Mapping[Operation, Callable[Concatenate[Strand, int, Sp
 """The functions that carry out operations; each takes the strand, the depth, the span of the form and its arguments."""
 
 
-class Strand(Naming):
+class Strand(StrandNaming):
     """The object that generated code runs on.
 
     ``call`` is its call (path, session, grants), ``budget`` what the run may still use. ``performer`` carries out effects;
     ``operations`` has the functions of operations. ``fuel`` is the rest of the current slice of steps, ``first_depth`` the
     depth at which the strand begins, chosen so that the depth limit coincides with a hop.
-    :class:`~agentflow.run.strand.strand.Naming` resolves its names.
+    :class:`~agentflow.run.strand.strand.StrandNaming` resolves its names.
     """
 
     __slots__ = (

@@ -40,7 +40,7 @@ from agentflow.core.events.questions import Question
 from agentflow.serve.asked import Asked
 from agentflow.serve.mcp.tools import refusal, result_of, sendable, waiting_of
 from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import Service
+from agentflow.serve.service import ServedFlow
 from agentflow.serve.waiting_runs import WaitingRuns
 
 APPROVE = "approve"
@@ -126,7 +126,7 @@ _PAUSE_S = 0.1
 _MAX_TEXT = 200
 
 
-class Progress:
+class McpProgress:
     """The progress of a run: the number of tasks and tools that started and ended, and a text about the last of them."""
 
     def __init__(self) -> None:
@@ -175,15 +175,15 @@ MAX_ASKED = 3
 Context = ServerRequestContext[Any, Any]
 
 
-class ToolCall:
+class ClientToolCall:
     """A call and its ``run``; ``waiting`` keeps it while its client is asked."""
 
-    def __init__(self, service: Service, run: ServedRun, waiting: WaitingRuns[ToolCall]) -> None:
+    def __init__(self, service: ServedFlow, run: ServedRun, waiting: WaitingRuns[ClientToolCall]) -> None:
         self.run = run
         self._service = service
         self._waiting = waiting
         self._events = run.reader()
-        self._progress = Progress()
+        self._progress = McpProgress()
         self._asked = Asked(service, run)
         self._count: dict[str, int] = {}
 

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentflow.serve.faults import RequestError
 from agentflow.serve.keys import Key
-from agentflow.serve.service import Service
+from agentflow.serve.service import ServedFlow
 
 _LAST_WORDS_S = 2.0
 KEY = "agentflow.key"
@@ -23,7 +23,7 @@ KEY = "agentflow.key"
 class McpEndpoint:
     """The ASGI application behind ``/mcp``, for admitted requests. Its sessions end with :meth:`aclose`."""
 
-    def __init__(self, service: Service, anyone: Key) -> None:
+    def __init__(self, service: ServedFlow, anyone: Key) -> None:
         self._service = service
         self._anyone = anyone
         self._serving: ASGIApp | None = None

@@ -24,10 +24,10 @@ from agentflow.core.data.errors import AgentflowError, cut
 from agentflow.lang.card import language_card
 from agentflow.serve.faults import Reader, RequestError, dict_field, text_field
 from agentflow.serve.keys import APPROVAL_TTL, Key
-from agentflow.serve.mcp.calls import ToolCall, can_ask
+from agentflow.serve.mcp.calls import ClientToolCall, can_ask
 from agentflow.serve.mcp.endpoint import KEY
 from agentflow.serve.mcp.tools import RUN_PROGRAM, failed, offers_by_tool, tools_of
-from agentflow.serve.service import Inputs, Service
+from agentflow.serve.service import Inputs, ServedFlow
 from agentflow.serve.waiting_runs import WaitingRuns
 
 LANGUAGE = "agentflow://language"
@@ -43,10 +43,10 @@ Context = ServerRequestContext[Any, Any]
 class FlowMcp:
     """The MCP side of a served flow; ``key`` is the owner of calls that came without an HTTP request."""
 
-    def __init__(self, service: Service, key: Key) -> None:
+    def __init__(self, service: ServedFlow, key: Key) -> None:
         self._service = service
         self._key = key
-        self._waiting: WaitingRuns[ToolCall] = WaitingRuns()
+        self._waiting: WaitingRuns[ClientToolCall] = WaitingRuns()
 
     def server(self) -> Server[Any]:
         """The SDK's server with our handlers."""
@@ -88,7 +88,7 @@ class FlowMcp:
             return failed(self._service, error, self._service.refusal(error, Reader(operator=key.may_see_host)))
         return await call.follow(context)
 
-    async def _begin(self, key: Key, tool: str, arguments: dict[str, Any], *, attended: bool) -> ToolCall:
+    async def _begin(self, key: Key, tool: str, arguments: dict[str, Any], *, attended: bool) -> ClientToolCall:
         """Start the run of a call. Raises MCPError for an unknown tool, AgentflowError for invalid arguments."""
         service = self._service
         offer = offers_by_tool(service, key).get(tool)
@@ -107,7 +107,7 @@ class FlowMcp:
             )
         else:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {cut(tool, 100)}")
-        return ToolCall(service, run, self._waiting)
+        return ClientToolCall(service, run, self._waiting)
 
     async def _list_resources(self, context: Context, params: Any) -> types.ListResourcesResult:
         """The language alone: runs are named by those who began them, and read by the template."""
@@ -176,7 +176,7 @@ def _no_resource(context: Context, uri: str) -> MCPError:
 _AT_ONCE = 65_536
 
 
-async def serve_stdio(service: Service) -> None:
+async def serve_stdio(service: ServedFlow) -> None:
     """Serve until the client closes our standard input, then cancel its runs."""
     server = FlowMcp(service, Key("anyone", approval_ttl=APPROVAL_TTL)).server()
     try:

@@ -19,7 +19,7 @@ from agentflow.serve.json_body import json_bytes
 from agentflow.serve.keys import Key
 from agentflow.serve.run_api import asked_data, run_data
 from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import Service
+from agentflow.serve.service import ServedFlow
 
 RUN_PROGRAM = "run_program"
 """The tool that runs a program sent by the client."""
@@ -56,7 +56,7 @@ _RUN_PROGRAM = Tool(
 )
 
 
-def offers_by_tool(service: Service, key: Key) -> dict[str, Offer]:
+def offers_by_tool(service: ServedFlow, key: Key) -> dict[str, Offer]:
     """The exports that ``key`` may call by their tool names, which consist of letters, digits and ``_ . / -``."""
     named: dict[str, Offer] = {}
     for name, offer in service.offers.items():
@@ -71,7 +71,7 @@ def offers_by_tool(service: Service, key: Key) -> dict[str, Offer]:
     return named
 
 
-def tools_of(service: Service, key: Key) -> list[Tool]:
+def tools_of(service: ServedFlow, key: Key) -> list[Tool]:
     """The tools that ``key`` may call."""
     tools = [
         Tool(
@@ -85,7 +85,7 @@ def tools_of(service: Service, key: Key) -> list[Tool]:
     return [*tools, *([_RUN_PROGRAM] if service.takes_programs(key) else [])]
 
 
-async def result_of(service: Service, run: ServedRun) -> CallToolResult:
+async def result_of(service: ServedFlow, run: ServedRun) -> CallToolResult:
     """The result of a run that has ended: text, and data with the run's id and its cost; or the error."""
     if run.failure is not None:
         return failed(service, run.failure, service.fault(run, run.failure))
@@ -97,7 +97,7 @@ async def result_of(service: Service, run: ServedRun) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=sendable(text))], structured_content=structured)
 
 
-async def waiting_of(service: Service, run: ServedRun, questions: Mapping[str, Question]) -> CallToolResult:
+async def waiting_of(service: ServedFlow, run: ServedRun, questions: Mapping[str, Question]) -> CallToolResult:
     """The result for a run that waits for answers the client cannot give: it names them and how to answer."""
     data = await run_data(service, run)
     wanted = {name: data[name] for name in ("value", "run_id", "usage", "cost_usd")}
@@ -111,7 +111,7 @@ async def waiting_of(service: Service, run: ServedRun, questions: Mapping[str, Q
     return CallToolResult(content=[TextContent(text=sendable(text))], structured_content=structured)
 
 
-def failed(service: Service, error: BaseException, body: dict[str, Any]) -> CallToolResult:
+def failed(service: ServedFlow, error: BaseException, body: dict[str, Any]) -> CallToolResult:
     """The result for an error with its ``body``: message, position and hint, so that a model can correct its call."""
     if isinstance(error, ProgramRefused):
         wrong = [

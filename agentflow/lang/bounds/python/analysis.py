@@ -10,7 +10,7 @@ from typing import Any, cast
 from agentflow.lang.bounds.analysis import TOO_LONG, Analysis, Shapes, Unbounded, Weights
 from agentflow.lang.bounds.cost import FREE, GROWN
 from agentflow.lang.bounds.inner import Programs
-from agentflow.lang.bounds.interpret import ANYTHING, MOST_VISITS, Spend, TooLong, free
+from agentflow.lang.bounds.interpret import ANYTHING, MOST_VISITS, Spend, TooManyVisits, free
 from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
 from agentflow.lang.bounds.python.calls import FORMS, call
 from agentflow.lang.bounds.python.expressions import EXPRESSIONS
@@ -19,7 +19,7 @@ from agentflow.lang.bounds.python.functions import FUNCTIONS, METHOD_RULES
 from agentflow.lang.bounds.python.heap import Changes, Heap
 from agentflow.lang.bounds.python.interpret import Block, Python, Rules
 from agentflow.lang.bounds.python.statements import STATEMENTS, block
-from agentflow.lang.bounds.scopes import Scope
+from agentflow.lang.bounds.scopes import AbstractScope
 from agentflow.lang.bounds.values import NEVER, Value, constant
 from agentflow.lang.python.emitter import Emitter
 
@@ -56,7 +56,9 @@ def analyse_python(
 
     variables = _variables(text, kind, bindings or {}, sources)
     heap, left, passes = Heap(Changes()), visits, 0
-    outermost = Scope(None)  # of all passes: functions that one finds in a list are those that the next one makes
+    outermost = AbstractScope(
+        None
+    )  # of all passes: functions that one finds in a list are those that the next one makes
     while True:
         pass_ = Python(
             text,
@@ -72,7 +74,7 @@ def analyse_python(
         )
         try:
             counts = _whole(pass_, outermost)
-        except TooLong:
+        except TooManyVisits:
             unbounded = [Unbounded(g.source.span(0, len(g.source.text)), TOO_LONG)]
             return Analysis({ANYTHING: UNBOUNDED}, unbounded, frozenset(pass_.reach.effects), [], visits)
         left = pass_.visits
@@ -98,7 +100,7 @@ def _variables(
     return variables | {name: constant(value) for name, value in bindings.items()}
 
 
-def _whole(i: Python, outermost: Scope) -> Mapping[str, Bound]:
+def _whole(i: Python, outermost: AbstractScope) -> Mapping[str, Bound]:
     """The upper bounds of the whole text, by key: its statements, then ``main`` if it ends without a value."""
     text = i.text
     outermost.put_back({})

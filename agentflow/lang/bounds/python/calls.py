@@ -13,12 +13,12 @@ from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.python.expressions import Keyed, assign_to, element_of, iterations
 from agentflow.lang.bounds.python.heap import scalar
 from agentflow.lang.bounds.python.interpret import LEFT_OUT, NONE, Form, Python
-from agentflow.lang.bounds.scopes import Scope
+from agentflow.lang.bounds.scopes import AbstractScope
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, TEXT, Value, joined, number, sequence
 from agentflow.lang.python.names import Function
 
 
-def call(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def call(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     """A call of any kind, as what the text's names turned out to be."""
     meaning = i.text.meaning(node)
     if meaning is None:
@@ -50,7 +50,7 @@ def call(i: Python, node: ast.Call, scope: Scope) -> Outcome:
     return value, cost.then(called)
 
 
-def arguments_of(i: Python, node: ast.Call, scope: Scope) -> tuple[list[Value], dict[str, Value], Cost]:
+def arguments_of(i: Python, node: ast.Call, scope: AbstractScope) -> tuple[list[Value], dict[str, Value], Cost]:
     """The abstract values of arguments, by position and by name, and their cost."""
     values, cost = list[Value](), FREE
     if node.args:
@@ -69,7 +69,12 @@ def arguments_of(i: Python, node: ast.Call, scope: Scope) -> tuple[list[Value], 
 
 
 def _direct(
-    i: Python, node: ast.Call, function: Function, arguments: list[Value], keywords: Mapping[str, Value], scope: Scope
+    i: Python,
+    node: ast.Call,
+    function: Function,
+    arguments: list[Value],
+    keywords: Mapping[str, Value],
+    scope: AbstractScope,
 ) -> Outcome:
     code = i.text.code(function)
     names = i.text.signature(code).names
@@ -80,7 +85,7 @@ def _direct(
 
 
 def _record(
-    i: Python, node: ast.Call, name: str, arguments: list[Value], keywords: Mapping[str, Value], scope: Scope
+    i: Python, node: ast.Call, name: str, arguments: list[Value], keywords: Mapping[str, Value], scope: AbstractScope
 ) -> Value:
     fields = i.text.g.records[name]
     values = {**dict(zip(fields, arguments, strict=False)), **keywords}
@@ -93,14 +98,14 @@ def _record(
 # -- forms --------------------------------------------------------------------------------------------------------
 
 
-def _run(i: Python, node: ast.expr, scope: Scope) -> Outcome:
+def _run(i: Python, node: ast.expr, scope: AbstractScope) -> Outcome:
     """An expression that a form runs itself; of a lambda without parameters, its body."""
     if isinstance(node, ast.Lambda) and not i.text.parameters[node]:
         return i.value(node.body, scope)
     return i.value(node, scope)
 
 
-def _parallel(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def _parallel(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     only = node.args[0] if len(node.args) == 1 else None
     if isinstance(only, ast.Starred) and isinstance(only.value, ast.ListComp | ast.GeneratorExp):
         return _each(i, node, only.value, scope)
@@ -108,7 +113,7 @@ def _parallel(i: Python, node: ast.Call, scope: Scope) -> Outcome:
     return i.made(node, sequence(len(values), joined(values))), cost
 
 
-def _branches(i: Python, nodes: Sequence[ast.expr], scope: Scope) -> tuple[list[Value], Cost]:
+def _branches(i: Python, nodes: Sequence[ast.expr], scope: AbstractScope) -> tuple[list[Value], Cost]:
     values: list[Value] = []
     cost = FREE
     i.beside += 1
@@ -120,8 +125,8 @@ def _branches(i: Python, nodes: Sequence[ast.expr], scope: Scope) -> tuple[list[
     return values, cost
 
 
-def _each(i: Python, node: ast.Call, over: ast.ListComp | ast.GeneratorExp, scope: Scope) -> Outcome:
-    inner = Scope(scope)
+def _each(i: Python, node: ast.Call, over: ast.ListComp | ast.GeneratorExp, scope: AbstractScope) -> Outcome:
+    inner = AbstractScope(scope)
     for var in i.text.own[over]:
         inner.bind(var, NEVER)
     generator = over.generators[0]
@@ -140,12 +145,12 @@ def _each(i: Python, node: ast.Call, over: ast.ListComp | ast.GeneratorExp, scop
     return results, cost.then(each.times(count, count))
 
 
-def _race(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def _race(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     values, cost = _branches(i, node.args, scope)
     return joined(values), cost
 
 
-def _pmap(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def _pmap(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     (procedure, listed, *limits), keywords, cost = arguments_of(i, node, scope)
     limit = limits[0] if limits else keywords.get("limit")
     count = iterations(i, listed)
@@ -161,20 +166,20 @@ def _pmap(i: Python, node: ast.Call, scope: Scope) -> Outcome:
     return i.made(node, sequence(count, value)), cost.then(more)
 
 
-def _timeout(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def _timeout(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     _, cost = i.value(node.args[0], scope)
     value, body = _run(i, node.args[1], scope)
     return value, cost.then(body)
 
 
-def _wait_for(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def _wait_for(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     seconds = [*node.args[1:], *(each.value for each in node.keywords)]
     _, cost = i.values(seconds, scope)
     value, body = _run(i, node.args[0], scope)
     return value, cost.then(body)
 
 
-def _retry(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def _retry(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     tries, cost = i.value(node.args[0], scope)
     value, body = _run(i, node.args[1], scope)
     if tries.high is None:
@@ -182,7 +187,7 @@ def _retry(i: Python, node: ast.Call, scope: Scope) -> Outcome:
     return value, cost.then(body.times(tries.high.join(ONE)))
 
 
-def _outcome(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def _outcome(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     inner = node.args[0]
     called = inner.value if isinstance(inner, ast.Await) else inner
     assert isinstance(called, ast.Call)
@@ -199,34 +204,34 @@ def _outcome(i: Python, node: ast.Call, scope: Scope) -> Outcome:
 def _plain(value: Value) -> Form:
     """A form that does nothing which counts, and gives ``value``."""
 
-    def follow(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    def follow(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
         return value, arguments_of(i, node, scope)[2]
 
     return follow
 
 
-def _ask_human(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def _ask_human(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     _, cost = i.value(node.args[0], scope)
     answer = i.heap.given(Keyed(node), DATA)
     return answer, cost.then(i.effect("ask", "ask-human", i.at(node))[1])
 
 
-def _sources(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def _sources(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     return i.heap.given(Keyed(node), DATA), arguments_of(i, node, scope)[2]
 
 
-def _endorse(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def _endorse(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     arguments, _, cost = arguments_of(i, node, scope)
     return arguments[0], cost
 
 
-def _get_context(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def _get_context(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     _, _, cost = arguments_of(i, node, scope)
     value, more = i.effect("context", "get_context", i.at(node))
     return i.heap.given(Keyed(node), value), cost.then(more)
 
 
-def _workflow(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def _workflow(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     _, keywords, cost = arguments_of(i, node, scope)
     name = cast(str, cast(ast.Constant, node.args[0]).value)
     value, called = i.effect("workflow", name, i.at(node))
@@ -252,7 +257,7 @@ def _reached(i: Python, node: ast.Call) -> None:
     i.reach.forget(noted)
 
 
-def _solve(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def _solve(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     _, keywords, cost = arguments_of(i, node, scope)
     _reached(i, node)
     if "inputs" in keywords:
@@ -263,7 +268,7 @@ def _solve(i: Python, node: ast.Call, scope: Scope) -> Outcome:
     return FOREIGN, cost.then(i.effect("solve", "solve", i.at(node))[1].times(most.high))
 
 
-def _eval_program(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def _eval_program(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     (program, *_), keywords, cost = arguments_of(i, node, scope)
     texts = program.texts
     bindings = keywords["bindings"].fields if "bindings" in keywords else dict[str, Value]()
@@ -277,7 +282,7 @@ def _eval_program(i: Python, node: ast.Call, scope: Scope) -> Outcome:
     return FOREIGN, cost.then(called)
 
 
-def _director(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def _director(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     names = ("max_iterations", "first", "director", "executor", "evaluator", "controller")
     arguments, keywords, cost = arguments_of(i, node, scope)
     options = {**dict(zip(names, arguments, strict=False)), **keywords}
@@ -294,7 +299,7 @@ def _director(i: Python, node: ast.Call, scope: Scope) -> Outcome:
     return value, cost.then(rounds.times(most))
 
 
-def _random(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+def _random(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     arguments, _, cost = arguments_of(i, node, scope)
     most = arguments[0].high if arguments else ONE
     return scalar(number(0, most, whole=bool(arguments))), cost

@@ -17,7 +17,7 @@ from agentflow.lang.bounds.primitives import like
 from agentflow.lang.bounds.python.facts import Body
 from agentflow.lang.bounds.python.heap import NOWHERE, scalar, size_of_texts
 from agentflow.lang.bounds.python.interpret import Named, Python, either
-from agentflow.lang.bounds.scopes import Closure, Scope
+from agentflow.lang.bounds.scopes import AbstractClosure, AbstractScope
 from agentflow.lang.bounds.values import DATA, NEVER, NIL, PLAIN, TEXT, Value, constant, joined, number, sequence
 from agentflow.lang.bounds.values import text as one_of
 
@@ -27,18 +27,18 @@ _TRUTH = scalar(PLAIN)
 _TEXT = scalar(TEXT)
 
 
-def _constant(i: Python, node: ast.Constant, scope: Scope) -> Outcome:
+def _constant(i: Python, node: ast.Constant, scope: AbstractScope) -> Outcome:
     value = i.constants.get(node)
     if value is None:
         value = i.constants[node] = scalar(constant(node.value))
     return value, FREE
 
 
-def _f_string(i: Python, node: ast.JoinedStr, scope: Scope) -> Outcome:
+def _f_string(i: Python, node: ast.JoinedStr, scope: AbstractScope) -> Outcome:
     return _TEXT, i.values(node.values, scope)[1]
 
 
-def _placeholder(i: Python, node: ast.FormattedValue, scope: Scope) -> Outcome:
+def _placeholder(i: Python, node: ast.FormattedValue, scope: AbstractScope) -> Outcome:
     spec = [node.format_spec] if node.format_spec is not None else []
     return _TEXT, i.values([node.value, *spec], scope)[1]
 
@@ -46,7 +46,7 @@ def _placeholder(i: Python, node: ast.FormattedValue, scope: Scope) -> Outcome:
 # -- operators ----------------------------------------------------------------------------------------------------
 
 
-def _binary(i: Python, node: ast.BinOp, scope: Scope) -> Outcome:
+def _binary(i: Python, node: ast.BinOp, scope: AbstractScope) -> Outcome:
     (left, right), cost = i.values([node.left, node.right], scope)
     return operated(i, node, node.op, left, right), cost
 
@@ -100,7 +100,7 @@ def is_number(value: Value) -> bool:
     return bounded and value.sites == NOWHERE and value.texts == frozenset() and value.size is None
 
 
-def _unary(i: Python, node: ast.UnaryOp, scope: Scope) -> Outcome:
+def _unary(i: Python, node: ast.UnaryOp, scope: AbstractScope) -> Outcome:
     value, cost = i.value(node.operand, scope)
     if isinstance(node.op, ast.Not):
         return _TRUTH, cost
@@ -111,7 +111,7 @@ def _unary(i: Python, node: ast.UnaryOp, scope: Scope) -> Outcome:
     return (value if isinstance(node.op, ast.UAdd) else scalar(number(None, None, whole=True))), cost
 
 
-def _logic(i: Python, node: ast.BoolOp, scope: Scope) -> Outcome:
+def _logic(i: Python, node: ast.BoolOp, scope: AbstractScope) -> Outcome:
     every = isinstance(node.op, ast.And)
     count = len(i.guards)
     value, cost, before = NEVER, None, FREE
@@ -127,7 +127,7 @@ def _logic(i: Python, node: ast.BoolOp, scope: Scope) -> Outcome:
     return value, FREE if cost is None else cost
 
 
-def _choice(i: Python, node: ast.IfExp, scope: Scope) -> Outcome:
+def _choice(i: Python, node: ast.IfExp, scope: AbstractScope) -> Outcome:
     _, cost = i.value(node.test, scope)
     if_true, if_false = i.guards_in(node.test, scope)
     with i.told(if_true):
@@ -137,14 +137,14 @@ def _choice(i: Python, node: ast.IfExp, scope: Scope) -> Outcome:
     return value.join(other), cost.then(then.otherwise(otherwise))
 
 
-def _comparison(i: Python, node: ast.Compare, scope: Scope) -> Outcome:
+def _comparison(i: Python, node: ast.Compare, scope: AbstractScope) -> Outcome:
     return _TRUTH, i.values([node.left, *node.comparators], scope)[1]
 
 
 # -- collections --------------------------------------------------------------------------------------------------
 
 
-def _listed(i: Python, node: ast.List | ast.Tuple | ast.Set, scope: Scope) -> Outcome:
+def _listed(i: Python, node: ast.List | ast.Tuple | ast.Set, scope: AbstractScope) -> Outcome:
     values: list[Value] = []
     size: Bound | None = Bound.of(0)
     cost, absent = FREE, False
@@ -163,7 +163,7 @@ def _listed(i: Python, node: ast.List | ast.Tuple | ast.Set, scope: Scope) -> Ou
     return i.made(node, Value(size=size, fields={f"{at}": value for at, value in enumerate(values)})), cost
 
 
-def _dict(i: Python, node: ast.Dict, scope: Scope) -> Outcome:
+def _dict(i: Python, node: ast.Dict, scope: AbstractScope) -> Outcome:
     cost, spread = FREE, list[Value]()
     fields: dict[str, Value] | None = {}
     values: list[Value] = []
@@ -204,7 +204,7 @@ def element_of(i: Python, value: Value) -> Value:
 
 def is_positional(value: Value) -> bool:
     """Whether what is known of the parts of a value are the elements of a list, by their places."""
-    return value.sites is not None and all(isinstance(each, ast.List | ast.Tuple | Pair) for each in value.sites)
+    return value.sites is not None and all(isinstance(each, ast.List | ast.Tuple | PairSite) for each in value.sites)
 
 
 def _is_empty(value: Value) -> bool:
@@ -223,11 +223,11 @@ def _may_be_dict(value: Value) -> bool:
 
 def _makes_lists(site: Hashable) -> bool:
     """Whether what a site makes are no dicts."""
-    return isinstance(site, Pair) or (isinstance(site, ast.AST) and not isinstance(site, ast.Dict | ast.DictComp))
+    return isinstance(site, PairSite) or (isinstance(site, ast.AST) and not isinstance(site, ast.Dict | ast.DictComp))
 
 
 @frozen
-class Pair:
+class PairSite:
     """The site of the pairs that a call makes, of ``enumerate`` and its like."""
 
     node: ast.AST
@@ -250,7 +250,7 @@ def iterations(i: Python, value: Value) -> Bound | None:
     return size_of_texts(value) if length is None and value.sites == NOWHERE else length
 
 
-def _subscript(i: Python, node: ast.Subscript, scope: Scope) -> Outcome:
+def _subscript(i: Python, node: ast.Subscript, scope: AbstractScope) -> Outcome:
     value, cost = i.value(node.value, scope)
     if isinstance(node.slice, ast.Slice):
         parts = [each for each in (node.slice.lower, node.slice.upper, node.slice.step) if each is not None]
@@ -305,7 +305,7 @@ def _dropped_by(lower: Value | None, upper: Value | None) -> int:
     return max(0, first) + max(0, -last)
 
 
-def _attribute(i: Python, node: ast.Attribute, scope: Scope) -> Outcome:
+def _attribute(i: Python, node: ast.Attribute, scope: AbstractScope) -> Outcome:
     if isinstance(node.value, ast.Name) and node.value not in i.text.variables:
         return scalar(number(None, None, whole=False)), FREE
     if isinstance(node.value, ast.Name) and node.value.id == "math" and i.text.variables[node.value] is None:
@@ -314,11 +314,11 @@ def _attribute(i: Python, node: ast.Attribute, scope: Scope) -> Outcome:
     return value.part(node.attr), cost
 
 
-def _awaited(i: Python, node: ast.Await, scope: Scope) -> Outcome:
+def _awaited(i: Python, node: ast.Await, scope: AbstractScope) -> Outcome:
     return i.value(node.value, scope)
 
 
-def _named(i: Python, node: ast.NamedExpr, scope: Scope) -> Outcome:
+def _named(i: Python, node: ast.NamedExpr, scope: AbstractScope) -> Outcome:
     value, cost = i.value(node.value, scope)
     var = i.text.variables.get(node.target)
     before = NEVER if var is None else scope.value(var)
@@ -326,7 +326,7 @@ def _named(i: Python, node: ast.NamedExpr, scope: Scope) -> Outcome:
     return value, cost
 
 
-def _name(i: Python, node: ast.Name, scope: Scope) -> Outcome:
+def _name(i: Python, node: ast.Name, scope: AbstractScope) -> Outcome:
     meaning = i.text.meaning(node)
     if meaning is not None:
         kind, name = meaning
@@ -335,15 +335,15 @@ def _name(i: Python, node: ast.Name, scope: Scope) -> Outcome:
     return (i.read_global(node.id) if var is None else scope.value(var)), FREE
 
 
-def _lambda(i: Python, node: ast.Lambda, scope: Scope) -> Outcome:
-    return Value(procedures=frozenset({Closure(i.text.code(node), scope)}), sites=NOWHERE), FREE
+def _lambda(i: Python, node: ast.Lambda, scope: AbstractScope) -> Outcome:
+    return Value(procedures=frozenset({AbstractClosure(i.text.code(node), scope)}), sites=NOWHERE), FREE
 
 
 # -- comprehensions -----------------------------------------------------------------------------------------------
 
 
-def _comprehension(i: Python, node: Any, scope: Scope) -> Outcome:
-    inner = Scope(scope)
+def _comprehension(i: Python, node: Any, scope: AbstractScope) -> Outcome:
+    inner = AbstractScope(scope)
     for var in i.text.own[node]:
         inner.bind(var, NEVER)
     value, cost, count, marked = _rounds(i, node, 0, inner)
@@ -353,7 +353,7 @@ def _comprehension(i: Python, node: Any, scope: Scope) -> Outcome:
     return i.made(node, result), cost
 
 
-def _rounds(i: Python, node: Any, at: int, scope: Scope) -> tuple[Value, Cost, Bound | None, Value | None]:
+def _rounds(i: Python, node: Any, at: int, scope: AbstractScope) -> tuple[Value, Cost, Bound | None, Value | None]:
     generator: ast.comprehension = node.generators[at]
     listed, cost = i.value(generator.iter, scope)
     count = iterations(i, listed)
@@ -386,7 +386,7 @@ def repeated(i: Python, node: ast.AST, cost: Cost, count: Bound | None) -> Cost:
     return cost.times(count)
 
 
-def assign_to(i: Python, target: ast.expr, value: Value, scope: Scope) -> Cost:
+def assign_to(i: Python, target: ast.expr, value: Value, scope: AbstractScope) -> Cost:
     """Assign to a name, an element, or several of these at once; gives what that costs."""
     if isinstance(target, ast.Name):
         i.assign(target, value, scope)
@@ -409,11 +409,11 @@ def assign_to(i: Python, target: ast.expr, value: Value, scope: Scope) -> Cost:
     return cost
 
 
-def _body(i: Python, node: Body, scope: Scope) -> Outcome:
+def _body(i: Python, node: Body, scope: AbstractScope) -> Outcome:
     return i.body(node, scope)
 
 
-EXPRESSIONS: Mapping[type[Any], Callable[[Any, Any, Scope], Any]] = MappingProxyType(
+EXPRESSIONS: Mapping[type[Any], Callable[[Any, Any, AbstractScope], Any]] = MappingProxyType(
     {
         Body: _body,
         ast.Attribute: _attribute,

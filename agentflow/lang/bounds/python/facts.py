@@ -16,7 +16,7 @@ from agentflow.lang.python.names import (
     FUNCTIONS,
     Comprehension,
     Function,
-    Scope,
+    PythonScope,
     bound_by,
     own_nodes,
     parameters,
@@ -32,7 +32,7 @@ class Body:
 
 
 @dataclass(eq=False, slots=True)
-class Signature:
+class ParameterList:
     """How a function is called: its parameters in order, the first ``positional`` also by position; what stands for those left out."""
 
     names: Sequence[str]
@@ -56,10 +56,10 @@ class Text:
         self.used: dict[str, None] = {}
         self._vars: dict[Hashable, Var] = {}
         self._codes: dict[ast.AST, Lambda] = {}
-        self._signatures: dict[int, Signature] = {}
+        self._signatures: dict[int, ParameterList] = {}
         self._places: dict[ast.AST, Node] = {}
         self._home = ir.Function("main", None)
-        self._owner: dict[Var, Scope] = {}
+        self._owner: dict[Var, PythonScope] = {}
         self._writes: dict[Var, int] = {}
         self._reads: dict[ast.AST, frozenset[Var] | None] = {}
         self._written: dict[ast.AST, dict[Var, int]] = {}
@@ -72,7 +72,7 @@ class Text:
 
     # -- names ----------------------------------------------------------------------------------------------------
 
-    def _note(self, node: Function | Comprehension | ast.Module, scope: Scope) -> None:
+    def _note(self, node: Function | Comprehension | ast.Module, scope: PythonScope) -> None:
         nodes = scope.nodes
         naming: list[ast.AST] = []
         called: set[ast.AST] = set()
@@ -114,8 +114,8 @@ class Text:
             else [self._var(scope, name) for name in scope.vars]
         )
 
-    def _find(self, scope: Scope, name: str) -> Var | None:
-        at: Scope | None = scope
+    def _find(self, scope: PythonScope, name: str) -> Var | None:
+        at: PythonScope | None = scope
         while at is not None and name not in at.globals:
             if name in at.vars:
                 return self._var(at, name)
@@ -123,7 +123,7 @@ class Text:
         defined = name in self.g.scopes.defined and name not in self.g.own_tasks
         return self._of_module(name) if defined else None
 
-    def _var(self, scope: Scope, name: str) -> Var:
+    def _var(self, scope: PythonScope, name: str) -> Var:
         var = self._vars.get(scope.vars[name])
         if var is None:
             var = self._vars[scope.vars[name]] = Var(name, scope.vars[name].py, self._home)
@@ -175,7 +175,7 @@ class Text:
             self._signatures[id(code)] = _signature(node.args)
         return code
 
-    def signature(self, code: Lambda) -> Signature:
+    def signature(self, code: Lambda) -> ParameterList:
         """How a function is called."""
         return self._signatures[id(code)]
 
@@ -210,9 +210,9 @@ def _is_pure(node: ast.expr) -> bool:
     return True
 
 
-def _function_of(scope: Scope) -> Scope | None:
+def _function_of(scope: PythonScope) -> PythonScope | None:
     """The function that the code of a scope is part of; None for the module."""
-    at: Scope | None = scope
+    at: PythonScope | None = scope
     while at is not None and not at.is_function:
         at = at.parent
     return at
@@ -224,7 +224,7 @@ def _in_loops(loops: Sequence[ast.For | ast.While]) -> Iterator[ast.AST]:
         yield from own_nodes([*inner, *each.body], [])
 
 
-def _signature(args: ast.arguments) -> Signature:
+def _signature(args: ast.arguments) -> ParameterList:
     by_position = [*args.posonlyargs, *args.args]
     names = [*(each.arg for each in by_position), *(each.arg for each in args.kwonlyargs)]
     defaults: dict[str, ast.expr] = {}
@@ -234,4 +234,4 @@ def _signature(args: ast.arguments) -> Signature:
     for each, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
         if default is not None:
             defaults[each.arg] = default
-    return Signature(names, len(by_position), defaults)
+    return ParameterList(names, len(by_position), defaults)

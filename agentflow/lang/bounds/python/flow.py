@@ -33,7 +33,7 @@ _PUTTING = frozenset(row.name for row in METHOD_ROWS if row.puts)
 _APART: frozenset[Point] = frozenset({AMBIENT, ANY_ARGUMENT, ANY_RESULT, RAISED, UNSEEN})
 
 
-class _Reader:
+class _PythonFlowReader:
     """Reads the flows of a text, node by node."""
 
     def __init__(self, g: Emitter) -> None:
@@ -165,60 +165,60 @@ class _Reader:
             self.flows.flow(("held", root(point)), point)
 
 
-def _name(r: _Reader, node: ast.Name) -> None:
+def _name(r: _PythonFlowReader, node: ast.Name) -> None:
     if isinstance(node.ctx, ast.Load):
         r.flows.flow(variable(node.id), id(node))
 
 
-def _assign(r: _Reader, node: ast.Assign) -> None:
+def _assign(r: _PythonFlowReader, node: ast.Assign) -> None:
     for each in node.targets:
         r.assign(each, id(node.value))
 
 
-def _annotated(r: _Reader, node: ast.AnnAssign) -> None:
+def _annotated(r: _PythonFlowReader, node: ast.AnnAssign) -> None:
     if node.value is not None:
         r.assign(node.target, id(node.value))
 
 
-def _augmented(r: _Reader, node: ast.AugAssign) -> None:
+def _augmented(r: _PythonFlowReader, node: ast.AugAssign) -> None:
     r.assign(node.target, id(node.value))
     if isinstance(node.target, ast.Name):
         r.put(variable(node.target.id), id(node.value))
 
 
-def _walrus(r: _Reader, node: ast.NamedExpr) -> None:
+def _walrus(r: _PythonFlowReader, node: ast.NamedExpr) -> None:
     r.assign(node.target, id(node.value))
     r.into(node, [node.value])
 
 
-def _for(r: _Reader, node: ast.For | ast.comprehension) -> None:
+def _for(r: _PythonFlowReader, node: ast.For | ast.comprehension) -> None:
     r.assign(node.target, id(node.iter))
 
 
-def _comprehension(r: _Reader, node: Any) -> None:
+def _comprehension(r: _PythonFlowReader, node: Any) -> None:
     r.into(node, [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
 
 
-def _choice(r: _Reader, node: ast.IfExp) -> None:
+def _choice(r: _PythonFlowReader, node: ast.IfExp) -> None:
     r.into(node, [node.body, node.orelse])
 
 
-def _function(r: _Reader, node: ast.FunctionDef) -> None:
+def _function(r: _PythonFlowReader, node: ast.FunctionDef) -> None:
     r.calls.define(node.name, r.procedure(node))
 
 
-def _handler(r: _Reader, node: ast.ExceptHandler) -> None:
+def _handler(r: _PythonFlowReader, node: ast.ExceptHandler) -> None:
     if node.name is not None:
         r.calls.assign(node.name)
         r.flows.flow(RAISED, variable(node.name))
 
 
-def _raise(r: _Reader, node: ast.Raise) -> None:
+def _raise(r: _PythonFlowReader, node: ast.Raise) -> None:
     if node.exc is not None:
         r.flows.flow(id(node.exc), RAISED)
 
 
-def _match(r: _Reader, node: ast.Match) -> None:
+def _match(r: _PythonFlowReader, node: ast.Match) -> None:
     for case in node.cases:
         for each in ast.walk(case.pattern):
             name = getattr(each, "rest", None) if isinstance(each, ast.MatchMapping) else getattr(each, "name", None)
@@ -227,11 +227,11 @@ def _match(r: _Reader, node: ast.Match) -> None:
                 r.flows.flow(id(node.subject), variable(name))
 
 
-def _lambda(r: _Reader, node: ast.Lambda) -> None:
+def _lambda(r: _PythonFlowReader, node: ast.Lambda) -> None:
     r.procedure(node)
 
 
-def _call(r: _Reader, node: ast.Call) -> None:
+def _call(r: _PythonFlowReader, node: ast.Call) -> None:
     meaning = r.g.meanings.get(node)
     kind, about = ("generic", cast(Any, None)) if meaning is None else meaning
     arguments: list[ast.expr] = [each.value if isinstance(each, ast.Starred) else each for each in node.args]
@@ -265,7 +265,9 @@ def _call(r: _Reader, node: ast.Call) -> None:
         _applied(r, node, str(about), arguments, everything)
 
 
-def _applied(r: _Reader, node: ast.Call, name: str, arguments: list[ast.expr], everything: list[ast.expr]) -> None:
+def _applied(
+    r: _PythonFlowReader, node: ast.Call, name: str, arguments: list[ast.expr], everything: list[ast.expr]
+) -> None:
     """A function of the language that may call what it is given: with all else that it is given."""
     r.into(node, everything)
     called = [each for each in everything if r.is_function(each)]
@@ -276,7 +278,9 @@ def _applied(r: _Reader, node: ast.Call, name: str, arguments: list[ast.expr], e
         r.apply(each, [other for other in everything if other is not each], node, spread=True)
 
 
-def _form(r: _Reader, node: ast.Call, name: str, arguments: list[ast.expr], everything: list[ast.expr]) -> None:
+def _form(
+    r: _PythonFlowReader, node: ast.Call, name: str, arguments: list[ast.expr], everything: list[ast.expr]
+) -> None:
     if name == "endorse":
         return
     asks = FORMS[name].asks
@@ -294,7 +298,7 @@ def _form(r: _Reader, node: ast.Call, name: str, arguments: list[ast.expr], ever
         _applied(r, node, name, arguments, everything)
 
 
-def _direct(r: _Reader, node: ast.Call, callee: Function, arguments: list[ast.expr]) -> None:
+def _direct(r: _PythonFlowReader, node: ast.Call, callee: Function, arguments: list[ast.expr]) -> None:
     procedure = r.procedure(callee)
     spread = any(isinstance(each, ast.Starred) for each in node.args)
     points = [id(each) for each in arguments]
@@ -304,7 +308,7 @@ def _direct(r: _Reader, node: ast.Call, callee: Function, arguments: list[ast.ex
             r.flows.flow(id(each.value), variable(name))
 
 
-_RULES: dict[type[ast.AST], Callable[[_Reader, Any], None]] = {
+_RULES: dict[type[ast.AST], Callable[[_PythonFlowReader, Any], None]] = {
     ast.AnnAssign: _annotated,
     ast.Assign: _assign,
     ast.AsyncFunctionDef: cast(Any, _function),
@@ -329,4 +333,4 @@ _RULES: dict[type[ast.AST], Callable[[_Reader, Any], None]] = {
 
 def python_flows(g: Emitter) -> Flows:
     """The flows of a text whose code was written by ``g``."""
-    return _Reader(g).read()
+    return _PythonFlowReader(g).read()

@@ -11,7 +11,15 @@ from agentflow.lang.bounds.interpret import Outcome
 from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.primitives import RULES as SIZES
 from agentflow.lang.bounds.primitives import like
-from agentflow.lang.bounds.python.expressions import Keyed, Pair, at_key, element_of, is_keyed, is_number, iterations
+from agentflow.lang.bounds.python.expressions import (
+    Keyed,
+    PairSite,
+    at_key,
+    element_of,
+    is_keyed,
+    is_number,
+    iterations,
+)
 from agentflow.lang.bounds.python.heap import scalar
 from agentflow.lang.bounds.python.interpret import NONE, Function, Python
 from agentflow.lang.bounds.values import DATA, NEVER, NIL, PLAIN, TEXT, Value, joined, number, sequence
@@ -136,7 +144,7 @@ def _dict(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcom
 
 def _pair(i: Python, node: ast.AST, *parts: Value) -> Value:
     fields = {f"{at}": each for at, each in enumerate(parts)}
-    return i.made(Pair(node), Value(size=Bound.of(len(parts)), fields=fields))
+    return i.made(PairSite(node), Value(size=Bound.of(len(parts)), fields=fields))
 
 
 def _enumerate(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:

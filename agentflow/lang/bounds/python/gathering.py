@@ -28,9 +28,9 @@ def python_gathering(text: Text, code: Lambda, function: Function) -> Gathering 
     """How a function gathers; None if it is not seen to."""
     if isinstance(function, ast.Lambda) or not all(map(text.once, code.params)) or function.args.kwonlyargs:
         return None
-    first = _Walk(text, code.params, function, frozenset(range(len(code.params))))
+    first = _PythonWalk(text, code.params, function, frozenset(range(len(code.params))))
     first.block(function.body, frozenset())
-    walk = _Walk(text, code.params, function, frozenset(first.touched))
+    walk = _PythonWalk(text, code.params, function, frozenset(first.touched))
     walk.block(function.body, frozenset())
     lengths = [each for each in walk.lengths if each is not None]
     if not walk.recurs or not first.touched or len(lengths) < len(walk.lengths):
@@ -39,7 +39,7 @@ def python_gathering(text: Text, code: Lambda, function: Function) -> Gathering 
 
 
 @dataclass(slots=True)
-class _Walk:
+class _PythonWalk:
     """Goes over a function. ``listed`` are the parameters that count as lists, ``touched`` those that are used as such; ``lengths``
     are those of all that it returns. ``full`` are the parameters that have an element where a part is reached."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 
-from agentflow.lang.bounds.guards import Guard, Guards, both_ways, lengths_above
+from agentflow.lang.bounds.guards import GuardFact, Guards, both_ways, lengths_above
 from agentflow.lang.bounds.values import Value, constant
 from agentflow.lang.ir import Var
 
@@ -44,17 +44,17 @@ def guards_of(test: ast.expr, peek: Peek, steady: Steady) -> Guards:
 
 def _true(value: Value) -> Guards:
     """What holds where a value counts as true: a list has elements, a number is not 0."""
-    facts: list[Guard] = []
+    facts: list[GuardFact] = []
     if value.marks:
-        facts = [Guard("longer", value.marks, _ZERO), Guard("not", value.marks, _ZERO, frozenset())]
+        facts = [GuardFact("longer", value.marks, _ZERO), GuardFact("not", value.marks, _ZERO, frozenset())]
     if value.low is not None and value.low >= 0:
         facts += lengths_above(value, 0)
     return facts, []
 
 
 def _compared(test: ast.Compare, peek: Peek, steady: Steady) -> Guards:
-    if_true: list[Guard] = []
-    if_false: list[Guard] = []
+    if_true: list[GuardFact] = []
+    if_false: list[GuardFact] = []
     operands = [test.left, *test.comparators]
     for at, op in enumerate(test.ops[:_MOST]):
         operator = _OPERATORS.get(type(op))

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 from agentflow.core.data.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, Cost
 from agentflow.lang.bounds.gathering import Gathering
-from agentflow.lang.bounds.guards import Guard
+from agentflow.lang.bounds.guards import GuardFact
 from agentflow.lang.bounds.inner import Programs
 from agentflow.lang.bounds.interpret import Interpreter, Outcome, Rule, Spend, Weigh, free
 from agentflow.lang.bounds.loops import Setters
@@ -19,7 +19,7 @@ from agentflow.lang.bounds.python.facts import Body, Text
 from agentflow.lang.bounds.python.gathering import python_gathering
 from agentflow.lang.bounds.python.guards import guards_of
 from agentflow.lang.bounds.python.heap import NOWHERE, Given, Heap
-from agentflow.lang.bounds.scopes import Closure, Scope
+from agentflow.lang.bounds.scopes import AbstractClosure, AbstractScope
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, NIL, Value
 from agentflow.lang.ir import IR, Var
 from agentflow.lang.syntax import Node
@@ -36,7 +36,7 @@ class Named:
 
 
 @dataclass(slots=True)
-class Flow:
+class WaysOut:
     """The ways out of statements, each with what it costs until there; None for one that is not taken.
 
     ``falls``: to what follows; ``left``: out of the function; ``raised``: by an error; ``broke`` and ``again``: out of a loop,
@@ -50,38 +50,38 @@ class Flow:
     again: Cost | None = None
     value: Value = NEVER
 
-    def but_falling(self, falls: Cost | None) -> Flow:
+    def but_falling(self, falls: Cost | None) -> WaysOut:
         """The same with another cost of what follows, None if nothing does."""
-        return Flow(falls, self.left, self.raised, self.broke, self.again, self.value)
+        return WaysOut(falls, self.left, self.raised, self.broke, self.again, self.value)
 
     @property
     def only_falls(self) -> bool:
         """Whether no way leads anywhere but to what follows."""
         return self.left is None and self.raised is None and self.broke is None and self.again is None
 
-    def after(self, before: Cost) -> Flow:
+    def after(self, before: Cost) -> WaysOut:
         """The same after ``before``."""
         if before is FREE:
             return self
         if self.falls is not None and self.only_falls:
-            return Flow(before.then(self.falls), value=self.value)
+            return WaysOut(before.then(self.falls), value=self.value)
         return self.mapped(before.then)
 
-    def mapped(self, change: Callable[[Cost], Cost]) -> Flow:
+    def mapped(self, change: Callable[[Cost], Cost]) -> WaysOut:
         """The same with another cost of each way."""
         falls, left, raised, broke, again = (None if each is None else change(each) for each in self.ways())
-        return Flow(falls, left, raised, broke, again, self.value)
+        return WaysOut(falls, left, raised, broke, again, self.value)
 
     def ways(self) -> tuple[Cost | None, ...]:
         """The costs of all ways."""
         return self.falls, self.left, self.raised, self.broke, self.again
 
-    def either(self, other: Flow) -> Flow:
+    def either(self, other: WaysOut) -> WaysOut:
         """One of both."""
         if self.only_falls and other.only_falls:
-            return Flow(either(self.falls, other.falls), value=self.value.join(other.value))
+            return WaysOut(either(self.falls, other.falls), value=self.value.join(other.value))
         falls, left, raised, broke, again = map(either, self.ways(), other.ways())
-        return Flow(falls, left, raised, broke, again, self.value.join(other.value))
+        return WaysOut(falls, left, raised, broke, again, self.value.join(other.value))
 
     def whole(self) -> Cost:
         """The cost of any way."""
@@ -98,8 +98,8 @@ def either(a: Cost | None, b: Cost | None) -> Cost | None:
     return a.otherwise(b)
 
 
-Statement: TypeAlias = "Callable[[Python, Any, Scope], Flow]"
-Form: TypeAlias = "Callable[[Python, ast.Call, Scope], Outcome]"
+Statement: TypeAlias = "Callable[[Python, Any, AbstractScope], WaysOut]"
+Form: TypeAlias = "Callable[[Python, ast.Call, AbstractScope], Outcome]"
 """Follows the calls of one form."""
 Function: TypeAlias = "Callable[[Python, ast.AST, list[Value], Mapping[str, Value]], Outcome]"
 """Follows the calls of one function of the language, with arguments by position and by name."""
@@ -163,23 +163,23 @@ class Python(Interpreter):
         """Where a node stands: the node itself, whose span is worked out for those that a reason names."""
         return cast(Node, node)
 
-    value = cast("Callable[[Python, ast.expr, Scope], Outcome]", Interpreter.follow)
+    value = cast("Callable[[Python, ast.expr, AbstractScope], Outcome]", Interpreter.follow)
     """The abstract value of an expression, and its cost."""
 
-    def values(self, nodes: Sequence[ast.expr], scope: Scope) -> tuple[list[Value], Cost]:
+    def values(self, nodes: Sequence[ast.expr], scope: AbstractScope) -> tuple[list[Value], Cost]:
         """The abstract values of expressions in sequence, and their cost."""
         return self.in_order(cast("Sequence[IR]", nodes), scope)
 
-    def statement(self, node: ast.stmt, scope: Scope) -> Flow:
+    def statement(self, node: ast.stmt, scope: AbstractScope) -> WaysOut:
         """The ways out of a statement."""
         self.visit()
         return self.tables.statements[type(node)](self, node, scope)
 
-    def block(self, nodes: Sequence[ast.stmt], scope: Scope) -> Flow:
+    def block(self, nodes: Sequence[ast.stmt], scope: AbstractScope) -> WaysOut:
         """The ways out of statements in sequence."""
-        return cast(Flow, self.follow(cast(IR, Block(tuple(nodes))), scope))
+        return cast(WaysOut, self.follow(cast(IR, Block(tuple(nodes))), scope))
 
-    def told_block(self, guards: Sequence[Guard], nodes: Sequence[ast.stmt], scope: Scope) -> Flow:
+    def told_block(self, guards: Sequence[GuardFact], nodes: Sequence[ast.stmt], scope: AbstractScope) -> WaysOut:
         """The ways out of statements that are reached only if ``guards`` hold."""
         if not guards:
             return self.block(nodes, scope)
@@ -190,11 +190,11 @@ class Python(Interpreter):
         """A container that is made at ``site``."""
         return self.heap.made(site, value)
 
-    def peeked(self, node: ast.expr, scope: Scope) -> Value:
+    def peeked(self, node: ast.expr, scope: AbstractScope) -> Value:
         """The abstract value of an operand of a test, if nothing happens in it."""
         return FOREIGN if self.text.reads(node) is None else self.value(node, scope)[0]
 
-    def guards_in(self, test: ast.expr, scope: Scope) -> tuple[list[Guard], list[Guard]]:
+    def guards_in(self, test: ast.expr, scope: AbstractScope) -> tuple[list[GuardFact], list[GuardFact]]:
         """The facts of a test that is true, and those of one that is false."""
         return guards_of(test, lambda each: self.peeked(each, scope), self._steady)
 
@@ -206,7 +206,7 @@ class Python(Interpreter):
         return variables
 
     @contextmanager
-    def told(self, guards: Sequence[Guard]) -> Generator[None]:
+    def told(self, guards: Sequence[GuardFact]) -> Generator[None]:
         """Around what is reached only if ``guards`` hold."""
         count = len(self.guards)
         self.guards.extend(guards)
@@ -217,7 +217,7 @@ class Python(Interpreter):
 
     # -- variables ------------------------------------------------------------------------------------------------
 
-    def assign(self, node: ast.AST, value: Value, scope: Scope) -> None:
+    def assign(self, node: ast.AST, value: Value, scope: AbstractScope) -> None:
         """Bind the variable that a name stands for."""
         var = self.text.variables.get(node)
         if var is None:
@@ -275,7 +275,7 @@ class Python(Interpreter):
         value = self.heap.given(at, value)
         return value if raw else value.opened("value"), cost
 
-    def closure(self, procedure: Closure, arguments: list[Value], at: Node) -> Outcome:
+    def closure(self, procedure: AbstractClosure, arguments: list[Value], at: Node) -> Outcome:
         """A call of a function of the text, with arguments in order; NEVER for one that is left out."""
         signature = self.text.signature(procedure.code)
         names = signature.names
@@ -290,12 +290,12 @@ class Python(Interpreter):
                 padded[index] = self.value(signature.defaults[name], procedure.scope)[0]
         return super().closure(procedure, padded, at)
 
-    def gathering(self, procedure: Closure) -> Gathering | None:
+    def gathering(self, procedure: AbstractClosure) -> Gathering | None:
         """How a function gathers, from its text."""
         body = cast(Any, procedure.code.body)
         return python_gathering(self.text, procedure.code, body.function) if isinstance(body, Body) else None
 
-    def gathers(self, how: Gathering, procedure: Closure, values: Sequence[Value], value: Value) -> bool:
+    def gathers(self, how: Gathering, procedure: AbstractClosure, values: Sequence[Value], value: Value) -> bool:
         """Whether it does so with these arguments: while nothing changes the lists."""
         return all(map(self.heap.keeps, [value, *(values[at] for at in how.listed)]))
 
@@ -319,7 +319,7 @@ class Python(Interpreter):
     def _placed(self, procedure: Any, arguments: list[Value], keywords: Mapping[str, Value]) -> list[Value] | None:
         if isinstance(procedure, Named):
             return [*arguments, *keywords.values()] if procedure.is_effect else arguments
-        if not isinstance(procedure, Closure):
+        if not isinstance(procedure, AbstractClosure):
             return None
         names = self.text.signature(procedure.code).names
         if set(keywords) - set(names):
@@ -327,7 +327,7 @@ class Python(Interpreter):
         rest = [keywords.get(name, LEFT_OUT) for name in names[len(arguments) :]]
         return [*arguments, *rest]
 
-    def body(self, node: Body, scope: Scope) -> Outcome:
+    def body(self, node: Body, scope: AbstractScope) -> Outcome:
         """What calling a function does: its parameters are bound in ``scope``."""
         function = node.function
         bound = set(self.text.parameters[function])

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentflow.lang.bounds.cost import FREE, Cost
-from agentflow.lang.bounds.guards import Guard
+from agentflow.lang.bounds.guards import GuardFact
 from agentflow.lang.bounds.loops import marked, rounds
 from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.python.expressions import assign_to, element_of, iterations
-from agentflow.lang.bounds.python.interpret import Flow, Python, State, both, either, loop_values, widened
-from agentflow.lang.bounds.scopes import Scope
+from agentflow.lang.bounds.python.interpret import Python, State, WaysOut, both, either, loop_values, widened
+from agentflow.lang.bounds.scopes import AbstractScope
 from agentflow.lang.bounds.values import FOREIGN, NEVER, Value
 from agentflow.lang.ir import Var
 
@@ -23,15 +23,15 @@ _ROUND = 4
 
 
 @dataclass(slots=True)
-class _Round:
+class _LoopRound:
     """A loop, followed until its variables cover those of any round; ``flow`` is that of one."""
 
-    flow: Flow
+    flow: WaysOut
     state: State
     seen: State
 
 
-def _settled(i: Python, node: ast.For | ast.While, scope: Scope, steady: Mapping[Var, Value]) -> _Round:
+def _settled(i: Python, node: ast.For | ast.While, scope: AbstractScope, steady: Mapping[Var, Value]) -> _LoopRound:
     """Follow the body of a loop with the variables of any round; ``steady`` are those whose values are known."""
     before = scope.kept()
     changing = i.text.written(node).keys()
@@ -53,7 +53,7 @@ def _settled(i: Python, node: ast.For | ast.While, scope: Scope, steady: Mapping
         if wider and number == _PASSES - 2:
             wider = {var: FOREIGN for var in changing if var in before and var not in steady}
         if not wider:
-            return _Round(flow, state, {**seen, **end})
+            return _LoopRound(flow, state, {**seen, **end})
         i.reach.forget(noted)
         state |= wider
     raise AssertionError("what may be anything stays so")
@@ -64,7 +64,9 @@ def _more(before: Value, value: Value) -> bool:
     return before is not FOREIGN and before.join(value) != before
 
 
-def _round(i: Python, node: ast.For | ast.While, scope: Scope, state: Mapping[Var, Value]) -> tuple[Flow, State]:
+def _round(
+    i: Python, node: ast.For | ast.While, scope: AbstractScope, state: Mapping[Var, Value]
+) -> tuple[WaysOut, State]:
     i.visit(_ROUND)
     scope.put_back(state)
     with i.recorded() as seen:
@@ -78,14 +80,16 @@ def _round(i: Python, node: ast.For | ast.While, scope: Scope, state: Mapping[Va
     return flow, seen
 
 
-def _after(i: Python, node: ast.For | ast.While, scope: Scope, one: _Round, before: State, cost: Cost) -> Flow:
+def _after(
+    i: Python, node: ast.For | ast.While, scope: AbstractScope, one: _LoopRound, before: State, cost: Cost
+) -> WaysOut:
     """The ways out of a loop whose rounds cost ``cost`` in all."""
     after = {var: value.join(one.seen.get(var, NEVER)) for var, value in before.items()}
     scope.put_back(after)
     flow = one.flow
     left = None if flow.left is None else cost
     raised = None if flow.raised is None else cost
-    whole = Flow(falls=cost, left=left, raised=raised, value=flow.value)
+    whole = WaysOut(falls=cost, left=left, raised=raised, value=flow.value)
     if not node.orelse:
         return whole
     other = i.block(node.orelse, scope).after(cost)
@@ -95,11 +99,11 @@ def _after(i: Python, node: ast.For | ast.While, scope: Scope, one: _Round, befo
     return whole.either(other)
 
 
-def for_(i: Python, node: ast.For, scope: Scope) -> Flow:
+def for_(i: Python, node: ast.For, scope: AbstractScope) -> WaysOut:
     listed, cost = i.value(node.iter, scope)
     count = iterations(i, listed)
     if listed.never or (count is not None and count.number == 0):
-        other = i.block(node.orelse, scope) if node.orelse else Flow(falls=FREE)
+        other = i.block(node.orelse, scope) if node.orelse else WaysOut(falls=FREE)
         return other.after(cost)
     i.items[node] = element_of(i, listed)
     before = scope.kept()
@@ -120,7 +124,7 @@ def _begun_with(i: Python, node: ast.For, before: State) -> State:
     return {var: before[var] for var in names if var in before and written.get(var) == 1}
 
 
-def while_(i: Python, node: ast.While, scope: Scope) -> Flow:
+def while_(i: Python, node: ast.While, scope: AbstractScope) -> WaysOut:
     before = scope.kept()
     never_ends = isinstance(node.test, ast.Constant) and bool(node.test.value)
     counted = _counted(i, node, scope, before) or _drained(i, node, scope)
@@ -139,7 +143,7 @@ def while_(i: Python, node: ast.While, scope: Scope) -> Flow:
     return flow
 
 
-def _counted(i: Python, node: ast.While, scope: Scope, before: State) -> tuple[Bound, _Round] | None:
+def _counted(i: Python, node: ast.While, scope: AbstractScope, before: State) -> tuple[Bound, _LoopRound] | None:
     """The most rounds of a loop with a counter, and its round; None without one."""
     for var, step in _counters(i, node):
         initial = before.get(var, NEVER)
@@ -160,7 +164,7 @@ def _counted(i: Python, node: ast.While, scope: Scope, before: State) -> tuple[B
     return None
 
 
-def _tests(i: Python, node: ast.While, scope: Scope) -> Iterator[Sequence[Guard]]:
+def _tests(i: Python, node: ast.While, scope: AbstractScope) -> Iterator[Sequence[GuardFact]]:
     """What holds of a round that is not the last: the loop's own test first, then tests in it that leave it."""
     yield i.guards_in(node.test, scope)[0]
     for each in node.body:
@@ -174,7 +178,7 @@ def _tests(i: Python, node: ast.While, scope: Scope) -> Iterator[Sequence[Guard]
             yield i.guards_in(each.test, scope)[1]
 
 
-def _drained(i: Python, node: ast.While, scope: Scope) -> tuple[Bound, _Round] | None:
+def _drained(i: Python, node: ast.While, scope: AbstractScope) -> tuple[Bound, _LoopRound] | None:
     """The most rounds of a loop each of which takes an element out of one list or dict; None if none does.
 
     A list that also grows has as many elements as it begins with and as it ever gets.

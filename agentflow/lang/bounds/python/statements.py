@@ -14,22 +14,22 @@ from agentflow.lang.bounds.python.heap import NOWHERE
 from agentflow.lang.bounds.python.interpret import (
     NONE,
     Block,
-    Flow,
     Python,
     State,
     Statement,
+    WaysOut,
     both,
 )
 from agentflow.lang.bounds.python.loops import for_, while_
-from agentflow.lang.bounds.scopes import Closure, Scope
+from agentflow.lang.bounds.scopes import AbstractClosure, AbstractScope
 from agentflow.lang.bounds.values import FOREIGN, NEVER, Value
 from agentflow.lang.ir import Var
 from agentflow.lang.python.names import own_nodes
 
 
-def block(i: Python, node: Block, scope: Scope) -> Flow:
+def block(i: Python, node: Block, scope: AbstractScope) -> WaysOut:
     """Statements in sequence. What a test says that leaves early holds for what follows it."""
-    flow: Flow | None = None
+    flow: WaysOut | None = None
     before: list[Cost] = []
     guards = len(i.guards)
     try:
@@ -46,32 +46,32 @@ def block(i: Python, node: Block, scope: Scope) -> Flow:
     finally:
         del i.guards[guards:]
     falls = in_sequence(before)
-    return Flow(falls=falls) if flow is None else flow.but_falling(falls)
+    return WaysOut(falls=falls) if flow is None else flow.but_falling(falls)
 
 
-def _expression(i: Python, node: ast.Expr, scope: Scope) -> Flow:
-    return Flow(falls=i.value(node.value, scope)[1])
+def _expression(i: Python, node: ast.Expr, scope: AbstractScope) -> WaysOut:
+    return WaysOut(falls=i.value(node.value, scope)[1])
 
 
-def _nothing(i: Python, node: ast.stmt, scope: Scope) -> Flow:
-    return Flow(falls=FREE)
+def _nothing(i: Python, node: ast.stmt, scope: AbstractScope) -> WaysOut:
+    return WaysOut(falls=FREE)
 
 
-def _assign(i: Python, node: ast.Assign, scope: Scope) -> Flow:
+def _assign(i: Python, node: ast.Assign, scope: AbstractScope) -> WaysOut:
     value, cost = i.value(node.value, scope)
     for target in node.targets:
         cost = cost.then(assign_to(i, target, value, scope))
-    return Flow(falls=cost)
+    return WaysOut(falls=cost)
 
 
-def _annotated(i: Python, node: ast.AnnAssign, scope: Scope) -> Flow:
+def _annotated(i: Python, node: ast.AnnAssign, scope: AbstractScope) -> WaysOut:
     if node.value is None:
-        return Flow(falls=FREE)
+        return WaysOut(falls=FREE)
     value, cost = i.value(node.value, scope)
-    return Flow(falls=cost.then(assign_to(i, node.target, value, scope)))
+    return WaysOut(falls=cost.then(assign_to(i, node.target, value, scope)))
 
 
-def _augmented(i: Python, node: ast.AugAssign, scope: Scope) -> Flow:
+def _augmented(i: Python, node: ast.AugAssign, scope: AbstractScope) -> WaysOut:
     target = node.target
     if isinstance(target, ast.Name):
         var = i.text.variables.get(target)
@@ -79,15 +79,15 @@ def _augmented(i: Python, node: ast.AugAssign, scope: Scope) -> Flow:
         value, cost = i.value(node.value, scope)
         after, grown = _in_place(i, node, before, value)
         i.assign(target, after, scope)
-        return Flow(falls=cost.then(grown))
+        return WaysOut(falls=cost.then(grown))
     if not isinstance(target, ast.Subscript):
-        return Flow(falls=i.value(node.value, scope)[1])
+        return WaysOut(falls=i.value(node.value, scope)[1])
     parts = [target.value, *([] if isinstance(target.slice, ast.Slice) else [target.slice])]
     (whole, *key), cost = i.values(parts, scope)
     before = at_key(whole, key[0]) if key else whole.element()
     value, more = i.value(node.value, scope)
     after, grown = _in_place(i, node, before, value)
-    return Flow(falls=cost.then(more).then(grown).then(i.heap.change(whole, after, ONE)))
+    return WaysOut(falls=cost.then(more).then(grown).then(i.heap.change(whole, after, ONE)))
 
 
 def _in_place(i: Python, node: ast.AugAssign, before: Value, value: Value) -> tuple[Value, Cost]:
@@ -106,32 +106,32 @@ def _in_place(i: Python, node: ast.AugAssign, before: Value, value: Value) -> tu
 _CHANGING = (ast.Add, ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)
 
 
-def _delete(i: Python, node: ast.Delete, scope: Scope) -> Flow:
+def _delete(i: Python, node: ast.Delete, scope: AbstractScope) -> WaysOut:
     cost = FREE
     for target in node.targets:
         if isinstance(target, ast.Subscript):
             (whole, *_), more = i.values([target.value, target.slice], scope)
             cost = cost.then(more).then(i.heap.change(whole))
-    return Flow(falls=cost)
+    return WaysOut(falls=cost)
 
 
-def _function(i: Python, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> Flow:
+def _function(i: Python, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: AbstractScope) -> WaysOut:
     if node in i.text.variables and i.text.variables[node] is not None:
-        i.assign(node, Value(procedures=frozenset({Closure(i.text.code(node), scope)}), sites=NOWHERE), scope)
-    return Flow(falls=FREE)
+        i.assign(node, Value(procedures=frozenset({AbstractClosure(i.text.code(node), scope)}), sites=NOWHERE), scope)
+    return WaysOut(falls=FREE)
 
 
 # -- control ------------------------------------------------------------------------------------------------------
 
 
-def _if(i: Python, node: ast.If, scope: Scope) -> Flow:
+def _if(i: Python, node: ast.If, scope: AbstractScope) -> WaysOut:
     _, cost = i.value(node.test, scope)
     if_true, if_false = i.guards_in(node.test, scope)
     before = scope.kept()
     then = i.told_block(if_true, node.body, scope)
     after = scope.kept()
     scope.put_back(before)
-    other = i.told_block(if_false, node.orelse, scope) if node.orelse else Flow(falls=FREE)
+    other = i.told_block(if_false, node.orelse, scope) if node.orelse else WaysOut(falls=FREE)
     if other.falls is None:
         scope.put_back(after)
         i.guards.extend(if_true)
@@ -142,24 +142,24 @@ def _if(i: Python, node: ast.If, scope: Scope) -> Flow:
     return then.either(other).after(cost)
 
 
-def _return(i: Python, node: ast.Return, scope: Scope) -> Flow:
+def _return(i: Python, node: ast.Return, scope: AbstractScope) -> WaysOut:
     if node.value is None:
-        return Flow(left=FREE, value=NONE)
+        return WaysOut(left=FREE, value=NONE)
     value, cost = i.value(node.value, scope)
-    return Flow(left=cost, value=value)
+    return WaysOut(left=cost, value=value)
 
 
-def _raise(i: Python, node: ast.Raise, scope: Scope) -> Flow:
-    return Flow(raised=FREE if node.exc is None else _raised(i, node.exc, scope))
+def _raise(i: Python, node: ast.Raise, scope: AbstractScope) -> WaysOut:
+    return WaysOut(raised=FREE if node.exc is None else _raised(i, node.exc, scope))
 
 
-def _raised(i: Python, node: ast.expr, scope: Scope) -> Cost:
+def _raised(i: Python, node: ast.expr, scope: AbstractScope) -> Cost:
     if isinstance(node, ast.Call) and i.text.meaning(node) is None:  # of a class of errors: no name that is bound
         return i.values(node.args, scope)[1]
     return FREE if isinstance(node, ast.Name) else i.value(node, scope)[1]
 
 
-def _assert(i: Python, node: ast.Assert, scope: Scope) -> Flow:
+def _assert(i: Python, node: ast.Assert, scope: AbstractScope) -> WaysOut:
     _, cost = i.value(node.test, scope)
     if_true, if_false = i.guards_in(node.test, scope)
     raised = cost
@@ -167,21 +167,21 @@ def _assert(i: Python, node: ast.Assert, scope: Scope) -> Flow:
         with i.told(if_false):
             raised = cost.then(i.value(node.msg, scope)[1])
     i.guards.extend(if_true)
-    return Flow(falls=cost, raised=raised)
+    return WaysOut(falls=cost, raised=raised)
 
 
-def _break(i: Python, node: ast.Break, scope: Scope) -> Flow:
-    return Flow(broke=FREE)
+def _break(i: Python, node: ast.Break, scope: AbstractScope) -> WaysOut:
+    return WaysOut(broke=FREE)
 
 
-def _continue(i: Python, node: ast.Continue, scope: Scope) -> Flow:
-    return Flow(again=FREE)
+def _continue(i: Python, node: ast.Continue, scope: AbstractScope) -> WaysOut:
+    return WaysOut(again=FREE)
 
 
 # -- errors -------------------------------------------------------------------------------------------------------
 
 
-def _try(i: Python, node: ast.Try, scope: Scope) -> Flow:
+def _try(i: Python, node: ast.Try, scope: AbstractScope) -> WaysOut:
     before = scope.kept()
     with i.recorded() as seen:
         body = i.block(node.body, scope)
@@ -206,7 +206,7 @@ def _try(i: Python, node: ast.Try, scope: Scope) -> Flow:
     return _finally(i, node, scope, replace(flow, raised=flow.whole()), before)
 
 
-def _finally(i: Python, node: ast.Try, scope: Scope, flow: Flow, before: State) -> Flow:
+def _finally(i: Python, node: ast.Try, scope: AbstractScope, flow: WaysOut, before: State) -> WaysOut:
     """What is done on each way out."""
     kept = scope.kept()
     scope.put_back({var: FOREIGN if var in _written(i, node) else value for var, value in before.items()})
