@@ -54,8 +54,7 @@ from agentflow.exploration.explorer import FlowExplorer
 from agentflow.flow.durable_methods import DurableMethods
 from agentflow.flow.flow_host import FlowHost
 from agentflow.flow.program_files import check_surface
-from agentflow.flow.program_methods import ProgramMethods
-from agentflow.flow.run_options import check_run
+from agentflow.flow.program_methods import ProgramMethods, check_run
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import ToolSettings, tool_from_function

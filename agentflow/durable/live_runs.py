@@ -1,4 +1,4 @@
-"""The durable runs of this process: working on them, parking those that wait, and storing their ends."""
+"""The durable runs of this process: working on them, parking those that wait, resuming them in time, and storing their ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from agentflow.durable.live_run import LiveRun, RunWork
 from agentflow.durable.records import Records, last_failures
 from agentflow.durable.remote import worker_forms
 from agentflow.durable.repeated import unusable, usable_limits
-from agentflow.durable.resting import Resting
 from agentflow.durable.stored_input import (
     PythonProgram,
     StoredInput,
@@ -46,14 +45,70 @@ from agentflow.durable.stored_input import (
 from agentflow.durable.values.codec import Codec, NotData, read_usage, write_usage
 from agentflow.durable.values.error_codec import NO_VALUE, as_recorded, bare_error
 from agentflow.lang.program import Program
+from agentflow.lib.event_loop import TaskTable
 from agentflow.lib.key_locks import KeyLocks
 from agentflow.lib.redact import Redactor
-from agentflow.lib.task_table import TaskTable
 from agentflow.run.engine import Engine
 from agentflow.run.handle import Recorded, RunResult
 from agentflow.run.reservation import RunPurse
 from agentflow.run.run import Run
 from agentflow.run.run_spec import RunSpec
+
+LOOK_S = 1.0
+"""Seconds between two queries for answers from other processes."""
+_EACH_S = 0.01
+"""Minimum of seconds per waiting run between two queries, so that many runs cause little work."""
+
+
+class Resting:
+    """Runs that wait. All of them together need no more than a timer of the event loop.
+
+    ``look`` is called for each run now and then, with its id and whether its time has come; ``spawn`` runs that in the
+    background.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[str, bool], Awaitable[None]],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._look = look
+        self._spawn = spawn
+        self._due: dict[str, float | None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, run: str, wake_at: float | None) -> None:
+        """Look after a run, which continues by itself at the unix time ``wake_at``; None: only when answered."""
+        self._due[run] = wake_at
+        self._arm()
+
+    def remove(self, run: str) -> None:
+        """Stop looking after a run."""
+        self._due.pop(run, None)
+
+    def close(self) -> None:
+        """Stop looking after all runs."""
+        self._due.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._due:
+            soonest = min((at for at in self._due.values() if at is not None), default=float("inf"))
+            delay = min(max(0.0, soonest - time.time()), max(LOOK_S, _EACH_S * len(self._due)))
+            self._timer = asyncio.get_running_loop().call_later(delay, lambda: self._spawn(self._look_at_all()))
+
+    async def _look_at_all(self) -> None:
+        try:
+            for run, wake_at in list(self._due.items()):
+                if run in self._due:
+                    await self._look(run, wake_at is not None and wake_at <= time.time())
+        finally:
+            self._arm()
 
 
 class LiveRuns:

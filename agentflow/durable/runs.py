@@ -33,8 +33,7 @@ from agentflow.durable.deriving import Generations, another_run, overrides_of, s
 from agentflow.durable.following import no_value
 from agentflow.durable.generations import Change
 from agentflow.durable.handle import DurableRun, PastRun, RunEnd, RunInfo
-from agentflow.durable.journal import beside
-from agentflow.durable.journaled import Journaled
+from agentflow.durable.journal import Journaled, beside
 from agentflow.durable.live_run import LiveRun
 from agentflow.durable.live_runs import LiveRuns
 from agentflow.durable.open_questions import OpenQuestions

@@ -19,8 +19,8 @@ from agentflow.core.data.source import Source, Surface
 from agentflow.core.events.journal import OnInflight, Schedule
 from agentflow.core.events.questions import Question
 from agentflow.flow.program_files import ProgramLike, in_surface, load_program, source_in
+from agentflow.flow.program_methods import START, StartOptions, check_run, spec_of
 from agentflow.flow.python import FlowCall, no_bindings
-from agentflow.flow.run_options import START, StartOptions, check_run, spec_of
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor

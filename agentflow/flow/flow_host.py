@@ -29,7 +29,7 @@ from agentflow.run.bounds.estimator import LateEstimator
 from agentflow.run.engine import Engine
 from agentflow.run.handle import OwnReader, Recorded, RunResult
 from agentflow.run.run_spec import PLAIN, RunSpec
-from agentflow.run.strand.compiling import beside_the_loop
+from agentflow.run.strand.program_compiler import beside_the_loop
 from agentflow.tasks.from_function import Returns
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from agentflow.core.ports.ports import ModelRouter, Pricing, Prompt, PromptOutco
 from agentflow.handler.answer import OutputSchemas
 from agentflow.handler.compaction import NOTHING, compact
 from agentflow.handler.estimate import Calibration
-from agentflow.handler.offering import called_by_model, offered_to
-from agentflow.handler.prompt_run import PromptCaching, PromptRun
+from agentflow.handler.prompt_run import PromptCaching, PromptRun, called_by_model, offered_to
 from agentflow.handler.tool_registry import NO_TOOLS
 
 

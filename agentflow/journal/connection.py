@@ -1,7 +1,7 @@
 """What the stores use of a database.
 
 Statements are written in the SQL of PostgreSQL, with parameters ``$1``. The file's connection rewrites them
-(:mod:`agentflow.journal.sqlite_file`), so that each is written once.
+(:mod:`agentflow.journal.sqlite`), so that each is written once.
 """
 
 from __future__ import annotations

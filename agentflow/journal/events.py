@@ -13,7 +13,7 @@ from typing import Any, Generic
 
 from agentflow.core.data.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo, event_id, in_order, parse
 from agentflow.journal.connection import C, Row, Work
-from agentflow.journal.sqlite_file import EVENT_SCHEMA, SqliteConnection, equip, finished
+from agentflow.journal.sqlite import EVENT_SCHEMA, SqliteConnection, equip, finished
 from agentflow.lib.file_writer import make_private_file
 
 _BUSY_S = 5.0

@@ -16,8 +16,7 @@ from agentflow.lang.diagnosis import check_program
 from agentflow.lang.program import Program, as_source
 from agentflow.run.bounds.estimator import LateEstimator
 from agentflow.run.strand.budget import budget_of
-from agentflow.run.strand.compiling import beside_the_loop
-from agentflow.run.strand.program_compiler import ProgramCompiler
+from agentflow.run.strand.program_compiler import ProgramCompiler, beside_the_loop
 
 if TYPE_CHECKING:
     from agentflow.run.bounds.estimate import Bounds, ProgramEstimator

@@ -44,13 +44,12 @@ from agentflow.run.run import News, OpenRun, Run, Tenant, check_name, check_prio
 from agentflow.run.run_spec import PLAIN, RunSpec
 from agentflow.run.strand.budget import Budget, MemoryAccounts, budget_of
 from agentflow.run.strand.calls import located_error
-from agentflow.run.strand.compiling import beside_the_loop
 from agentflow.run.strand.definitions import NamesInForce, view
 from agentflow.run.strand.hops import on_fresh_task
 from agentflow.run.strand.operations import OPERATIONS
 from agentflow.run.strand.perform import EffectRunner, Paced
 from agentflow.run.strand.permits import CallBack
-from agentflow.run.strand.program_compiler import ProgramCompiler
+from agentflow.run.strand.program_compiler import ProgramCompiler, beside_the_loop
 from agentflow.run.strand.recovery import run_of_tool
 from agentflow.run.strand.strand import EffectHandler, Publish, Strand
 from agentflow.tasks.template import request_from_arguments

@@ -20,7 +20,7 @@ class RunSpec:
 
     ``bindings`` and ``env`` hold the variables of its program, ``allow`` the names it may call. ``queue`` names the workers
     that carry out a durable run, and ``on_inflight`` says what becomes of its interrupted calls. A new option is a field here
-    and a key of :class:`~agentflow.flow.run_options.RunOptions`; nothing between restates it.
+    and a key of :class:`~agentflow.flow.program_methods.RunOptions`; nothing between restates it.
     """
 
     bindings: Mapping[str, Any] | None = None

@@ -22,7 +22,7 @@ from agentflow.core.data.source import Source
 from agentflow.core.events.events import DeltaBase, EffectReplayed, Event, FinishedBase, WaitFinished, WaitStarted
 from agentflow.core.events.questions import Question
 from agentflow.durable.handle import DurableRun, RunInfo
-from agentflow.flow.run_options import StartOptions
+from agentflow.flow.program_methods import StartOptions
 from agentflow.lang.program import Program
 from agentflow.lib.event_loop import running_loop
 from agentflow.observe.stream import Subscriber

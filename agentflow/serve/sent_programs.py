@@ -9,7 +9,7 @@ from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.limits import Limits
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.diagnosis import check_program
-from agentflow.run.strand.compiling import beside_the_loop
+from agentflow.run.strand.program_compiler import beside_the_loop
 from agentflow.serve.faults import ProgramRefused
 
 

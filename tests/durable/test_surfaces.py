@@ -11,7 +11,7 @@ import pytest
 
 from agentflow import AgentFlow, CallContext, ScriptedProvider, tool
 from agentflow.core.data.errors import JournalError, ResourceExhausted
-from agentflow.journal.sqlite_file import SqliteFile, Sync
+from agentflow.journal.sqlite import SqliteFile, Sync
 from tests.durable.world import Flow, World, interrupted
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from agentflow import AgentFlow
 from agentflow.core.data.errors import ConfigurationError
-from agentflow.flow.run_options import RUN, START
+from agentflow.flow.program_methods import RUN, START
 from agentflow.run.run_spec import RunSpec
 
 TEXT = "(let ((one 1)) (+ one 2))"

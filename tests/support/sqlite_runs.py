@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from agentflow.journal.sqlite_file import keep_sums
+from agentflow.journal.sqlite import keep_sums
 
 
 def change_run(db: sqlite3.Connection, run: str, now: float, **columns: Any) -> None:
