@@ -9,6 +9,7 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import marks
 from tests.support.node import node_clients as node_clients
 from tests.support.postgres import postgres_server as postgres_server
 from tests.support.postgres import postgres_url as postgres_url
@@ -21,10 +22,18 @@ def pytest_configure(config: pytest.Config) -> None:
     # That inputs are made slowly says how busy the machine is.
     settings.register_profile("agentflow", suppress_health_check=[HealthCheck.too_slow], deadline=None)
     settings.load_profile("agentflow")
+    for subject in marks.SUBJECTS:
+        config.addinivalue_line("markers", f"{subject}: tests in tests/{subject}")
     state = config.stash[_STATE] = tempfile.TemporaryDirectory(prefix="agentflow-state-", ignore_cleanup_errors=True)
     os.environ["XDG_STATE_HOME"] = state.name
     # Many tests start processes: each would compile the package anew where Python is told to keep nothing compiled.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by subject, and those of the inner loop, before ``-m`` selects."""
+    marks.mark(items, config.rootpath)
 
 
 def pytest_xdist_auto_num_workers() -> int:

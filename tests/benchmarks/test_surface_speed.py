@@ -6,6 +6,7 @@ import pytest
 
 from tests.benchmarks.surface_speed import COMPILE_GOAL_MS, ROWS, Row, compiling_ms_a_line, ratio
 
+pytestmark = pytest.mark.slow  # two minutes of ratios, of which a tenth of the newcomer's run was made
 MARGIN = 2
 """A busy machine's medians of five small rounds are less steady than those of the benchmark."""
 
