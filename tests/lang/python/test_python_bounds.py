@@ -355,8 +355,10 @@ async def test_what_is_said_of_many_values_covers_them() -> None:
 async def test_a_rule_that_says_too_little_is_found(name: str) -> None:
     """The test of values finds a method of which it is said that it gives, and changes, nothing."""
     says_nothing = replace(RULES, methods={**RULES.methods, name: lambda i, node, values, named: (NONE, FREE)})
-    found = [number for number in range(700) if (await values.check(number, says_nothing))[1] is not None]
-    assert found
+    for number in range(3_000):  # most texts call few methods, and which they call changes with the rows
+        if (await values.check(number, says_nothing))[1] is not None:
+            return
+    pytest.fail(f"3,000 texts did not find that {name} gives something")
 
 
 @pytest.mark.parametrize("first", [0, 200])
