@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentflow.core.call.own_task import outlast
 from agentflow.core.data.errors import AgentflowError, ConfigurationError
 from agentflow.core.ports.ports import PromptRunner, Tool
 from agentflow.core.ports.service_port import ServicePort
+from agentflow.lib.own_threads import loaded
 from agentflow.lib.redact import Redactor
 
 if TYPE_CHECKING:
@@ -74,11 +74,12 @@ class McpConnections:
         """
         if self._open or not self.servers:
             return self._open
-        # importing the SDK takes a second and a half of processor time, so it happens in a thread
-        module: Any = await asyncio.to_thread(import_module, "agentflow.connect.connected")
+        await loaded("agentflow.connect.connected")  # with the SDK, a second and a half of processor time
+        from agentflow.connect.connected import Connected
+
         services = self._services()
         every: list[Connected] = [
-            module.Connected(
+            Connected(
                 server,
                 self._tools,
                 services,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.source import Source
 from agentflow.core.ports.ports import TemplatePort, ToolPort
+from agentflow.lib.own_threads import loaded
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,7 @@ class FlowExplorer:
 
         Empty if ``inputs`` are not plain data, since the program cannot be tried then.
         """
-        # on a thread, since the import takes a tenth of a second
-        module: Any = await asyncio.to_thread(import_module, "agentflow.exploration.flow_rehearsal")
-        return await module.explore_in_flow(self.templates, self.tools, program, allow, inputs, call)
+        await loaded("agentflow.exploration.flow_rehearsal")
+        from agentflow.exploration.flow_rehearsal import explore_in_flow
+
+        return await explore_in_flow(self.templates, self.tools, program, allow, inputs, call)

@@ -15,14 +15,6 @@ from typing import ParamSpec, TypeVar
 
 from agentflow.core.call.daemon_threads import DaemonThreads, ThreadCall
 
-
-async def loaded(module: str) -> None:
-    """Import a module, on a thread unless it is there: an import may take a tenth of a second, which the event loop cannot spare."""
-    imported = sys.modules.get(module)
-    if imported is None or getattr(imported.__spec__, "_initializing", False):  # another thread may be importing it
-        await asyncio.to_thread(import_module, module)
-
-
 T = TypeVar("T")
 P = ParamSpec("P")
 THREADS = 32
@@ -37,3 +29,13 @@ if hasattr(os, "register_at_fork"):
 async def own_thread(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
     """What ``function`` gives, on one of these threads with a copy of the context; otherwise as ``asyncio.to_thread``."""
     return await asyncio.get_running_loop().run_in_executor(_OWN, ThreadCall(function, arguments, named))
+
+
+async def loaded(module: str) -> None:
+    """Import a module, on a thread unless it is there: an import may take a second, which the event loop cannot spare.
+
+    The place that uses it then names it by an ordinary import, which finds it.
+    """
+    imported = sys.modules.get(module)
+    if imported is None or getattr(imported.__spec__, "_initializing", False):  # another thread may be importing it
+        await own_thread(import_module, module)

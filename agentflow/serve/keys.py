@@ -26,6 +26,8 @@ from agentflow.run.reservation import RunPurse
 from agentflow.run.run import Tenant
 from agentflow.serve.faults import RequestError
 
+KEY_IN_SCOPE = "agentflow.key"
+"""Where the ASGI scope of an admitted request has its :class:`Key`, for handlers that see nothing else of it."""
 APPROVAL_TTL = 900.0
 """Seconds that a run waits for an answer before it is denied."""
 _DAY_S = 86_400

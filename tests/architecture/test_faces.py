@@ -27,9 +27,9 @@ def test_one_file_asks_which_call_is_executing() -> None:
 
 def test_the_call_is_set_in_three_places() -> None:
     """``HostCode``, ``LineCode`` and ``CallContext.ordered`` set the variable; each gives back what was there."""
-    trees = [ast.parse((ROOT / "core" / "call" / name).read_text("utf-8")) for name in ("call.py",)]
+    tree = ast.parse((ROOT / "core/call/call.py").read_text("utf-8"))
     setting: list[str] = []
-    for function in [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
+    for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
         for call in [node for node in ast.walk(function) if isinstance(node, ast.Call)]:
             if ast.unparse(call.func) == "current_call.set":
                 setting.append(function.name)

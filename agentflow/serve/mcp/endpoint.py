@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agentflow.lib.own_threads import loaded
 from agentflow.serve.faults import RequestError
-from agentflow.serve.keys import Key
+from agentflow.serve.keys import KEY_IN_SCOPE, Key
 from agentflow.serve.service import ServedFlow
 
 _LAST_WORDS_S = 2.0
-KEY = "agentflow.key"
-"""The key in a request's scope under which its Key is stored."""
 
 
 class McpEndpoint:
@@ -45,7 +43,7 @@ class McpEndpoint:
                 status=503,
                 hint="use another server, or try again later",
             )
-        scope = {**scope, KEY: key, "user": _user(key)}
+        scope = {**scope, KEY_IN_SCOPE: key, "user": _user(key)}
         calls = scope["method"] == "POST"
         self._calls += calls
         try:
@@ -63,11 +61,15 @@ class McpEndpoint:
                 status=501,
                 setting="pip install 'agentflow[mcp]' on the server",
             )
-        # in a thread, since the import takes more than a second
-        server_module: Any = await asyncio.to_thread(import_module, "agentflow.serve.mcp.server")
-        managers: Any = await asyncio.to_thread(import_module, "mcp.server.streamable_http_manager")
-        server = server_module.FlowMcp(self._service, self._anyone).server()
-        manager = managers.StreamableHTTPSessionManager(server)  # requests are admitted before they get here
+        await loaded("agentflow.serve.mcp.server")
+        await loaded("mcp.server.streamable_http_manager")
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+        from agentflow.serve.mcp.server import FlowMcp
+
+        manager = StreamableHTTPSessionManager(
+            FlowMcp(self._service, self._anyone).server()
+        )  # requests are admitted before they get here
         opened = asyncio.Event()
         # an empty context: sessions outlive the request that opens them
         self._owner = asyncio.create_task(

@@ -23,9 +23,8 @@ from agentflow.connect.stdio import stdio_streams
 from agentflow.core.data.errors import AgentflowError, cut
 from agentflow.lang.card import language_card
 from agentflow.serve.faults import Reader, RequestError, dict_field, text_field
-from agentflow.serve.keys import APPROVAL_TTL, Key
+from agentflow.serve.keys import APPROVAL_TTL, KEY_IN_SCOPE, Key
 from agentflow.serve.mcp.calls import ClientToolCall, can_ask
-from agentflow.serve.mcp.endpoint import KEY
 from agentflow.serve.mcp.tools import RUN_PROGRAM, failed, offers_by_tool, tools_of
 from agentflow.serve.service import Inputs, ServedFlow
 from agentflow.serve.waiting_runs import WaitingRuns
@@ -69,7 +68,7 @@ class FlowMcp:
         return server
 
     def _key_of(self, context: Context) -> Key:
-        return self._key if context.request is None else context.request.scope[KEY]
+        return self._key if context.request is None else context.request.scope[KEY_IN_SCOPE]
 
     async def _list_tools(self, context: Context, params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=tools_of(self._service, self._key_of(context)))
