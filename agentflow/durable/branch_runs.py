@@ -37,14 +37,13 @@ FORM = "branches"
 RACE = "race"
 """The name of the form that one success settles, and a failure does not."""
 _LONGEST_ID = 120
-"""Characters up to which the id of a run is part of those of its branches."""
+"""Maximum length, in characters, of the part of a run's id that goes into the ids of its branches."""
 
 
 @frozen
 class BranchPart:
-    """One branch to be carried out by a worker: its ``index`` among those of its form, what identifies it, and its ``bindings``,
-    encoded as those of a run are stored.
-    """
+    """One branch for a worker: its ``index`` in the form, its identity, and its ``bindings``, encoded like the bindings of
+    a run."""
 
     index: int
     content: bytes
@@ -53,9 +52,9 @@ class BranchPart:
 
 @frozen
 class BranchForm:
-    """A form whose branches workers carry out: ``name`` is ``pmap``, ``parallel`` or ``race``, ``row`` its record, ``prefix`` the beginning
-    of the paths of its branches, ``text`` the program of each branch and ``shown`` what runs of branches are called.
-    """
+    """A form whose branches run on workers: ``name`` is ``pmap``, ``parallel`` or ``race``, ``row`` its record, ``prefix``
+    the beginning of the paths of its branches, ``text`` the program of each branch and ``shown`` the name under which the
+    runs of branches are listed."""
 
     name: str
     row: EffectRow
@@ -66,10 +65,11 @@ class BranchForm:
 
 @frozen
 class Ended:
-    """The end of the run of a branch: ``value``, as that of a binding, or ``error`` as JSON data, what it cost and what it said.
+    """The outcome of a branch's run: ``value``, encoded like a binding, or ``error`` as JSON data, with its cost and its
+    conversation.
 
-    ``changes`` are those of its conversation; a branch that was cancelled has neither value nor error. ``failed`` says that its value
-    is a FAILED result, ``stopped`` that an error was its end which nothing goes on after, which is that of the run around it, too.
+    ``changes`` holds the changes to its conversation. A cancelled branch has neither value nor error. ``failed`` says that
+    its value is a FAILED result, ``stopped`` that it ended with an error that also ends the surrounding run.
     """
 
     value: Mapping[str, Any] | None = None
@@ -112,9 +112,9 @@ class BranchRuns:
     ) -> None:
         """Store the open record of a form, with a run and a job for each of its ``parts``, in one transaction.
 
-        Each run begins with the conversation ``session`` and has ``grants`` and ``limits``; money and tokens are shared from now on
-        with the run, whose ``purse`` takes what it needs as they do. Raises JournalError
-        (``durable/secret``, ``durable/owned``, and those of the store).
+        Each run begins with the conversation ``session`` and has ``grants`` and ``limits``; from now on the run and its
+        branches take money and tokens from one ``purse``. Raises JournalError (``durable/secret``, ``durable/owned``, and
+        the codes of the store).
         """
         opening, exchanges = self._sessions.opening(session)
         allow = None if grants is None else sorted(grants)
@@ -154,7 +154,7 @@ class BranchRuns:
         await self._jobs.fork(run.run, run.epoch, form.row, runs, exchanges, deposit)
 
     def lender(self, run: RunRow) -> Lender:
-        """From whom a run takes money and tokens that it shares with others."""
+        """The account from which a run takes the money and tokens that it shares with other runs."""
         return _Lender(self._jobs, run.run)
 
     def give_up(self, run: RunRow, path: str) -> asyncio.Future[None]:
@@ -162,7 +162,7 @@ class BranchRuns:
         return self._jobs.give_up(run.run, run.epoch, effect_key(path))
 
     def end(self, run: RunRow, status: RunStatus, end: Ended) -> BranchEnd | None:
-        """The end of ``run`` for the run that it is a branch of; None for a run that is no branch."""
+        """The outcome of ``run`` for the run it is a branch of; None if it is not a branch."""
         branch: Mapping[str, str] | None = run.input.get("branch")
         if branch is None or status not in ("done", "failed", "cancelled"):
             return None
@@ -205,7 +205,8 @@ class _Lender:
         return self._jobs.lease(self._run, usd, tokens)
 
     def give_back(self, usd: float, tokens: int) -> None:
-        """End all that was set aside. If that fails, it ends with the run, or when the run goes on elsewhere."""
+        """End every branch that was set aside. If that fails, they end with the run, or when the run is resumed in another
+        process."""
         self._jobs.give_back(self._run, usd, tokens).add_done_callback(
             lambda done: done.cancelled() or done.exception()
         )

@@ -1,4 +1,4 @@
-"""Which build of an application a process is: a digest of what its runs may call."""
+"""The build of an application: a digest of everything its runs may call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentflow.run.engine import Engine
 def build_of(engine: Engine) -> str:
     """A digest of the definitions of an engine's tools, tasks and Python workflows.
 
-    Of tools it has what a model is told of them, not their code, which may stand elsewhere on another machine.
+    Tools enter it as models see them, without their code, whose path may differ between machines.
     """
     tools = [
         [name, tool.spec.description, tool.spec.input_schema]

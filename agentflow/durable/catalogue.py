@@ -53,7 +53,7 @@ class RunSummary:
 class RunCatalogue:
     """All runs of some event stores and a journal, joined by run id.
 
-    Events are read from the logs; whatever resumes a run needs the journal.
+    Events are read from the logs; resuming a run needs the journal.
     """
 
     def __init__(self, stores: Sequence[EventStore] = (), journal: JournalStore | None = None) -> None:
@@ -102,7 +102,7 @@ class RunCatalogue:
     ) -> AsyncGenerator[dict[str, Any]]:
         """Like :meth:`events`, and then new events as they are recorded, by any process, until the run has ended.
 
-        A run that waits, or whose process died, has not ended, since it may be resumed. ``changes`` say when there may be new ones.
+        A waiting run, or one whose process died, may be resumed, so the stream stays open. ``changes`` signals new events.
         """
         changes = changes or RunChanges(None)
         quiet = 0
@@ -123,7 +123,7 @@ class RunCatalogue:
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncGenerator[RunChanges]:
-        """What says when there may be new events of a run, for :meth:`follow`; nothing does where there is no queue of workers."""
+        """The signal for new events of a run, for :meth:`follow`; never set where there is no queue of workers."""
         jobs = None if self._journal is None else self._journal.jobs
         changes = RunChanges(jobs)
         if jobs is None:

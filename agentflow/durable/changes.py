@@ -1,4 +1,4 @@
-"""Wakes whoever follows a run that is worked on elsewhere."""
+"""Wakes the followers of a run that another process carries out."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from collections.abc import Generator
 from agentflow.core.ports.store_ports import JobQueue
 
 SELDOM_S = 1.0
-"""Seconds between two queries for what the database would have said."""
+"""Seconds between two queries for missed notifications of the database."""
 
 
 class RunChanges:
-    """What the database says of runs: each ``wake`` of :meth:`of` is set when there is something new of its run.
-
-    Nothing is said where there is no queue of workers (``jobs``), nor before :meth:`listen` has begun.
-    """
+    """Notifications of the database: each ``wake`` of :meth:`of` is set when its run has changed. There are none where
+    there is no queue of workers (``jobs``), nor before :meth:`listen` has begun."""
 
     def __init__(self, jobs: JobQueue | None) -> None:
         self._jobs = jobs
@@ -25,7 +23,7 @@ class RunChanges:
         self.begun = jobs is None
 
     def restart(self) -> None:
-        """Nobody listens any more: the event loop was closed."""
+        """The event loop was closed, so nothing listens any more."""
         self._told, self.begun = False, self._jobs is None
 
     async def listen(self) -> None:
@@ -37,7 +35,7 @@ class RunChanges:
             self._told = False
 
     def pause(self, seconds: float) -> float:
-        """Seconds until the next query of somebody who asks every ``seconds`` where nothing is said."""
+        """Seconds until the next query of a caller that polls every ``seconds`` where there are no notifications."""
         return max(seconds, SELDOM_S) if self._told else seconds
 
     @contextlib.contextmanager

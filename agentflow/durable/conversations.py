@@ -24,7 +24,7 @@ _NAME_CHARS = 200
 class Conversations:
     """The stored sessions of one flow.
 
-    ``codec`` encodes what is stored of them, ``redactor`` removes secrets from it.
+    ``codec`` encodes their stored form, ``redactor`` removes secrets from it.
     """
 
     def __init__(self, store: SessionStore, codec: Codec, redactor: Redactor | None) -> None:
@@ -62,13 +62,13 @@ class Conversations:
         session.apply({**changes, "turns": turns, "reset": stored.reset})
 
     def mark(self, session: Session | None) -> list[Any]:
-        """What identifies ``session`` as an input of a run: its name, or its content."""
+        """The identity of ``session`` as an input of a run: its name, or its content."""
         if session is None:
             return []
         return [name_of(session) or fingerprint("session", session.whole()).hex()]
 
     def opening(self, session: Session | None) -> tuple[dict[str, Any] | None, list[Any]]:
-        """What a new run stores of its session, and the exchanges in it."""
+        """The stored form of a new run's session, and the number of exchanges in it."""
         if session is None:
             return None, []
         scope = session.scope if session.named else None
@@ -120,7 +120,7 @@ class Conversations:
         return {**(result or {}), "session": _data(changes)}
 
     def ended(self, row: RunRow, session: Session | None) -> None:
-        """Apply to the caller's ``session`` what a run that has already ended changed in it."""
+        """Apply to the caller's ``session`` the changes of a run that had already ended."""
         if session is not None and row.result is not None and "session" in row.result:
             self.apply(_changes(row.result["session"]), session)
 
@@ -170,10 +170,10 @@ class Conversations:
 
 
 class LastingSession:
-    """A session that is stored: ``async with flow.session(name) as session``.
+    """A stored session: ``async with flow.session(name) as session``.
 
-    While the block runs, nobody else in any process can use the session; in the block runs may go on with it side by
-    side. What a run adds is stored when that run ends, everything else at the end of the block.
+    The block owns the session: no other process can use it meanwhile, but several runs in the block may. Messages of a run
+    are stored when that run ends, all other changes at the end of the block.
     """
 
     def __init__(self, conversations: Conversations, name: str, wait_s: float) -> None:
@@ -225,7 +225,7 @@ class LastingSession:
             raise session_held(self.name, holder)
 
     async def keep(self) -> None:
-        """Store what was added, in the order in which it was; after the block, release the session too."""
+        """Store additions in their order; after the block, release the session too."""
         changes = self.session.changes_since(self._mark)
         self._mark = self.session.mark()
         try:
@@ -297,7 +297,7 @@ def _data(changes: SessionChanges) -> dict[str, Any]:
 
 
 def _changes(data: Mapping[str, Any]) -> SessionChanges:
-    """What :func:`_data` wrote."""
+    """The data that :func:`_data` wrote."""
     return SessionChanges(turns=data["turns"], state=data["state"], reset=data["reset"])
 
 

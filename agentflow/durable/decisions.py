@@ -1,8 +1,8 @@
 """Decisions that depend on timing, recorded before anything depends on them: which branch settles a form, and whether its
-time was up.
+time limit expired.
 
-When a run is resumed, branches that lost run again as far as their records go and wait there to be cancelled, so that
-they clean up as they did; so does the body of a form whose time was up.
+When a run is resumed, branches that lost run again as far as their records go and wait there to be cancelled, so that they
+clean up as they did; so does the body of a form whose time limit expired.
 """
 
 from __future__ import annotations
@@ -212,8 +212,8 @@ class JournalClock:
 
 
 def mismatch(row: EffectRow, now: str, parts: Mapping[str, Any] | None = None) -> JournalError:
-    """The error for a program that does ``now`` something other than its record ``row`` says; ``parts`` are those of what it
-    asks for, by which is told where it differs."""
+    """The error for a program whose effect ``now`` differs from its record ``row``; ``parts`` are the parts of the new
+    effect, which locate the difference."""
     was, now = f"{row.kind} {row.name}".strip(), now.strip()
     differs = [] if parts is None or was != now else differing(marks_in(row), parts)
     how = f", where something else is {', '.join(differs)}" if differs else ""

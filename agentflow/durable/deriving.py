@@ -22,10 +22,8 @@ from agentflow.run.run_spec import RunSpec
 
 
 class Generations:
-    """Creates generations of runs in one store. ``stored`` encodes and decodes their programs and bindings.
-
-    ``taken_from`` is a block in which a run may be taken from this process.
-    """
+    """Creates generations of runs in one store. ``stored`` encodes and decodes programs and bindings. In the block of
+    ``taken_from`` a run may be taken from this process."""
 
     def __init__(
         self,
@@ -139,8 +137,8 @@ def successor_of(row: RunRow) -> str | None:
 
 
 def another_run(row: RunRow, edited: str | None, differs: Sequence[str] = ()) -> JournalError:
-    """The error for an id that another run has; ``edited`` is the file's name if only the program's text differs, ``differs`` what
-    does."""
+    """The error for an id that another run has; ``edited`` is the file's name if only the program's text differs,
+    ``differs`` names the difference."""
     hint = "resume it with the program and the bindings it began with, or choose another run id"
     details: dict[str, Any] = {"differs": list(differs)} if differs else {}
     what = "with another program, other bindings, another allow or session"

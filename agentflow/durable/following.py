@@ -110,7 +110,7 @@ class Following:
 
 
 def no_value(run: str) -> JournalError:
-    """The error of a run whose value is not stored."""
+    """The error of a run without a stored value."""
     return JournalError(
         f"the value of the run '{run}' is not data, so it stayed with the worker",
         code="durable/no-value",

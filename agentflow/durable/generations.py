@@ -24,8 +24,8 @@ Overrides = Mapping[str, Mapping[str, Any]]
 class Change:
     """How a generation differs from the run it is based on.
 
-    ``overrides`` change tasks. ``cut`` is the path from which on everything is carried out again in a run of the same
-    program, in which each effect is answered only from the record at its own path.
+    ``overrides`` changes tasks. From the path ``cut`` on, a run of the same program carries out everything again; before
+    it, each effect is answered only from the record at its own path.
     """
 
     overrides: Overrides

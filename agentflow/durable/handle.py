@@ -25,15 +25,14 @@ T = TypeVar("T", default=Any)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """A durable run as it is listed.
+    """A durable run in a listing.
 
     ``status`` is queued (to be resumed), running, waiting (for an answer or a time), interrupted (a decision is wanted),
     done, failed or cancelled. ``name`` is its program's name; ``slices`` the number of times it was started or resumed;
     ``error`` the message of its failure; ``wake_at`` when a waiting run continues by itself. ``base`` is the run whose
     records it may reuse, ``successor`` the generation that continues it. ``program`` is the digest of its text, ``labels``
-    those it was started with, ``queue`` that of the workers that carry it out, ``tenant`` who pays for it. ``parent`` is the run
-    that it does a branch of. Times are unix
-    seconds.
+    the labels given at its start, ``queue`` the queue of its workers, ``tenant`` the tenant that is charged. ``parent`` is
+    the run it is a branch of. Times are unix seconds.
     """
 
     run_id: str
@@ -76,11 +75,11 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastRun:
-    """What is kept of a durable run whose records were removed: nothing of what it was given and gave.
+    """A durable run whose records were removed, without its input and output.
 
-    ``name`` is its program's name, ``error`` the code of its failure, ``slices`` the number of times it was started or resumed,
-    ``spent_s`` the seconds it had worked. ``usage`` and ``cost_usd`` (None for an unknown price) are those of all its slices.
-    Times are unix seconds.
+    ``name`` is its program's name, ``error`` the code of its failure, ``slices`` the number of times it was started or
+    resumed, ``spent_s`` its working time in seconds. ``usage`` and ``cost_usd`` (None for an unknown price) are those of
+    all its slices. Times are unix seconds.
     """
 
     run_id: str
@@ -98,7 +97,7 @@ class PastRun:
 
     @classmethod
     def of(cls, row: PastRow) -> PastRun:
-        """What a stored row says."""
+        """The summary of a stored row."""
         return cls(
             run_id=row.run,
             status=row.status,
@@ -158,7 +157,7 @@ class DurableRun(Generic[T]):
     def status(self) -> RunStatus:
         """``running`` or ``waiting`` until it ends: ``done``, ``failed``, ``cancelled``, or ``queued`` when interrupted.
 
-        A run waits when it has nothing to do before somebody answers or before a certain time.
+        A run waits when it can only continue after an answer or at a certain time.
         """
         if self._end is not None:
             return self._end.status

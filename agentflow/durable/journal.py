@@ -86,7 +86,7 @@ class Meter:
         self._count(write_usage(usage), cost, 1)
 
     def recorded(self, step: Meter) -> None:
-        """Subtract what ``step``, an effect within this one, has recorded itself."""
+        """Subtract the cost that ``step``, an effect within this one, has recorded itself."""
         self._count(step.usage, step.cost, -1)
         if self._outer is not None:
             self._outer.recorded(step)
@@ -119,12 +119,13 @@ UNRECORDED = (RunStopped, ConfigurationError, JournalError)
 
 
 class RunJournal:
-    """The records of a run, seen from the run or from one recorded effect in it; a :class:`~agentflow.core.call.call.JournalPort`.
+    """The records of a run, seen from the run or from one recorded effect in it; a
+    :class:`~agentflow.core.call.call.JournalPort`.
 
-    ``program`` is the digest of the run's text, in which records have places; those of other texts that it runs have the
-    place of the form that runs them, ``outside``. ``at`` is the path of that effect, ``leaf`` its
-    key and ``asked`` the digest of its content; ``meter`` counts its cost; ``opening`` returns its record while it is at work:
-    these are None for the run itself. ``begun`` says that the opening was stored because the effect may not be repeated.
+    ``program`` is the digest of the run's text, to which the positions of records refer; records of other texts have the
+    position of the form that runs these, ``outside``. ``at`` is the path of that effect, ``leaf`` its key and ``asked`` the
+    digest of its content; ``meter`` counts its cost; ``opening`` returns its record while it is at work: these are None for
+    the run itself. ``begun``: the opening was stored because the effect may not be repeated.
     """
 
     __slots__ = ("asked", "at", "begun", "codec", "meter", "opening", "outside", "program", "records", "redactor")
@@ -173,7 +174,7 @@ class RunJournal:
 
     @property
     def spent_s(self) -> float:
-        """Seconds for which the run was at work before."""
+        """Working time of earlier slices of the run, in seconds."""
         return self.records.run.spent_s
 
     @property
@@ -213,7 +214,7 @@ class RunJournal:
         return JournalClock(self.records, path, seconds, self.leaf)
 
     def elsewhere(self, rt: object, span: Span) -> Any:
-        """The forms at ``span`` of a strand whose branches workers carry out; None where branches are carried out here."""
+        """The forms at ``span`` of a strand whose branches run on workers; None where branches run here."""
         return self.records.elsewhere(self, rt, span)
 
     async def step(
@@ -535,7 +536,7 @@ class RunJournal:
 
 
 def _no_value(kind: str, name: str, what: NotData, failure: AgentflowError | None) -> AgentflowError:
-    """The failure of an effect that was carried out and whose outcome is not data."""
+    """The failure of an effect that was carried out but whose outcome is not data."""
     if failure is not None:
         return bare_error(failure)
     return DataError(
@@ -673,8 +674,8 @@ class Journaled:
         return result
 
     def _definition(self, effect: Effect, call: CallContext) -> Any:
-        """What else than its arguments identifies an effect at ``call``: of a task its template, model and history, of a
-        tool its parameters."""
+        """The content, beyond its arguments, that identifies an effect at ``call``: template, model and history of a task,
+        parameters of a tool."""
         if isinstance(effect, TaskCall):
             template = self.runner.tasks.find_compiled(effect.name, call.definitions)
             if template is not None:
@@ -689,9 +690,9 @@ class Journaled:
         return None
 
     def _output_of(self, effect: Effect, call: CallContext) -> DataAdapter[Any] | None:
-        """What reads and writes the value of an effect by its annotation; None where it gives plain data.
+        """The adapter for the annotated value of an effect; None for plain data.
 
-        Raises ConfigurationError for what cannot be stored (``durable/no-value``, ``durable/secret``).
+        Raises ConfigurationError for values that cannot be stored (``durable/no-value``, ``durable/secret``).
         """
         match effect:
             case TaskCall():

@@ -1,4 +1,4 @@
-"""A durable run that this process works on or follows: its handle, with what the objects at work on it set."""
+"""A durable run that this process works on or follows: its handle, and the state set by the objects that work on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentflow.run.run_spec import RunSpec
 
 
 class RunWork(NamedTuple):
-    """What is needed to resume a run in this process. ``again``: it had ended before."""
+    """Everything needed to resume a run in this process. ``again``: it had ended before."""
 
     program: Program | PythonProgram
     spec: RunSpec
@@ -24,10 +24,10 @@ class RunWork(NamedTuple):
 
 
 class LiveRun(DurableRun):
-    """The handle of a run that is worked on here, waits here, or is followed while workers carry it out.
+    """The handle of a run that works or waits here, or is followed while workers carry it out.
 
-    ``work`` is what it takes to resume it, None for one that is only followed. ``cancelled``: it is being cancelled for good.
-    ``adopted``: this process has taken it over from one that died, and nobody has asked for it since.
+    ``work`` resumes it; None if it is only followed. ``cancelled``: it is being cancelled for good. ``adopted``: this
+    process took it over from one that died, and no caller has asked for it since.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class LiveRun(DurableRun):
 
     @property
     def is_lost(self) -> bool:
-        """Whether its work is over without an end, a wait or somebody elsewhere who goes on with it."""
+        """Whether its work stopped without an end, a wait or another process that continues it."""
         return self._end is None and not self._resting and self._elsewhere is None
 
     @property
@@ -79,7 +79,7 @@ class LiveRun(DurableRun):
         await self._ended.wait()
 
     def wake(self) -> Callable[[], None] | None:
-        """Leave the rest in which it waits. Returns what undoes this, None if it did not rest."""
+        """End the rest in which it waits. Returns a function that restores it, None if it did not rest."""
         if not self._resting:
             return None
         self._resting = False
@@ -89,7 +89,7 @@ class LiveRun(DurableRun):
         self._resting = True
 
     def begin(self, task: asyncio.Task[None], before: tuple[Usage, float | None]) -> None:
-        """Record that ``task`` works on it; ``before`` is what earlier slices have used."""
+        """Record that ``task`` works on it; ``before`` is the usage of earlier slices."""
         self._still.clear()
         self._before = before
         self.task = task
@@ -123,12 +123,12 @@ class LiveRun(DurableRun):
             self.settle(RunEnd("cancelled"))
 
     def abandon(self) -> None:
-        """Give the run up, whose event loop was closed: nobody can wait for it there any more."""
+        """Give up the run: its event loop was closed, so nothing can wait for it there any more."""
         self._ended, self._still = asyncio.Event(), asyncio.Event()
         self.settle(RunEnd("waiting" if self._resting else "queued"))
 
     def follow(self, status: RunStatus, rest: Rest | None = None) -> None:
-        """Record the status of a run that workers carry out; ``rest`` is what it waits for."""
+        """Record the status of a run that workers carry out; ``rest`` is its wait."""
         self._elsewhere = status
         if rest is not None:
             self.rest(rest)

@@ -186,9 +186,9 @@ class LiveRuns:
 
     @asynccontextmanager
     async def turn(self, run_id: str) -> AsyncGenerator[None]:
-        """A block in which nobody else of this flow begins, resumes, cancels or takes over the run: who comes meanwhile waits.
+        """A block in which no other caller in this flow begins, resumes, cancels or takes over the run: other callers wait.
 
-        Work on a run does not take its turn, and nobody may wait for the end of a run in it. Raises JournalError
+        Work on a run does not take its turn, and the block must not wait for the end of a run. Raises JournalError
         (``durable/other-loop``).
         """
         self._check_loop()
@@ -257,7 +257,8 @@ class LiveRuns:
         spec: RunSpec,
         bindings: Mapping[str, Any] | None = None,
     ) -> None:
-        """Let a live run have what a call that names it again says: one that waits from its next slice on, but its approver at once.
+        """Apply the options of a call that names a live run again: from its next slice on if it waits, but its approver at
+        once.
 
         Raises JournalError (``durable/argument``) for limits and bindings that differ from those of a run at work.
         """
@@ -299,7 +300,7 @@ class LiveRuns:
             self._beside(self._following.watch(), "following of durable runs")
 
     async def changes(self) -> RunChanges:
-        """What wakes those who follow runs, listening from now on."""
+        """A signal for followers of runs, which listens from now on."""
         self._open()
         if not self._changes.begun:
             self._changes.begun = True
@@ -343,7 +344,8 @@ class LiveRuns:
         task.add_done_callback(partial(self._stopped, handle))
 
     def _stopped(self, handle: LiveRun, task: asyncio.Task[None]) -> None:
-        """Settle a handle whose work came to no end that was told: it was cancelled where it could not be taken any further."""
+        """Settle a handle whose work ended without a reported outcome: it was cancelled at a point where it could not
+        continue."""
         if handle.task is task and handle.is_lost:
             self.end(handle, RunEnd("queued"))
 
@@ -351,7 +353,7 @@ class LiveRuns:
     async def taken_from(self, run_id: str) -> AsyncGenerator[None]:
         """A block that may own a run in the turn of this flow.
 
-        One that this flow has taken over from a process that died, and that nobody here has asked for, is given up for it.
+        If this flow took the run over from a process that died and no caller has asked for it, the flow gives it up first.
         """
         async with self.turn(run_id):
             live = self._live.get(run_id)
@@ -476,7 +478,7 @@ class LiveRuns:
         await self._leave(handle, records, end)
 
     async def _give_up(self, owned: OwnedRun, session: RunSession | None) -> None:
-        """Store that nobody works on a run that was interrupted from the keyboard."""
+        """Store that a run interrupted from the keyboard has no owner."""
         try:
             await self._store.finish(owned.run.run, owned.run.epoch, "queued")
         finally:
@@ -485,7 +487,7 @@ class LiveRuns:
                 await session.end(None)
 
     async def _leave(self, handle: LiveRun, records: Records, end: RunEnd) -> None:
-        """Tell the handle what became of the run, or resume a run that was answered meanwhile."""
+        """Report the run's state to its handle, or resume a run that was answered meanwhile."""
         if (
             records.rest is None
             or handle in self._claimed  # whoever gets the job resumes it
@@ -587,7 +589,7 @@ class LiveRuns:
     async def _as_recorded(
         self, owned: OwnedRun, records: Records, program: Program | PythonProgram, end: RunEnd
     ) -> tuple[RunEnd, dict[str, Any] | None, Any]:
-        """The end of a run as its record gives it, which is what its callers here get, with result and error as they are stored."""
+        """The end of a run as recorded, with result and error in their stored form; callers here get the same."""
         if end.result is not None:
             try:
                 data = await self._value_data(owned, program, end.result)
@@ -625,7 +627,7 @@ class LiveRuns:
         return await self._input.cleaned(data) if much else self._input.clean(data)
 
     async def _value(self, program: Program | PythonProgram, data: Any) -> Any:
-        """The value of a run from what is stored of it. Raises JournalError (``durable/mismatch``)."""
+        """The value of a run from its stored form. Raises JournalError (``durable/mismatch``)."""
         value = bare(await beside(is_long(data), self._codec.decode, data, program.source))
         return program.target.restore(value) if isinstance(program, PythonProgram) else value
 
@@ -649,7 +651,7 @@ class LiveRuns:
         return self.branches.end(run, end.status, Ended(value, error, usage, cost, changes, failed, stopped))
 
     async def stored_error(self, error: BaseException) -> Any:
-        """An error as data: encoded beside the loop and searched in slices, since it may carry any value."""
+        """An error as data: encoded off the loop and searched in slices, since it may carry any value."""
         error = failure_of(error, None)
         try:
             data = await beside(True, self._codec.encode_error, error)
@@ -681,7 +683,7 @@ class LiveRuns:
 
 
 def failure_of(error: BaseException, function: str | None) -> AgentflowError:
-    """The error with which a run failed as one that has a record; ``function`` is the workflow whose code raised it."""
+    """The recorded form of the error with which a run failed; ``function`` is the workflow whose code raised it."""
     if isinstance(error, AgentflowError):
         return error
     said = f"{type(error).__name__}: {error}"

@@ -34,9 +34,9 @@ class OpenQuestions:
         return [asked for _, asked in await self._asked(await stored_run(self._store, run_id))]
 
     async def answer(self, run_id: str, key: str, answer: Any) -> None:
-        """Answer an open question or approval of a run, in whatever process the run works; the first answer counts.
+        """Answer an open question or approval of a run in any process; the first answer counts.
 
-        Every answer to an approval is a decision, which the run makes of it. Raises DataError: ``question/unknown``, also if
+        Every answer to an approval is a decision, as the run reads it. Raises DataError: ``question/unknown``, also if
         another answer came first, and ``question/answer`` if the answer does not fit the question; JournalError.
         """
         rows = await self._asked(await stored_run(self._store, run_id))
@@ -61,7 +61,7 @@ class OpenQuestions:
             live.records.parking.answer(row.path, data)
 
     def _encoded(self, answer: object) -> Any:
-        """An answer to an approval as data; of a value that cannot be stored, its type, which is no yes either."""
+        """An answer to an approval as data; for a value that cannot be stored, its type, which does not count as a yes."""
         try:
             return self._codec.encode(to_wire(answer))
         except NotData:

@@ -37,7 +37,7 @@ _LOOKS = 3
 class PlannedEffect:
     """An effect of a plan: its ``action`` is ``reused``, or ``run``.
 
-    ``usage`` (tokens) and ``cost`` (US dollars) are what it had cost: for one to be run, the last time at this path, else
+    ``usage`` (tokens) and ``cost`` (US dollars) are its recorded cost: for one to be run, the last one at this path, else
     the average for its name; None if unknown. ``recorded_at`` is the path of the record that answers it, ``span`` its
     location in the program.
     """
@@ -54,10 +54,10 @@ class PlannedEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """What resuming a run would do, as far as a replay of its records shows.
+    """The effects of resuming a run, as far as a replay of its records shows.
 
-    ``effects`` are in the order of their paths. ``complete`` says that these are all: nothing is run, or nothing follows
-    from it. Otherwise the program continues after the effects to be run, depending on their results, and some of the
+    ``effects`` are in the order of their paths. ``complete`` says that there are no others: nothing is run, or nothing
+    depends on it. Otherwise the program continues after the effects to be run, depending on their results, and some of the
     ``unused`` records may answer then. ``error`` is the message of the error with which the replay ends, if it does.
     """
 
@@ -146,7 +146,7 @@ async def make_plan(
 
 
 class _Prices:
-    """What recorded effects had cost."""
+    """The recorded cost of effects."""
 
     def __init__(self, rows: Sequence[EffectRow]) -> None:
         self._all = Pool(rows)
@@ -160,7 +160,7 @@ class _Prices:
         )
 
     def expected(self, kind: str, name: str, path: str, span: Span | None) -> PlannedEffect:
-        """An effect to be run, with what it cost the last time; unknown if none of its kind and name was ever run."""
+        """An effect to be run, with its last cost; unknown if no effect of its kind and name was ever run."""
         like = [row for row in self._rows if row.kind == kind and row.name == name]
         here = [row for row in like if row.path == path]
         if here or len(like) == 1:

@@ -20,7 +20,7 @@ _WORK = frozenset({"task", "tool", "host"})
 """Kinds of records that are open while something works, not while it waits."""
 
 SPENT = "spent"
-"""Key, in the value of an adopted record, of what the effect had cost, which the adopting run did not pay."""
+"""Key, in the value of an adopted record, of the effect's cost, which the adopting run did not pay."""
 
 
 class Pool:

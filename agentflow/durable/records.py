@@ -41,7 +41,7 @@ class _Wait:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What an idle run waits for: the answers to ``questions``, in the order in which they were asked, or a unix time."""
+    """The wait of an idle run: for answers to ``questions``, in the order in which they were asked, or for a unix time."""
 
     questions: list[Question]
     wake_at: float | None
@@ -73,7 +73,7 @@ class Parking:
 
     @property
     def questions(self) -> list[Question]:
-        """The questions that are open, in the order in which they were asked; those not yet asked again come last."""
+        """The open questions, in the order in which they were asked; those not yet asked again come last."""
         waits = self._waits.values()
         return [*(each.question for each in waits if each.question and not each.future.done()), *self._asked.values()]
 
@@ -167,7 +167,7 @@ CLEANUP = "/x/"
 """Part of the paths of effects that clean up after a cancellation, and have no time to wait."""
 
 Elsewhere = Callable[[Any, Any, Span], Any]
-"""The forms at a strand and a span of a run, with its journal, whose branches are runs of their own; None for here."""
+"""The forms at a strand and a span of a run, with its journal, whose branches are separate runs; None if branches run here."""
 
 Gate = Callable[[], bool]
 """Called before the first effect without a record below a path; true if that effect must wait to be cancelled."""
@@ -253,7 +253,7 @@ class Records:
         return row
 
     def saved(self, usage: Usage, cost: float | None) -> None:
-        """Count what an effect had cost that another run paid for."""
+        """Count the cost of an effect that another run paid for."""
         self.adopted_usage += usage
         self.adopted_cost = added(self.adopted_cost, cost)
 
@@ -285,7 +285,7 @@ class Records:
         self._gates.pop(path, None)
 
     def ends_before(self, path: str) -> bool:
-        """Whether there is no record for the effect at ``path``, of this run or of its base, and nothing stops the run there."""
+        """Whether the effect at ``path`` has no record, in this run or its base, and nothing stops the run there."""
         return path not in self._rows and self.pool is None and not self.stops
 
     @property
@@ -346,7 +346,7 @@ class Records:
             await self.stop(error)
 
     def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
-        """Store records before whatever is stored next."""
+        """Store records before the next write."""
         self.expect(self.store.put(self.run.run, self.run.epoch, rows, drop))
 
     def expect(self, future: asyncio.Future[None]) -> None:
@@ -433,7 +433,7 @@ def last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
 
 
 def _was_done(row: EffectRow) -> bool:
-    """Whether an effect was carried out and has failed only since what it gave cannot be stored: it is not tried again."""
+    """Whether an effect was carried out and failed only because its result cannot be stored: it is not tried again."""
     value: Any = row.value
     error: Any = cast("dict[str, Any]", value).get("error") if isinstance(value, dict) else None
     return error is not None and error[1].get("code") == NO_VALUE

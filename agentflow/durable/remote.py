@@ -1,8 +1,8 @@
-"""``(pmap :on workers f xs)``, and ``parallel`` and ``race`` likewise: branches that are runs of their own.
+"""``(pmap :on workers f xs)``, and ``parallel`` and ``race`` likewise: branches as separate runs.
 
-In a run of workers, a branch is stored as a run, with the procedure and its argument as data, and the run itself leaves the
-memory. What became of a branch is delivered as a record of the run, like an answer; the last one wakes it, so that any number
-of branches costs one replay. Elsewhere the branches are those of the same forms without ``:on workers``.
+In a run of workers, a branch is stored as a run, with the procedure and its argument as data, and the run itself leaves
+memory. The outcome of a branch is delivered as a record of the run, like an answer; the last one wakes it, so that any
+number of branches costs one replay. In any other run the forms behave as without ``:on workers``.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from agentflow.run.strand import branches
 from agentflow.run.strand.strand import Strand
 
 _MANY = 100
-"""Number of branches whose data is encoded beside the loop."""
+"""Number of branches from which on their data is encoded off the loop."""
 
 
 class WorkerForms:
-    """The forms of one run at ``rt`` whose branches workers carry out, through the ``journal`` of the run; implements
+    """The forms of one run at ``rt`` whose branches run on workers, through the run's ``journal``; implements
     :class:`~agentflow.run.strand.operations.Forms`. A plan has no ``runs`` of branches: it begins nothing."""
 
     def __init__(self, rt: Strand, span: Span, journal: RunJournal, runs: BranchRuns | None) -> None:
@@ -93,10 +93,10 @@ class WorkerForms:
 
 
 def worker_forms(journal: RunJournal, rt: Strand, span: Span) -> WorkerForms | None:
-    """The forms whose branches workers carry out; None where branches are carried out here.
+    """The forms whose branches run on workers; None where branches run here.
 
-    That is in a run that this process keeps to itself, within a recorded effect, and in clean-up after a cancellation,
-    which has no time to wait for others. Raises SexpEvaluationError (``branches/no-workers``).
+    They run here in a run that this process keeps to itself, within a recorded effect, and in clean-up after a
+    cancellation, which has no time to wait for others. Raises SexpEvaluationError (``branches/no-workers``).
     """
     if journal.records.store.jobs is None:
         raise SexpEvaluationError(

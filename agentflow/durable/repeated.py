@@ -1,4 +1,4 @@
-"""Calls that name a durable run which there is already: what they say counts, or is an error, and is never passed over."""
+"""Calls that name an existing durable run: each option applies or raises an error; none is ignored."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from agentflow.core.events.journal import RunRow
 
 
 def check_same(row: RunRow, *, labels: Mapping[str, str] | None, priority: int, tenant: str, queue: str | None) -> None:
-    """Raise JournalError (``durable/argument``) where a call that starts a run again says something else than what is stored.
+    """Raise JournalError (``durable/argument``) if an option of a call that starts a run again differs from the stored one.
 
-    What it leaves out is as it was stored.
+    Options that it leaves out keep their stored values.
     """
     stored = row.input
     said = {

@@ -52,7 +52,7 @@ class Reuse:
         call: CallContext,
         work: Callable[[], Awaitable[T]],
     ) -> T:
-        """The result of ``work``, or that of an equal call that is no older than ``reuse``, such as ``"1d"``.
+        """The result of ``work``, or of an equal call at most ``reuse`` old, for example ``"1d"``.
 
         ``gives`` is the task or tool that is called. Raises ConfigurationError for one whose values cannot be stored
         (``durable/no-value``, ``durable/secret``).
@@ -158,7 +158,7 @@ class Reuse:
 
 @frozen
 class _Asked:
-    """The call of a task or tool: its name, and what writes and reads its values."""
+    """The call of a task or tool: its name, and the adapter of its values."""
 
     kind: str
     name: str

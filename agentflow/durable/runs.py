@@ -63,9 +63,9 @@ from agentflow.run.run_spec import PLAIN, RunSpec
 class DurableRuns:
     """Starts and resumes the durable runs of one flow in one store.
 
-    ``redactor`` removes secrets from everything before it is stored; ``on_inflight`` decides what happens to calls of tools
-    that may not be repeated and that an interruption of their run left unfinished; ``records`` reads recorded events, and
-    ``recordings`` opens the place where all processes record those of their runs.
+    ``redactor`` removes secrets from everything before it is stored; ``on_inflight`` decides about unfinished calls of
+    tools that may not be repeated, after an interruption of their run; ``records`` reads recorded events, and
+    ``recordings`` opens the store in which all processes record theirs.
     """
 
     def __init__(
@@ -101,10 +101,10 @@ class DurableRuns:
     ) -> DurableRun:
         """Start the run of this id, resume it if it was interrupted, or return its handle if it has ended.
 
-        One that ended at a limit is resumed if the spec's limits allow more. With a queue the workers of that queue carry it out.
-        Raises JournalError: ``durable/mismatch`` if a run with this id has another program, other bindings, another ``allow``
-        or another session, ``durable/argument`` for what else an existing run cannot use, ``durable/owned``,
-        ``durable/secret``, and those of the store; SessionBusy; ConfigurationError (``config/where``).
+        One that ended at a limit is resumed if the spec's limits allow more. With a queue the workers of that queue carry
+        it out. Raises JournalError: ``durable/mismatch`` if a run with this id has another program, other bindings, another
+        ``allow`` or another session, ``durable/argument`` for other options an existing run cannot use, ``durable/owned``,
+        ``durable/secret``, and the codes of the store; SessionBusy; ConfigurationError (``config/where``).
         """
         if spec.run_id is not None:
             check_name(spec.run_id, None, self._redactor)
@@ -250,7 +250,7 @@ class DurableRuns:
         source: Source,
         spec: RunSpec,
     ) -> JournalError:
-        """The error for an id that another run has; it says what differs."""
+        """The error for an id that another run has; it names the difference."""
         bindings, names, mark = spec.bindings or {}, _names(spec), self.sessions.mark(spec.session)
         edited = fingerprint("run", identity(row.program), dict(bindings), names, *mark).hex() == row.digest
         differs = [] if identity(row.program) == identity(source.text) else ["the program"]
@@ -265,11 +265,12 @@ class DurableRuns:
         run_id: str,
         spec: RunSpec,
     ) -> DurableRun:
-        """Resume a run from what is stored of it. The last failures of a failed run are tried again.
+        """Resume a stored run. The last failures of a failed run are tried again.
 
-        The spec's bindings are those that are not stored, because they are secret or not data; its limits replace the run's,
-        and its ``on_inflight`` the flow's. Raises JournalError: ``durable/unknown-run``, ``durable/bindings``, ``durable/argument`` for what a run that is at work
-        or has ended cannot use, ``durable/owned``, and those of the store.
+        The spec's bindings supply those that are not stored because they are secret or not data; its limits replace the
+        run's, and its ``on_inflight`` the flow's. Raises JournalError: ``durable/unknown-run``, ``durable/bindings``,
+        ``durable/argument`` for options that a running or ended run cannot use, ``durable/owned``, and the codes of the
+        store.
         """
         _check_inflight(spec.on_inflight)
         async with self._runs.turn(run_id):
@@ -308,8 +309,8 @@ class DurableRuns:
         """Start, or resume, the generation of a run with ``change`` and the program ``source`` (None: the run's own).
 
         ``as_run`` is the new id. Unless it is a fork, the generation continues the run: a run that has not ended is
-        cancelled, and the latest of several generations is the base. The spec's bindings replace those of the run or add to them.
-        Raises as :meth:`resume`, and what compiling raises.
+        cancelled, and the latest of several generations is the base. The spec's bindings replace those of the run or add to
+        them. Raises the errors of :meth:`resume` and of compiling.
         """
         _check_inflight(spec.on_inflight)
         row, program, values = await self._generations.begin(run_id, change, source=source, as_run=as_run, spec=spec)
@@ -333,7 +334,8 @@ class DurableRuns:
         source: Source | None = None,
         bindings: Mapping[str, Any] | None = None,
     ) -> RunPlan:
-        """What :meth:`derive`, or :meth:`resume` without ``change`` and ``source``, would do. Stores and carries out nothing."""
+        """The plan of :meth:`derive`, or of :meth:`resume` without ``change`` and ``source``. Stores and carries out
+        nothing."""
         chosen = change or Change(overrides={})
         row, program, values = await self._generations.changed(run_id, chosen, source, bindings or {})
         rows = await self._store.effects(row.run)
@@ -363,14 +365,14 @@ class DurableRuns:
     async def gc(
         self, older_than_s: float | None, bounds: LogBounds | None = None, forget_s: float | None = None
     ) -> int:
-        """Remove runs that ended more than ``older_than_s`` seconds ago, older results for reuse, and the oldest runs beyond
-        ``bounds``; forget what is kept of runs that ended more than ``forget_s`` seconds ago. Returns the number of runs removed.
-        """
+        """Remove runs that ended more than ``older_than_s`` seconds ago, older results for reuse, and the oldest runs
+        beyond ``bounds``; delete the summaries of runs that ended more than ``forget_s`` seconds ago. Returns the number of
+        runs removed."""
         before, forget = [None if each is None else time.time() - each for each in (older_than_s, forget_s)]
         return await self._store.gc(before, bounds, forget=forget)
 
     async def past(self, limit: int = 100) -> list[PastRun]:
-        """What is kept of at most ``limit`` removed runs, the last changed first."""
+        """Summaries of at most ``limit`` removed runs, the last changed first."""
         return [PastRun.of(row) for row in await self._store.past(limit=limit)]
 
     async def cancel(self, run_id: str) -> None:
@@ -441,7 +443,7 @@ class DurableRuns:
         await self._runs.watch(Takeover(self._store, self._adopt, self._end_poisoned).watch())
 
     async def _adopt(self, row: RunRow) -> DurableRun | None:
-        """Resume a run of a process that died, unless somebody here has done so meanwhile."""
+        """Resume a run of a process that died, unless a caller here has done so meanwhile."""
         async with self._runs.turn(row.run):
             if self._runs.find(row.run) is not None:
                 return None
@@ -456,7 +458,7 @@ class DurableRuns:
                 await self._fail(row, error)
 
     async def _fail(self, row: RunRow, error: AgentflowError, slice: int | None = None) -> None:
-        """End a run that nobody works on as failed."""
+        """End a run without an owner as failed."""
         owned = await self._store.own(row.run, slice)
         stored = await self._runs.stored_error(error)
         status: RunStatus = "cancelled" if row.cancelling else "failed"
@@ -472,7 +474,8 @@ class DurableRuns:
         )
 
     async def check(self, within_s: float) -> None:
-        """Have the store do something behind all that it has to write. Raises JournalError if it has not within ``within_s``."""
+        """Have the store carry out an operation behind all pending writes. Raises JournalError if it has not within
+        ``within_s`` seconds."""
         self._runs.find("")
         try:
             async with asyncio.timeout(within_s):
@@ -490,7 +493,7 @@ class DurableRuns:
         return None if row is None else RunInfo.of(row)
 
     async def recorded_result(self, run_id: str) -> RunResult[Any] | None:
-        """The result of a run that has ended; None for one that has not, or is not known. Raises the error of its end."""
+        """The result of an ended run; None if it has not ended or is unknown. Raises the error with which it ended."""
         row = await self._store.find(run_id)
         if row is None or row.status not in ENDED:
             return None
@@ -510,7 +513,7 @@ class DurableRuns:
 
     @property
     def results(self) -> ResultStore:
-        """The results for reuse that are stored beside the runs."""
+        """The results for reuse, stored beside the runs."""
         return self._store.results
 
     async def list(self, limit: int = 100) -> list[RunInfo]:

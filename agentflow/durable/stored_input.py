@@ -35,18 +35,18 @@ class PythonProgram:
 
     @property
     def source(self) -> Source:
-        """What is stored in place of a program's text."""
+        """The stored form of a program's text."""
         target = self.target
         return Source(target.name, json.dumps({"python": target.reference, "digest": target.digest}))
 
 
 def identity(text: str) -> str:
-    """What identifies a program: its text; for a function its reference, since its text may change during a run."""
+    """The identity of a program: its text; for a function its reference, since its text may change during a run."""
     return reference_in(text) or text
 
 
 def reference_in(text: str) -> str | None:
-    """The reference in what is stored for a function; None for the text of a program."""
+    """The reference stored for a function; None for the text of a program."""
     data = _stored(text)
     return None if data is None else data["python"]
 
@@ -90,7 +90,7 @@ def find_target(targets: Mapping[str, PythonTarget], reference: str) -> PythonTa
 async def prepared(
     engine: Engine, source: Source, bindings: Iterable[str], allow: Sequence[str] | None
 ) -> Program | PythonProgram:
-    """The compiled program of a durable run, from its stored source. Raises JournalError, and what compiling raises."""
+    """The compiled program of a durable run, from its stored source. Raises JournalError, and the errors of compiling."""
     grants = None if allow is None else frozenset(allow)
     reference = reference_in(source.text)
     if reference is not None:
@@ -116,12 +116,12 @@ class Tracer(Protocol):
         ...
 
     def go_on(self, carrier: Mapping[str, str]) -> None:
-        """Let what the current task does belong to a trace, unless it belongs to one already."""
+        """Attach the work of the current task to a trace, unless it has one already."""
         ...
 
 
 def trace_of(observers: Iterable[object]) -> dict[str, str] | None:
-    """The current trace; None where nobody writes one."""
+    """The current trace; None where there is no tracer."""
     for each in observers:
         if isinstance(each, Tracer) and (carrier := each.carrier()):
             return carrier
@@ -129,7 +129,7 @@ def trace_of(observers: Iterable[object]) -> dict[str, str] | None:
 
 
 def go_on_with(observers: Iterable[object], stored: Any) -> None:
-    """Let what the current task does belong to the trace that :func:`trace_of` gave."""
+    """Attach the work of the current task to the trace that :func:`trace_of` returned."""
     if stored:
         for each in observers:
             if isinstance(each, Tracer):
@@ -167,7 +167,7 @@ class StoredInput:
             )
 
     def checked(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Check the stored input of a run: all ``fields`` besides its text, with ``bindings`` encoded by :meth:`write`.
+        """Check the stored input of a run: all ``fields`` except its text, with ``bindings`` encoded by :meth:`write`.
 
         Labels are redacted. Raises JournalError (``durable/secret``) if what the run depends on contains a secret.
         """
@@ -193,8 +193,8 @@ class StoredInput:
         return stored
 
     def as_read(self, stored: Mapping[str, Any], bindings: Mapping[str, Any]) -> dict[str, Any]:
-        """``bindings``, of which :meth:`write` made ``stored``, as a run that goes on reads them: a model is the dict of its fields
-        from the beginning, and not from the first restart on."""
+        """``bindings``, which :meth:`write` encoded as ``stored``, as a resumed run reads them: a model is a dict of its
+        fields from the beginning, not only after the first restart."""
         return {
             name: value if type(value) in LEAVES or stored[name] is None else self._codec.decode(stored[name]["v"])
             for name, value in bindings.items()

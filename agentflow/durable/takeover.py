@@ -18,10 +18,10 @@ LOOK_S = 0.25
 MOST_DEATHS = 2
 """Number of owners of a run that die one after the other, without a new record, before the run is taken to be the cause."""
 TRIAL_S = 1.0
-"""Seconds for which a run whose owner died is the only such one in a process, unless it records something before.
+"""Seconds for which a run whose owner died is the only such run in a process, unless it records something earlier.
 
-What kills a process mostly does so with its next call: the second time it must not take along the runs that were beside it the
-first time. Longer would hold up these: a worker that dies amid a hundred slow calls leaves a hundred runs.
+A run that kills its process mostly does so with its next call: the second time it must not take other runs along. A longer
+time would delay those: a worker that dies during a hundred slow calls leaves a hundred runs.
 """
 _AWAY_S = 5.0
 _MOST_STEPS = 3
@@ -76,14 +76,15 @@ class Takeover:
 
 
 class Trials:
-    """Begins runs whose owners died one after the other, each once the one before has recorded something, or after :data:`TRIAL_S`."""
+    """Begins runs whose owners died one after the other, each once the previous one has recorded something, or after
+    :data:`TRIAL_S`."""
 
     def __init__(self) -> None:
         self._alone = asyncio.Lock()
         self._trial: asyncio.Task[None] | None = None
 
     async def begin(self, row: RunRow, begin: Callable[[], Awaitable[DurableRun | None]]) -> DurableRun | None:
-        """Begin the run of ``row``, in its turn if its owner died. Returns and raises what ``begin`` does."""
+        """Begin the run of ``row``, in its turn if its owner died. Returns and raises the outcome of ``begin``."""
         if not row.deaths:
             return await begin()
         await self._alone.acquire()
@@ -105,7 +106,7 @@ class Trials:
 
 
 async def poisoned(store: JournalStore, row: RunRow) -> JournalError:
-    """The error for a run whose owners died one after the other, with the steps that they were at."""
+    """The error for a run whose owners died one after the other, with the steps at which they died."""
     records = await store.effects(row.run)
     steps = [f"'{record.path}'" for record in records if record.state == EffectState.OPEN]
     last = max(records, key=lambda record: record.ended or 0.0, default=None)

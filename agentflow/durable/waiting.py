@@ -1,7 +1,7 @@
-"""The waits of durable runs, as records: for answers of people, and for times.
+"""The waits of durable runs, as records: for answers and for times.
 
-A wait has an open record from its beginning. An answer ends the record, in whatever process it arrives; a time is stored as
-a time of day. So a resumed run does not ask again, nor wait again for what is over.
+A wait has an open record from its beginning. An answer ends the record, no matter in which process it arrives; a time is
+stored as an absolute time. So a resumed run neither asks nor waits a second time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from agentflow.run.questions import permits_of, unanswered, waiting
 
 
 class WaitRecords(Protocol):
-    """What waits need of the records of a run: a :class:`~agentflow.durable.journal.RunJournal`."""
+    """The parts of a run's records that waits need: a :class:`~agentflow.durable.journal.RunJournal`."""
 
     @property
     def records(self) -> Records: ...
@@ -82,7 +82,7 @@ async def answered(
 
 
 async def slept(journal: WaitRecords, effect: Timer, call: CallContext) -> list[Any]:
-    """Wait until the end of ``effect``, counted from its first beginning, in whatever process that was."""
+    """Wait until the end of ``effect``, counted from its first beginning in any process."""
     content = {"the time": effect.seconds, "whether it varies": effect.jitter}
     row = await _begin(journal, "timer", "", content, call)
     if row is not None and row.state != EffectState.OPEN:

@@ -1,4 +1,4 @@
-"""Where in which run code is: the context of a call, the ports to its run, and the host's code that runs there.
+"""The position of code in a run: the context of a call, the ports to its run, and host code that runs there.
 
 Read ``call`` and ``scope`` (a pair of events around work), then ``run_port`` and ``journal_port``, and ``host_code``.
 """

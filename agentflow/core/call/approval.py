@@ -1,4 +1,5 @@
-"""What an approver is asked, and what counts as a yes: :func:`decided` decides it for every door an answer comes in by."""
+"""Requests to an approver, and the decision that an answer is: every answer, however it arrives, goes through
+:func:`decided`."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ PROGRAM = "program"
 
 @frozen(kw_only=True)
 class Manifest:
-    """What a program that a model wrote may do at most: its text, what it can reach, and its upper bounds as text.
+    """The most that a program written by a model may do: its text, everything it can reach, and its upper bounds as text.
 
-    ``covers`` are the tools whose calls need no further approval once the program has one; ``unbounded`` says of every part
-    without a bound where it is and why.
+    ``covers`` are the tools whose calls need no further approval once the program has one; ``unbounded`` lists each part
+    without a bound, with its location and the reason.
     """
 
     program: str
@@ -49,10 +50,10 @@ class ApprovalRequest:
     """A request to an approver: which tool or command, with which arguments, and why approval is needed.
 
     ``text`` is safe to show (control characters escaped); ``digest`` binds the approval to exactly what will run.
-    ``run_id`` and ``path`` say who asks; ``call_id`` is the model's tool call, if a model asked for it. A program that a model
-    wrote is asked for once, as the tool ``program``, with its ``manifest``. ``identity`` says which tool it is, whatever its
-    arguments are: an approved program covers that one and no other of its name. ``editable``: the yes may be
-    ``Approved(arguments=...)``, with other arguments than these.
+    ``run_id`` and ``path`` locate the call; ``call_id`` is the model's tool call, if a model asked for it. A program
+    written by a model is one request, for the tool ``program``, with its ``manifest``. ``identity`` identifies the tool
+    independently of its arguments: an approved program covers this tool only, not another of the same name. ``editable``:
+    the answer may be ``Approved(arguments=...)`` with different arguments.
     """
 
     tool: str
@@ -70,17 +71,17 @@ class ApprovalRequest:
 
 @frozen
 class Approved:
-    """A yes: what an approver gives, or ``flow.send`` is given, in place of ``True``.
+    """A yes, in place of ``True``, from an approver or through ``flow.send``.
 
-    ``arguments``, if given, are the ones with which the tool runs, in place of those that were asked about. They are
-    checked like any others, by the tool's schema and the flow's policy, and the model reads what they were.
+    ``arguments``, if given, replace the requested arguments. They are checked like any others, by the tool's schema and the
+    flow's policy, and the model is shown them.
     """
 
     arguments: Mapping[str, Any] | None = None
 
 
 class Denied(AgentflowError):
-    """A no: what an approver returns or raises, and what ``flow.send`` may be given.
+    """A no, returned or raised by an approver, or sent through ``flow.send``.
 
     ``why`` is the reason; the model that asked for the call reads it. Without one it reads only that the call was refused.
     """
@@ -97,17 +98,18 @@ class Denied(AgentflowError):
 
 
 Decision: TypeAlias = Approved | Denied
-"""What was decided about a request."""
+"""The decision about a request."""
 
 _ANY = ApprovalRequest("", "", "", editable=True)
 _FORM = frozenset({"approved", "arguments"})
 
 
 def decided(answer: object, request: ApprovalRequest, warn: Callable[[str, str], None]) -> Decision:
-    """The decision that ``answer`` is: the one place that says what a yes is.
+    """The decision that ``answer`` stands for. Only this function defines a yes.
 
-    ``True`` and :class:`Approved` are yes. ``False``, None, a text and :class:`Denied` are no; a text is its reason. Anything
-    else is no too, and ``warn`` (:meth:`CallContext.warn`) is told, as it is of other arguments for a request that takes none.
+    ``True`` and :class:`Approved` are yes. ``False``, None, a text and :class:`Denied` are no; a text is its reason.
+    Anything else is a no too and causes a warning through ``warn`` (:meth:`CallContext.warn`), as do changed arguments for
+    a request that is not editable.
     """
     if answer is True:
         return Approved()
@@ -149,12 +151,12 @@ def to_wire(answer: object) -> object:
 
 
 def is_yes(data: object) -> bool:
-    """Whether an answer that came as JSON is a yes, for the reply to whoever sent it."""
+    """Whether an answer that arrived as JSON is a yes, for the reply to its sender."""
     return isinstance(decided(of_wire(data), _ANY, lambda code, message: None), Approved)
 
 
 def refusal(what: str, denied: Denied) -> str:
-    """What a model reads of a refused call; ``what`` names it: ``the tool 'send_mail'``."""
+    """The text a model reads about a refused call; ``what`` names the call: ``the tool 'send_mail'``."""
     why = f": {denied.why}" if denied.why else ""
     return (
         f"{what} was not approved and did not run{why}. Do not ask for the same again; "

@@ -1,9 +1,9 @@
-"""Where in which run we are: the context every effect below the language carries.
+"""The position in a run: the context that every effect below the language carries.
 
 A :class:`CallContext` is passed explicitly from the runtime through task system, turn loop and tools. The one context
-variable, :data:`current_call`, is set around code of the host only (:class:`~agentflow.core.call.call.HostCode`), so that
-public entries called from inside a tool join the run that the tool belongs to. The run and its journal are ports, which
-pass calls on without knowing what a call is: ``core/call/run_port.py``, ``core/call/journal_port.py``.
+variable, :data:`current_call`, is set around host code only (:class:`~agentflow.core.call.call.HostCode`), so that public
+entries called from inside a tool join the run that the tool belongs to. The run and its journal are ports, which pass calls
+on without inspecting them: ``core/call/run_port.py``, ``core/call/journal_port.py``.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class EventPublisher(Protocol):
         ...
 
     def emit(self, kind: type[EventBase], /, **fields: Any) -> int:
-        """Publish an event. Returns its ``seq``; 0 when nobody watches."""
+        """Publish an event. Returns its ``seq``; 0 without observers."""
         ...
 
 
@@ -115,7 +115,8 @@ class EventScope(Generic[C]):
         self._fields = {**self._fields, **fields}
 
     def set(self, **values: Any) -> None:
-        """Fields for the Finished event: ``outcome``, ``error``, ``usage`` or those of its own; ``sources`` besides those of what was read."""
+        """Fields for the Finished event: ``outcome``, ``error``, ``usage`` or its own; ``sources`` in addition to the
+        sources read."""
         self._values.update(values)
 
     def __exit__(
@@ -150,10 +151,10 @@ class QuietScope(EventScope[C]):
         return self
 
     def change(self, **fields: Any) -> None:
-        """Discard the fields, since nobody watches."""
+        """Discard the fields, since there are no observers."""
 
     def set(self, **values: Any) -> None:
-        """Discard the fields, since nobody watches."""
+        """Discard the fields, since there are no observers."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -190,25 +191,23 @@ Mark: TypeAlias = "str | Callable[[], str]"
 
 
 class CallContext:
-    """A call in a running workflow: where in the run it is, and with what authority.
+    """A call in a running workflow: its position in the run and its authority.
 
-    Attributes: ``run`` the run; ``path`` the branch path (``0/4.2/1.0``); ``parent`` the ``seq`` of the enclosing
-    Started event; ``session`` the conversation in force; ``span`` that of the program's form; ``grants`` the names of
-    tasks and tools that may be called (None: the host's own authority), which in a tool are those that the calling model
-    was offered; ``held`` what a text that runs here may call at most (None: no model and no untrusted text stands above);
-    ``asked_by_model`` that one does, so that approvals are asked for; ``level`` how many prompts stand above;
-    ``toolbox`` the tools of the task whose model calls; ``subtask_chain`` the fingerprints of the
-    enclosing subtask requests; ``material`` what the enclosing task was given to read, which its subtasks may inherit;
-    ``definitions`` the tasks that programs defined where the call stands; ``host`` what host code does in it, if it is the call of such;
-    ``call_id`` the model's tool call that this is part of, if a model asked for it; ``priority`` which of those that wait goes
-    first, from -1000 to 1000, the highest; ``reading`` what it has read so far, in a flow with a policy; ``steps`` what came before in the
-    sequence that this call is a step of, which is nothing to the calls within it.
-    A tool that declares a parameter ``ctx: CallContext`` is given one.
+    Attributes: ``run`` the run; ``path`` the branch path (``0/4.2/1.0``); ``parent`` the ``seq`` of the enclosing Started
+    event; ``session`` the conversation in force; ``span`` that of the program's form; ``grants`` the names of tasks and
+    tools that may be called (None: the host's own authority; in a tool, those offered to the calling model); ``held`` the
+    most that a text run here may call (None: neither a model nor an untrusted text is above); ``asked_by_model``: a model
+    is above, so approvals are asked for; ``level`` the number of prompts above; ``toolbox`` the tools of the task whose
+    model calls; ``subtask_chain`` the fingerprints of the enclosing subtask requests; ``material`` the reading material of
+    the enclosing task, which its subtasks may inherit; ``definitions`` the tasks defined by programs at this point;
+    ``host`` the state of its host code, if any; ``call_id`` the model's tool call that this is part of, if a model asked
+    for it; ``priority`` its place among waiting calls, from -1000 to 1000, the highest first; ``reading`` the sources it
+    has read so far, in a flow with a policy; ``steps`` the earlier steps of the sequence it is a step of, not passed on to
+    calls within it. A tool that declares a parameter ``ctx: CallContext`` receives one.
 
-    What starts within a call has a path below it that is the same in every run. Calls are *ordered*: what starts in them
-    starts in an order that does not change, so it is numbered (``path/0.0``, ``path/1.0``). In the call of host code
-    nobody knows an order (``is_ordered`` is false), so effects are told apart by what they are: ``path/~<content>.<n>``, where ``n`` counts those of
-    equal content.
+    Effects within a call have paths below it that are the same in every run. Calls are *ordered*: their effects start in a
+    fixed order and are numbered (``path/0.0``, ``path/1.0``). The order in a call of host code is unknown (``is_ordered``
+    is false), so its effects are identified by content: ``path/~<content>.<n>``, where ``n`` counts those of equal content.
     """
 
     __slots__ = (
@@ -308,8 +307,8 @@ class CallContext:
     ) -> CallContext:
         """A copy of this call at ``path``, with a numbering of its own.
 
-        ``run`` replaces this call's run; ``grants`` narrow its authority: they are intersected, never widened. Texts in it are
-        narrowed to them in place of what was held so far.
+        ``run`` replaces this call's run; ``grants`` narrow its authority: they are intersected, never widened. Texts in it
+        are held to them instead of the earlier limit.
         """
         call = self._fork(path)
         call.is_ordered = ordered
@@ -394,7 +393,7 @@ class CallContext:
     def next_path(self, kind: str = "", *content: Any) -> str:
         """The path of the next effect within this call.
 
-        ``kind`` and ``content`` (name, arguments ...) say what it is; that matters where there is no order.
+        ``kind`` and ``content`` (name, arguments ...) identify it where effects are unordered.
         """
         if not self.is_ordered:
             return self.marked_path(kind, *content)
@@ -423,8 +422,8 @@ class CallContext:
     def ordered(self, label: str) -> Generator[CallContext]:
         """A call in which effects are numbered in the order they start: ``with ctx.ordered("part 3") as call:``.
 
-        For host code that does several things at once, each of them in an order of its own: ``label`` names one of them,
-        the same in every run. Public methods called in the block (``flow.run``, ``execute_task`` ...) join that call.
+        For host code with several concurrent parts, each with its own order: ``label`` names one part, the same in every
+        run. Public methods called in the block (``flow.run``, ``execute_task`` ...) join that call.
         """
         mark = label_mark(label)
         call = self.at(f"{self.path}/{mark}.{self._count(mark)}")
@@ -479,7 +478,7 @@ class CallContext:
                 self.emit(ProgramLoaded, name=name, digest=digest, text=text, language=language, host=host)
 
     def of_line(self, line: object) -> LineCall:
-        """This call for Python code whose effects are numbered: they are done on ``line``."""
+        """This call for Python code whose effects are numbered: they run on ``line``."""
         call = cast(LineCall, self._fork(self.path, LineCall))
         call.line = line
         return call
@@ -528,11 +527,11 @@ class CallContext:
         return self.scope(started, self.next_path(started.__name__, fields), **fields)
 
     async def ask_human(self, question: str, schema: Mapping[str, Any] | None = None) -> Any:
-        """Ask somebody, from inside a tool: ``await ctx.ask_human("How many?", {"type": "integer"})``. Gives the answer.
+        """Ask a person, from inside a tool: ``await ctx.ask_human("How many?", {"type": "integer"})``. Returns the answer.
 
-        In a durable run the tool may be begun again when there is an answer, which it then gets at once. Raises
-        SexpEvaluationError: ``question/schema``, ``question/unanswered``; ``provenance/denied``, ``provenance/readers`` where the policy lets
-        nobody be asked with what the tool has read.
+        In a durable run the tool may be started again once the answer is there, and then receives it at once. Raises
+        SexpEvaluationError: ``question/schema``, ``question/unanswered``; ``provenance/denied``, ``provenance/readers`` if
+        the policy does not let the tool's sources reach a person.
         """
         if self.host is not None:
             await self.host.check()
@@ -547,7 +546,7 @@ class CallContext:
 
 
 RunServices: TypeAlias = RunServicesOf[CallContext]
-"""What things inside a run may ask it to start."""
+"""Operations that code inside a run may ask it to start."""
 RunPort: TypeAlias = RunPortOf[CallContext]
 """The run that a call belongs to."""
 JournalPort: TypeAlias = JournalPortOf[CallContext]
@@ -583,7 +582,7 @@ calling: Callable[[], CallContext | None] = current_call.get
 
 
 def executing_call() -> CallContext | None:
-    """The call whose tool, host callable or workflow is executing; None outside of a run."""
+    """The call whose tool, host callable or workflow is executing; None outside a run."""
     call = current_call.get()
     return call.line.strand.call if type(call) is LineCall else call
 
@@ -660,11 +659,12 @@ class LineCode:
 
 
 class HostCode:
-    """A block in which code of the host runs: public entries called there join ``call``, with the host's authority
-    (:meth:`~agentflow.core.call.call.CallContext.for_host`), whoever called the code.
+    """A block in which host code runs: public entries called there join ``call`` with the host's authority
+    (:meth:`~agentflow.core.call.call.CallContext.for_host`), no matter who called the code.
 
-    The order in which such code starts effects is unknown, so the effects of ``call`` are identified by their content. Raises
-    StrayExit or HostPanic where :func:`is_stray` says so. What the code awaits is awaited so: ``await code.to_end(...)``.
+    The order in which such code starts effects is unknown, so the effects of ``call`` are identified by their content.
+    Raises StrayExit or HostPanic as :func:`is_stray` decides. Await the code's own awaitables by ``await
+    code.to_end(...)``.
     """
 
     __slots__ = ("_call", "_host", "_token")
@@ -758,7 +758,7 @@ class ForwardingRun:
         await self._run.room()
 
     def under_way(self, call: UnderWay, begins: bool) -> None:
-        """Note on the run that model calls of a prompt are under way, or are no more."""
+        """Note on the run that model calls of a prompt are under way, or no longer are."""
         self._run.under_way(call, begins)
 
     def charge_model_call(self) -> None:

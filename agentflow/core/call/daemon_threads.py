@@ -23,8 +23,8 @@ _log = logging.getLogger("agentflow")
 class ThreadCall:
     """A call for a thread, in a copy of the context: ``function`` with its arguments.
 
-    ``name`` says what is called, ``where`` on whose behalf (the parts of a path, from the outside in). ``left`` says that nobody
-    waits for it any more, ``ended`` that it has come back.
+    ``name`` names the function, ``where`` the caller (the parts of a path, from the outside in). ``left``: the caller no
+    longer waits for it; ``ended``: it has returned.
     """
 
     __slots__ = ("_arguments", "_context", "_function", "_named", "ended", "left", "name", "where")
@@ -41,7 +41,7 @@ class ThreadCall:
         self.left = self.ended = False
 
     def __call__(self) -> Any:
-        """Do it. Raises what the function raises."""
+        """Carry out the call. Raises the errors of the function."""
         try:
             return self._context.run(self._function, *self._arguments, **self._named)
         except StopIteration as error:  # which no future can hold
@@ -61,7 +61,7 @@ def _name(function: Any) -> str:
 class DaemonThreads(ThreadPoolExecutor):
     """An executor of at most ``most`` threads, which the interpreter does not wait for when it ends.
 
-    Calls that are at work then get :data:`LEAVE_S` seconds; each that has not come back is named in a warning.
+    Calls at work then get :data:`LEAVE_S` seconds; each that has not returned is named in a warning.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -102,7 +102,7 @@ class DaemonThreads(ThreadPoolExecutor):
             self._at_work(LEAVE_S)
 
     def left_at(self, where: tuple[str, ...]) -> list[ThreadCall]:
-        """The calls on behalf of ``where``, or of what is below it, that are still at work though nobody waits for them."""
+        """The calls on behalf of ``where``, or of a path below it, that are still at work although their callers have left."""
         open_jobs = [job for job in list(self._open.values()) if isinstance(job, ThreadCall)]
         return [job for job in open_jobs if job.left and not job.ended and job.where[: len(where)] == where]
 

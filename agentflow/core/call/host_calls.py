@@ -1,4 +1,4 @@
-"""Code of the host at work: what it has in flight in its run, whether it is being stopped, and how long it may clean up then."""
+"""Host code at work: its calls in flight in its run, whether it is being stopped, and how long it may clean up then."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ MAX_PARTIAL = 1_000
 """Number of values that an error which cut a form has of it."""
 
 CUTTING = (AgentflowError, asyncio.CancelledError)
-"""What cuts a form."""
+"""The cause that cuts a form."""
 
 
 class PartialValues(tuple[Any, ...]):
-    """The values of a form that an error interrupted. They are the host's, raw as a run's value is: nobody searches them for secrets,
-    no event shows them and no record holds them."""
+    """The values of a form that an error interrupted. They belong to the host, raw like a run's value: they are not
+    searched for secrets, and no event or record contains them."""
 
     __slots__ = ()
 
 
 def keep_partial(error: BaseException, values: Iterable[Any]) -> None:
-    """Attach the ``values`` of a form to the ``error`` that interrupted it, in place of those of a form within it.
+    """Attach the ``values`` of a form to the ``error`` that interrupted it, replacing those of a form within it.
 
-    Of a ProviderError ``partial`` is its own text, and of a run that took too much memory there is none: the error would
-    keep what has to go.
+    A ProviderError keeps its own ``partial`` text. A run that took too much memory gets none: the error would keep the
+    values alive that have to be freed.
     """
     if isinstance(error, LimitExceeded) and error.limit == "memory":
         error.partial = ()
@@ -41,7 +41,7 @@ def keep_partial(error: BaseException, values: Iterable[Any]) -> None:
 
 
 AccumulationFormat: TypeAlias = Literal["notes_only", "full_output"]
-"""What a step is told of the earlier ones: their notes, or their outputs too."""
+"""The information a step gets about the earlier ones: their notes, or their outputs too."""
 StepEntry: TypeAlias = tuple[str, TaskResult, "frozenset[str] | None"]
 """A finished step: its name, its result, and the grants it was run with (None: the host's authority)."""
 
@@ -51,7 +51,7 @@ class StepLog(Protocol):
 
     @property
     def sources(self) -> frozenset[str]:
-        """Where what the steps gave came from, in a flow with a policy."""
+        """The sources of the steps' results, in a flow with a policy."""
         ...
 
     def append(self, entry: StepEntry, /) -> None:
@@ -71,7 +71,7 @@ T = TypeVar("T")
 CLEANUP_S = 5.0
 """Seconds that a tool, or other code of the host that a run calls, may take to clean up once it is cancelled."""
 LINE_S = 10.0
-"""Seconds that the code of a workflow may take, in which that of tools is clean-up too."""
+"""Seconds that the code of a workflow may take; in a tool, this includes clean-up."""
 _QUICK = 10
 _PAUSE_S = 0.05
 _NAME = "code of the host"
@@ -80,12 +80,13 @@ _EXIT_OF_GROUP: CodeType | None = asyncio.TaskGroup.__aexit__.__code__ if sys.ve
 
 
 class HostCalls:
-    """Code of the host that is at work in a task, and ``count`` calls of public methods that it has in flight. ``run`` is the run as
-    they see it, once there is one.
+    """Host code at work in a task, with ``count`` calls of public methods in flight. ``run`` is the run as they see it,
+    once there is one.
 
-    Cancelled is a state: once a cancellation was raised in the code, ``stopped``, each further call raises another, whatever the code
-    caught, until its task is no longer cancelled (:func:`asyncio.timeout` takes its cancellation back). Calls that it makes while it
-    handles the cancellation clean up, and work. ``outer`` is the code that awaits it, if that is bounded itself.
+    Cancelled is a state: once a cancellation was raised in the code, ``stopped``, each further call raises another, even if
+    the code caught it, until its task is no longer cancelled (:func:`asyncio.timeout` takes its cancellation back). Calls
+    that it makes while it handles the cancellation clean up, and work. ``outer`` is the bounded code that awaits it, if
+    any.
     """
 
     __slots__ = (
@@ -249,7 +250,7 @@ class _ToEnd:
         return value
 
     def _given_up(self, steps: Generator[Any, None, Any]) -> BaseException:
-        """End code whose time is up, and return what is raised in its place."""
+        """End code whose time limit expired, and return the error raised in its place."""
         try:
             steps.close()
         except BaseException as error:  # noqa: BLE001 - it is given up, whatever it says to that

@@ -20,18 +20,19 @@ THREADS = 40
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling ``function`` gives a coroutine: it is an async function, or an object whose ``__call__`` is one."""
+    """Whether calling ``function`` returns a coroutine: it is an async function, or an object whose ``__call__`` is one."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 class _Limiters:
-    """The limits of plain functions that nobody keeps in an async form, while the functions live."""
+    """The limits of plain functions without a stored async form, as long as the functions live."""
 
     def __init__(self) -> None:
         self._of: WeakKeyDictionary[Any, Limiters] = WeakKeyDictionary()
 
     def of(self, function: Callable[..., Any]) -> Limiters:
-        """The limits of a function; methods share those of their function, and what cannot be kept those of its class."""
+        """The limits of a function; methods share those of their function, and objects that cannot carry them those of
+        their class."""
         key: Any = getattr(function, "__func__", function)
         try:
             return self._of.setdefault(key, WeakKeyDictionary())
@@ -41,13 +42,13 @@ class _Limiters:
 
 _LIMITERS = _Limiters()
 _HOST = DaemonThreads(1_000_000, "agentflow tool")
-"""The threads of all plain functions, whose numbers :data:`THREADS` bounds."""
+"""The threads of all plain functions, bounded by :data:`THREADS`."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_HOST.renew)
 
 
 def left_at_work(call: CallContext) -> frozenset[ThreadCall]:
-    """The calls of plain functions below ``call`` that nobody waits for any more, and which still work on their threads."""
+    """The abandoned calls of plain functions below ``call`` that are still at work on their threads."""
     return frozenset(_HOST.left_at(_where(call)))
 
 
@@ -56,7 +57,7 @@ def _where(call: CallContext | None) -> tuple[str, ...]:
 
 
 async def on_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What ``function`` gives: an async one is awaited here, a plain one runs as that of :func:`as_async`."""
+    """The result of ``function``: an async one is awaited here, a plain one runs as by :func:`as_async`."""
     if is_async(function):
         return await function(*arguments)
     return await _in_thread(function, _LIMITERS.of(function), arguments, {})
@@ -65,8 +66,8 @@ async def on_thread(function: Callable[..., Any], *arguments: Any) -> Any:
 def as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
     """``function`` as an async function; a plain one runs in a worker thread, with a copy of the context.
 
-    A CallContext among its arguments is one whose events are published on the event loop. A cancellation leaves the thread
-    to itself and drops its result; :func:`left_at_work` tells of it. It does not hold the end of the process.
+    A CallContext among its arguments is one whose events are published on the event loop. A cancellation abandons the
+    thread and drops its result; :func:`left_at_work` lists it. It does not delay the end of the process.
     """
     if is_async(function):
         return function

@@ -17,7 +17,7 @@ from agentflow.core.events.questions import Question
 C = TypeVar("C", contravariant=True)
 T = TypeVar("T")
 Content = Mapping[str, Any]
-"""What an effect asks for: the parts of it, by what the message of a record that does not fit calls them."""
+"""The content of an effect: its parts, by their names in the message about a record that does not match."""
 
 
 class Verdict(Protocol):
@@ -62,7 +62,7 @@ class JournalPortOf(Protocol[C]):
 
     @property
     def spent_s(self) -> float:
-        """Seconds for which the run was at work in slices before."""
+        """Working time of the run in earlier slices, in seconds."""
         ...
 
     @property
@@ -76,11 +76,11 @@ class JournalPortOf(Protocol[C]):
         ...
 
     def watch(self, permits: Any) -> None:
-        """Take note of the waits of the run whose permits these are."""
+        """Register the waits of the run that owns these permits."""
         ...
 
     def elsewhere(self, rt: object, span: Span) -> Any:
-        """The forms at ``span`` of a strand whose branches are runs of their own; None where branches are carried out here."""
+        """The forms at ``span`` of a strand whose branches are separate runs; None where branches run here."""
         ...
 
     async def step(
@@ -95,11 +95,11 @@ class JournalPortOf(Protocol[C]):
         read: Callable[[Any], T] | None = None,
         gives: CompiledTask | None = None,
     ) -> T:
-        """Carry out ``work`` at ``call``, or answer it from its record; ``content`` is what it asks for, or
-        a function that gives it.
+        """Carry out ``work`` at ``call``, or answer it from its record; ``content`` is its content, or a function that
+        returns it.
 
-        ``write`` and ``read`` turn its result into a value of programs and back, where it is none; those of a task, ``gives``, are
-        those of its class. Raises what the work raised, also when that is recorded.
+        ``write`` and ``read`` convert a result that is not a value of programs to one and back; for a task, ``gives``, they
+        are those of its class. Raises what the work raised, also when that is recorded.
         """
         ...
 
@@ -108,20 +108,20 @@ class JournalPortOf(Protocol[C]):
         ...
 
     async def begin(self, call: C) -> bool:
-        """Record that what cannot be repeated begins at ``call``. False if it began before an interruption, and shall fail.
+        """Record that an unrepeatable effect begins at ``call``. False if it began before an interruption and must fail.
 
-        Never returns where somebody has to decide whether it is repeated.
+        Does not return while a person has to decide whether it is repeated.
         """
         ...
 
     async def recall(self, kind: str, name: str, content: Content, call: C) -> Any:
-        """What :meth:`keep` stored at ``call``; None when it is to be done."""
+        """The value that :meth:`keep` stored at ``call``; None if the work is still to be done."""
         ...
 
     async def keep(
         self, kind: str, name: str, content: Content, value: Any, call: C, usage: Usage, cost: float | None
     ) -> Any:
-        """Store what was done at ``call`` before anything follows from it. Gives ``value`` as it is read back."""
+        """Store the result of work at ``call`` before anything depends on it. Returns ``value`` as it will be read back."""
         ...
 
     def pin(self, kind: str, name: str, text: str | None, call: C) -> str | None:
@@ -134,10 +134,10 @@ class JournalPortOf(Protocol[C]):
     async def answer(
         self, question: Question, content: Content, call: C, consult: Callable[[], Awaitable[Any]] | None
     ) -> Any:
-        """The recorded answer to the question of ``call``; ``content`` is what it asks for.
+        """The recorded answer to the question of ``call``; ``content`` is the question.
 
-        It is that of ``consult``, who answers at once; else the run waits, outside of the memory when it has nothing
-        else to do, until somebody sends one.
+        ``consult`` answers at once; without one the run waits until an answer is sent, outside memory if it has nothing
+        else to do.
         """
         ...
 
@@ -146,7 +146,7 @@ class JournalPortOf(Protocol[C]):
         ...
 
     def verdict(self, path: str, prefix: str, count: int, budget: object) -> Verdict:
-        """Who settles the form at ``path``, run under ``budget``, whose ``count`` branches are at ``prefix`` and their index."""
+        """The decider of the form at ``path``, run under ``budget``, with ``count`` branches at ``prefix`` and their index."""
         ...
 
     def clock(self, path: str, seconds: float) -> Clock:

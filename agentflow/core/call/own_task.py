@@ -19,7 +19,7 @@ T = TypeVar("T")
 async def in_own_task(work: Coroutine[Any, Any, T]) -> T:
     """Await ``work`` in a task of its own, and return its result.
 
-    A cancellation of the waiter cancels the work and is raised when the work has ended, whatever that ends with.
+    A cancellation of the waiter cancels the work and is raised when the work has ended, even if the work fails.
     """
     task = asyncio.get_running_loop().create_task(work)
     cancelled = await outlast(task, cancel=True)

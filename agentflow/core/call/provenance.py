@@ -1,7 +1,7 @@
 """The policy of a flow: which sources may reach which arguments of tools, tasks and host functions.
 
 A source is a word: ``tool:fetch`` (the default of a tool), ``web`` (``@tool(source="web")``), ``file:docs/a.md``, ``mail``
-(:class:`Labelled`). What the program's text and ``bindings=`` say is the user's, has no source, and may go anywhere.
+(:class:`Labelled`). The program's text and ``bindings=`` come from the user: they have no source and may go anywhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from agentflow.core.data.labels import NO_SOURCES, Following, Sources, box, stri
 from agentflow.core.data.walk import ELEMENTS_PER_STEP, LEAVES, Work, copied, finish, slices
 
 USER = "user"
-"""The source of what the program and its bindings say: the absence of any other."""
+"""The source of the program and its bindings: the absence of any other."""
 Default: TypeAlias = Literal["allow", "deny"]
 ENUM = 64
 """How many values ``capacity="enum"`` means: those of a choice from a list."""
@@ -41,9 +41,10 @@ _HINT = 'write [[sink]], tool = "send", argument = "to", allow = ["user"]; defau
 class Labelled:
     """A value with the sources it came from, for ``bindings=``, and as the result of tools and host functions.
 
-    ``sources`` is one source or several; ``"user"`` is none. A tool or function that gives one says itself where its result came from:
-    neither its declared ``source`` nor the sources of its arguments are added. ``readers`` are those who alone may see it (see
-    :class:`Sink`), by name or pattern; None: anybody. Raises ConfigurationError (``provenance/policy``) for readers that are no names.
+    ``sources`` is one source or several; ``"user"`` is none. A tool or function that returns one states the sources of its
+    result: neither its declared ``source`` nor the sources of its arguments are added. ``readers`` are the only readers who
+    may see it (see :class:`Sink`), by name or pattern; None: anyone. Raises ConfigurationError (``provenance/policy``) for
+    invalid names of readers.
     """
 
     __slots__ = ("sources", "value")
@@ -70,7 +71,7 @@ def taken_in(value: Any) -> Work[Any]:
 
 
 def left_open(value: Any) -> Work[Any]:
-    """The same for a flow without a policy: what is in it, as it is."""
+    """The same for a flow without a policy: the value itself."""
     taken = yield from taken_in(value)
     return taken if taken is value else (yield from stripped(taken))[0]
 
@@ -105,7 +106,7 @@ def declared_sources(who: str) -> list[str]:
 
 
 def unlabelled(value: Any, reading: Reading | None) -> Any:
-    """What code of the host gave, as it is; ``reading`` is told where it came from if it says so."""
+    """A result of host code, unwrapped; ``reading`` learns its sources if the result states them."""
     if type(value) is not Labelled:
         return value
     if reading is not None:
@@ -115,13 +116,13 @@ def unlabelled(value: Any, reading: Reading | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """A rule: what may reach an argument of what acts on the world.
+    """A rule: the sources that may reach an argument of a callable with side effects.
 
-    ``tool`` is the name of a tool, a task or a host function, or a pattern (``mail:*``); ``argument`` the name of an argument, or ``"*"``
-    for each that no other rule names. ``allow`` are the sources that may reach it, or patterns of them (``file:docs/*``); what the user
-    says always may. ``readers`` are those who see what reaches it, ``readers_in`` the argument of the same call that names them
-    (``"to"``); with either of these, ``allow`` is any source unless it is given. Raises ConfigurationError
-    (``provenance/policy``) where these are not texts.
+    ``tool`` is the name of a tool, a task or a host function, or a pattern (``mail:*``); ``argument`` the name of an
+    argument, or ``"*"`` for each argument without its own rule. ``allow`` are the sources that may reach it, or patterns of
+    them (``file:docs/*``); the user always may. ``readers`` are the people or systems that will see the argument,
+    ``readers_in`` the argument of the same call that names them (``"to"``); with either of these, ``allow`` defaults to any
+    source. Raises ConfigurationError (``provenance/policy``) where these are not texts.
     """
 
     tool: str
@@ -162,7 +163,7 @@ class Sink:
 
     @property
     def is_for_readers(self) -> bool:
-        """Whether the rule says who sees an argument, and nothing of what may reach it."""
+        """Whether the rule only names the readers of an argument, without restricting its sources."""
         return bool(self.readers or self.readers_in) and self.allow == ("*",)
 
     def refused(self, sources: Sources) -> Sources:
@@ -181,22 +182,24 @@ _NOTHING_BUT_USER = Sink("*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Which sources may reach which arguments: the policy of ``AgentFlow(provenance=...)``. With one, values know where they came from.
+    """Which sources may reach which arguments: the policy of ``AgentFlow(provenance=...)``. With a policy, values carry
+    their sources.
 
-    ``rules`` say it for arguments; of several for one argument all must allow. A rule for an argument replaces what the tool itself
-    declares of it (``@tool(sinks={"to": "user"})``). ``default`` says it of arguments of tools that neither names: ``"allow"`` any source,
-    or ``"deny"`` all but the user. ``sources`` renames what tools give, by name or pattern: ``{"lookup_contact": "directory"}``.
-    ``readers`` say who may see what came from a source, by name or pattern: ``{"file:hr/*": ["*@hr.example", "payroll"]}``. Who sees what reaches
-    an argument says a rule (``Sink("send", readers_in="to")``); without one that is the tool itself, by its name, and of questions and messages
-    ``ask-human`` and ``log-message``. Models and functions of the host may see everything unless a rule says who sees what they are given; so may the result of the run.
-    ``capacity`` is how many values the schema of a task's answer may have at most for the answer to come from nowhere, since it can tell
-    hardly anything: a number, or ``"enum"`` for 64; None, the default, for no answer.
-    With ``strict``, what a test depended on counts for everything that is done or given because of it: arms, rounds of loops, which elements
-    are left of a list, what follows a call that may have failed.
-    With ``explain`` nothing is denied: what would have been is a warning, ``provenance/denied``.
+    ``rules`` hold for arguments; if several name one argument, all must allow. A rule for an argument replaces the tool's
+    own declaration (``@tool(sinks={"to": "user"})``). ``default`` holds for tool arguments that neither names: ``"allow"``
+    any source, or ``"deny"`` all but the user. ``sources`` renames the sources of tool results, by name or pattern:
+    ``{"lookup_contact": "directory"}``. ``readers`` restricts who may see data of a source, by name or pattern:
+    ``{"file:hr/*": ["*@hr.example", "payroll"]}``. A rule says who sees an argument (``Sink("send", readers_in="to")``);
+    without one it is the tool itself, by its name, and for questions and messages ``ask-human`` and ``log-message``.
+    Models, host functions and the result of the run may see everything unless a rule names their readers. ``capacity`` is
+    the largest number of values that the schema of a task's answer may allow for the answer to have no sources, since it
+    carries hardly any information: a number, or ``"enum"`` for 64; None, the default, for never. With ``strict``, the
+    sources of a condition count for everything done or returned because of it: branches, loop rounds, the elements a filter
+    keeps, the code after a call that may have failed. With ``explain`` nothing is denied: a denial becomes a warning,
+    ``provenance/denied``.
 
-    ``narrowed_by`` are policies that must allow too, such as that of a directory's settings. Raises ConfigurationError
-    (``provenance/policy``) for a default that is neither.
+    ``narrowed_by`` are further policies that must allow, for example the policy in a directory's settings. Raises
+    ConfigurationError (``provenance/policy``) for a default that is neither.
     """
 
     rules: Sequence[Sink] = ()
@@ -285,7 +288,7 @@ class Provenance:
         return replace(self, narrowed_by=(*self.narrowed_by, other))
 
     def source_of(self, tool: str, declared: str) -> str:
-        """The source of what a tool gives: as the policy says, else as it declares, else ``tool:NAME``."""
+        """The source of a tool's result: from the policy, else from the tool's declaration, else ``tool:NAME``."""
         for pattern, source in self.sources.items():
             if fnmatchcase(tool, pattern):
                 return source
@@ -294,7 +297,8 @@ class Provenance:
     def refused(self, name: str, argument: str, sources: Sources, declared: Mapping[str, str] | None) -> Sources:
         """Those of ``sources`` that may not reach ``argument`` of ``name``.
 
-        ``declared`` is what the tool itself says of its arguments; None for what is no tool, which the default does not bind.
+        ``declared`` is the tool's own declaration for its arguments; None for a callable that is not a tool, to which the
+        default does not apply.
         """
         if not sources:
             return NO_SOURCES
@@ -308,9 +312,9 @@ class Provenance:
     def hidden(
         self, name: str, argument: str, sources: Sources, arguments: Mapping[str, Any], *, tool: bool
     ) -> dict[str, list[str]]:
-        """Those of ``sources`` that are kept from whoever sees ``argument`` of a call of ``name``, each with those readers.
+        """Those of ``sources`` that some reader of ``argument`` in a call of ``name`` may not see, each with those readers.
 
-        Where no rule says by whom, a ``tool``, a question or a message is seen under its own name, and anything else by nobody.
+        Without a rule, a ``tool``, a question or a message is read under its own name; anything else has no readers.
         """
         policies = (self, *self.narrowed_by)
         lists = {
@@ -325,7 +329,7 @@ class Provenance:
         return {source: those for source, those in kept.items() if those}
 
     def restrictions(self, sources: Sources) -> Sources:
-        """Who may see what came from ``sources``, as sources that say only that."""
+        """The readers of data from ``sources``, as sources that only carry readers."""
         lists = [allowed_readers(each, one.readers) for each in sources for one in (self, *self.narrowed_by)]
         return frozenset([only_for(allowed) for each in lists for allowed in each])
 
@@ -420,9 +424,8 @@ def _malformed(where: str, message: str) -> ConfigurationError:
 
 @frozen
 class Denial:
-    """What a policy denied, or with ``explain`` would have: ``argument`` of ``name`` depends on ``sources``, of which ``refused`` may not
-    reach it; or may not be seen by ``readers``, who would have.
-    """
+    """A denial, or with ``explain`` a denial that would have happened: ``argument`` of ``name`` depends on ``sources``, of
+    which ``refused`` may not reach it or may not be seen by ``readers``."""
 
     name: str
     argument: str

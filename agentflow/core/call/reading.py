@@ -1,4 +1,4 @@
-"""What a call has read so far, where a flow has a policy: a task, a tool or a function of the host."""
+"""The sources a call has read so far, in a flow with a policy: a task, a tool or a host function."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from agentflow.core.data.source import Span
 
 _PREFIX = "readers:"
 _APART = re.compile(r"""[\s,;|<>()"'\x00-\x1f]""")
-"""What keeps several names in one text apart, or an address from the name that is shown for it."""
+"""Separators between several names in one text, or between an address and its display name."""
 
 
 class Discloses(Protocol):
-    """A rule: who sees what reaches an argument of a tool, by name, and named by which other argument of the call."""
+    """A rule: who sees an argument of a tool, by name, or named by another argument of the call."""
 
     @property
     def tool(self) -> str: ...
@@ -40,7 +40,7 @@ def only_for(readers: Iterable[str]) -> str:
 
 
 def check_readers(names: Iterable[str]) -> None:
-    """Raise ValueError for a name or pattern that is empty or holds what keeps several names apart."""
+    """Raise ValueError for a name or pattern that is empty or contains a separator of names."""
     for each in names:
         if not each or _APART.search(each):
             raise ValueError(
@@ -54,7 +54,7 @@ def is_restriction(source: str) -> bool:
 
 
 def allowed_readers(source: str, declared: Mapping[str, Sequence[str]]) -> list[Sequence[str]]:
-    """The lists of patterns of those who may see what came from ``source``; all lists hold. None at all: anybody may."""
+    """The lists of patterns for readers of data from ``source``; all lists apply. An empty result: anyone may read it."""
     lists = [allowed for pattern, allowed in declared.items() if fnmatchcase(source, pattern)]
     return [*lists, source.removeprefix(_PREFIX).split(",")] if is_restriction(source) else lists
 
@@ -62,9 +62,9 @@ def allowed_readers(source: str, declared: Mapping[str, Sequence[str]]) -> list[
 def readers_of(
     rules: Iterable[Discloses], name: str, argument: str, arguments: Mapping[str, Any]
 ) -> tuple[str, ...] | None:
-    """Who sees what reaches ``argument`` of a call of ``name`` with these ``arguments``; None if no rule says.
+    """The readers of ``argument`` in a call of ``name`` with these ``arguments``; None without a rule.
 
-    Of the rules for the argument by name and those for every argument, the former count.
+    Rules that name the argument win over rules for every argument.
     """
     ours = [rule for rule in rules if (rule.readers or rule.readers_in) and fnmatchcase(name, rule.tool)]
     chosen = [rule for rule in ours if rule.argument == argument] or [rule for rule in ours if rule.argument == "*"]
@@ -79,15 +79,16 @@ def readers_of(
 
 
 def kept_from(readers: Iterable[str], lists: Iterable[Sequence[str]]) -> list[str]:
-    """Those of ``readers`` whom one of the lists does not allow."""
+    """Those of ``readers`` that one of the lists does not allow."""
     lists = list(lists)
     return [each for each in readers if not all([_is_allowed(each, allowed) for allowed in lists])]
 
 
 def _is_allowed(reader: str, allowed: Sequence[str]) -> bool:
-    """Whether the patterns allow a reader, or each of several who are named in one text: ``"ann@hr.example, bob@hr.example"``.
+    """Whether the patterns allow a reader, or each of several who are named in one text: ``"ann@hr.example,
+    bob@hr.example"``.
 
-    No part of a pattern stands for what keeps names apart: ``*@hr.example`` is no leave for ``"eve@evil.example, ann@hr.example"``.
+    No part of a pattern matches a separator: ``*@hr.example`` does not allow ``"eve@evil.example, ann@hr.example"``.
     """
     several = [each for each in _APART.split(reader) if each]
     return bool(several) and all([any([fnmatchcase(each, pattern) for pattern in allowed]) for each in several])
@@ -111,13 +112,14 @@ ASKED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "solve": ("goal", "inputs"),
     }
 )
-"""Effects whose arguments have no names in programs, with those that a rule has for them. They are read before the effect is asked for, so that each depends on all."""
+"""Effects whose arguments have no names in programs, with the names that rules use. They are read before the effect is
+requested, so each depends on all."""
 SEEN_BY_PEOPLE = frozenset({"ask-human", "log-message"})
 """Those of them that people are shown: questions, and messages of programs."""
 
 
 class Guard(Protocol):
-    """The policy of a run, and what has flown in it."""
+    """The policy of a run, and its recorded flows."""
 
     @property
     def following(self) -> Following:
@@ -126,7 +128,7 @@ class Guard(Protocol):
 
     @property
     def explains(self) -> bool:
-        """Whether what the policy forbids is told, and done."""
+        """Whether violations of the policy are reported but carried out."""
         ...
 
     def judge(
@@ -140,19 +142,19 @@ class Guard(Protocol):
         tool: bool,
         arguments: Mapping[str, Any],
     ) -> AgentflowError | None:
-        """The error of an effect whose arguments depend on sources that may not reach them; None if it may be done.
+        """The error of an effect whose arguments depend on sources that may not reach them; None if it is allowed.
 
-        ``labels`` are the sources of each argument, ``around`` those that the whole effect depends on; a ``tool`` is bound by what it
-        declares, too. ``arguments`` are the values by name, for rules that go by them. What was denied is noted, and told at ``call``.
+        ``labels`` are the sources of each argument, ``around`` those of the whole effect; a ``tool`` is also bound by its
+        own declaration. ``arguments`` are the values by name, for rules that depend on them. A denial is recorded, and
+        reported at ``call``.
         """
         ...
 
     def small(
         self, task: str, defined: Definitions | None, value: object, sources: Sources
     ) -> tuple[Any, Sources] | None:
-        """The result of a task that can tell so little that it comes from nowhere, without all else that it says, and the sources that it
-        keeps: those which not everybody may see. None for any other result.
-        """
+        """The result of a task whose schema allows so few values that it has no sources, reduced to its value, and the
+        sources it keeps: those with restricted readers. None for any other result."""
         ...
 
     def source_of(self, tool: str, call: object = None) -> Sources:
@@ -160,9 +162,8 @@ class Guard(Protocol):
         ...
 
     def of_files(self, paths: Iterable[str]) -> Sources:
-        """The sources of the contents of files: ``file:PATH`` of what a path leads to, relative to a root where that is beneath one,
-        and those of the values that a run wrote it from.
-        """
+        """The sources of the contents of files: ``file:PATH`` for the target of a path, relative to a root if it is beneath
+        one, and the sources of the values a run wrote there."""
         ...
 
     def writing(self, path: str, sources: Sources) -> AbstractAsyncContextManager[None]:
@@ -170,22 +171,23 @@ class Guard(Protocol):
         ...
 
     def written_from(self, task: str, defined: Definitions | None) -> Sources:
-        """What the texts of a task were made of by a program; ``defined`` are the tasks that programs have defined."""
+        """The sources from which a program made the texts of a task; ``defined`` are the tasks defined by programs."""
         ...
 
     def note(
         self, name: str, labels: Mapping[str, Sources], around: Sources, value: Sources, span: Span | None
     ) -> None:
-        """Note an effect that has been done: what its arguments depended on, and the sources of its ``value``."""
+        """Record a finished effect: the sources of its arguments, and those of its ``value``."""
         ...
 
 
 class Reading:
-    """What one call has read: ``sources`` grow, and everything done within the call depends on them.
+    """The sources one call has read: ``sources`` grow, and everything done within the call depends on them.
 
-    ``inputs`` are the sources of the variables of a program that the call runs, which sees them apart. ``default`` is where the call's own
-    result comes from unless it says so (:meth:`say`). ``labels`` are the sources of each argument of the call and ``around`` those of all of it,
-    where that is told apart; without labels everything depends on ``around``. ``endorsed`` are the values, as text, that code of the host within the call answers for.
+    ``inputs`` are the sources of each variable of a program that the call runs. ``default`` are the sources of the call's
+    own result unless it states them (:meth:`say`). ``labels`` are the sources of each argument and ``around`` those of the
+    whole call; without labels everything depends on ``around``. ``endorsed`` are the values, as text, that host code within
+    the call vouches for.
     """
 
     __slots__ = ("_alone", "_said", "around", "default", "endorsed", "guard", "inputs", "labels", "sources")
@@ -216,14 +218,14 @@ class Reading:
             self.sources = joined(self.sources, sources)
 
     def check(self, name: str, span: Span | None, call: object) -> None:
-        """Raise the policy's error if what was read here may not reach one of :data:`ASKED`, which code of the host asks for."""
+        """Raise the policy's error if the sources read here may not reach one of :data:`ASKED`, which host code asks for."""
         labels = dict.fromkeys(ASKED[name], NO_SOURCES)
         error = self.guard.judge(name, labels, self.sources, span, call, tool=False, arguments={})
         if error is not None:
             raise error
 
     def fork(self, sources: Sources, default: Sources = NO_SOURCES) -> Reading:
-        """What a part of the call reads that is followed by itself, and depends on ``sources`` from the start."""
+        """The reading of a part of the call that is tracked separately and starts with ``sources``."""
         return Reading(self.guard, sources, default=default)
 
     def say(self, sources: Sources, *, alone: bool = False) -> None:
@@ -252,10 +254,10 @@ def files_read(reading: Reading | None, paths: Iterable[str]) -> None:
 
 
 def written_from(reading: Reading | None, path: str) -> AbstractAsyncContextManager[None]:
-    """A block in which a call writes a file, which in a flow with a policy keeps the sources of what the call has read."""
+    """A block in which a call writes a file; in a flow with a policy the file keeps the sources of the call."""
     return nullcontext() if reading is None else reading.guard.writing(path, reading.sources)
 
 
 def found_in(reading: Reading | None, paths: Iterable[str]) -> dict[str, Sources]:
-    """What the end of a lookup says of the files that it found, in a flow with a policy."""
+    """The fields for the end of a lookup about the files it found, in a flow with a policy."""
     return {} if reading is None else {"sources": reading.guard.of_files(paths)}

@@ -25,9 +25,9 @@ C = TypeVar("C", contravariant=True)
 T = TypeVar("T")
 
 UnderWay: TypeAlias = Callable[[], tuple[Usage, float | None]]
-"""What the model call of a prompt that is not charged yet has used and cost, by estimate; None for an unknown price."""
+"""Tokens and cost of a prompt's model call that is not charged yet, by estimate; None for an unknown price."""
 PAID_TEXT = 1_000
-"""Characters of a text up to which the effect that it belongs to has paid for it (see :meth:`RunPortOf.charge_text`)."""
+"""Characters of a text that the effect it belongs to has already paid for (see :meth:`RunPortOf.charge_text`)."""
 
 
 class AdmissionOf(Protocol[C]):
@@ -43,13 +43,13 @@ class AdmissionOf(Protocol[C]):
     async def past_budget(
         self, program: str | Source, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: C
     ) -> AgentflowError | None:
-        """Why a program that is about to run within ``call`` may go past what the run has left, as its text says; None
-        if it does not say so."""
+        """Why a program that is about to run within ``call`` may exceed the rest of the run's limits, judged by its text;
+        None if the text does not show it."""
         ...
 
     async def granted(self, program: str | Source, bindings: Mapping[str, Any], call: C) -> frozenset[str] | None:
-        """The grants of a program that a model wrote and that is about to run at ``call``: those of the call, or what its
-        manifest names, where somebody approved that. Raises AgentflowError (``bounds/not-approved``)."""
+        """The grants of a program written by a model that is about to run at ``call``: those of the call, or those of its
+        manifest if that was approved. Raises AgentflowError (``bounds/not-approved``)."""
         ...
 
 
@@ -66,7 +66,7 @@ class RunServicesOf(Protocol[C]):
         ...
 
     async def run_subtask(self, request: SubtaskRequest, call: C, task: Any = None) -> TaskResult:
-        """Run what a CONTINUATION asks for, nested under ``call``."""
+        """Run the request of a CONTINUATION, nested under ``call``."""
         ...
 
     async def call_value(self, function: Any, arguments: tuple[Any, ...], call: C) -> Any:
@@ -106,14 +106,14 @@ class RunServicesOf(Protocol[C]):
     ) -> Any:
         """Run a program within ``call``, ``inputs`` bound as its variables.
 
-        ``allow`` None leaves it the call's own authority; ``steps`` bounds it below what the run has left. One that a model
-        has ``written`` needs what :meth:`AdmissionOf.granted` asks for. Raises what the program raises.
+        ``allow`` None keeps the call's own authority; ``steps`` bounds it below the rest of the run's limit. A program
+        ``written`` by a model needs the approval of :meth:`AdmissionOf.granted`. Raises the program's errors.
         """
         ...
 
 
 class RunPortOf(RunServicesOf[C], Protocol[C]):
-    """What calls below the language need of the run they belong to. The runtime implements it."""
+    """The interface of a run for calls below the language. The runtime implements it."""
 
     @property
     def run_id(self) -> str: ...
@@ -126,7 +126,7 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
 
     @property
     def budget(self) -> object:
-        """What the run may still use of steps, effects and branches: opaque outside of the runtime; None without one."""
+        """The rest of the run's limits on steps, effects and branches: opaque outside the runtime; None without limits."""
         ...
 
     @property
@@ -146,7 +146,7 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
 
     @property
     def watched(self) -> bool:
-        """Whether anybody takes events. Nothing that only they carry need be made when nobody does."""
+        """Whether there are observers. Without them, data that only events carry need not be made."""
         ...
 
     @property
@@ -156,12 +156,12 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
 
     @property
     def programs(self) -> set[tuple[str, Lines | None]]:
-        """The digests of the texts whose loading was published, with the lines of each that were; None: all."""
+        """The digests of the texts whose loading was published, with the published lines of each; None: all."""
         ...
 
     @property
     def congested(self) -> bool:
-        """Whether a delta producer must await :meth:`room` before going on."""
+        """Whether a producer of deltas must await :meth:`room` before the next one."""
         ...
 
     def next_seq(self) -> int: ...
@@ -172,8 +172,8 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
     async def examine(self, *values: object, lasting: bool = False) -> None:
         """Search large values in slices, and write them for recorders, right before an event shows them.
 
-        Publishing does so on the spot with the others. What comes of ``lasting`` values, which errors carry through many
-        events that do not show them, is known to all later events.
+        Publishing handles other values on the spot. The result for ``lasting`` values, which errors carry through many
+        events that do not show them, is reused by all later events.
         """
         ...
 
@@ -188,7 +188,7 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
 
     @property
     def purse(self) -> Purse | None:
-        """Where a model call sets aside what it may cost before it is made; None when tokens and money are unlimited."""
+        """The account on which a model call reserves its maximum cost beforehand; None when tokens and money are unlimited."""
         ...
 
     def charge_model_call(self) -> None:
@@ -196,11 +196,12 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         ...
 
     def under_way(self, call: UnderWay, begins: bool) -> None:
-        """Note that model calls of a prompt may be under way, or with ``begins`` false are no more: the run's account counts them."""
+        """Note that model calls of a prompt may be under way, or with ``begins`` false no longer are: the run's account
+        counts them."""
         ...
 
     def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
-        """Add what a model call cost. Raises LimitExceeded when the run is over its tokens or money."""
+        """Add the cost of a model call. Raises LimitExceeded when the run exceeds its tokens or money."""
         ...
 
     def charge_text(self, characters: int) -> None:
@@ -208,7 +209,7 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         ...
 
     async def approve(self, request: ApprovalRequest, call: C) -> Decision:
-        """Ask the run's approver. Where there is none, whoever sends an answer; a no if that may not be waited for."""
+        """Ask the run's approver. Without one, wait for an answer that is sent; a no if the run may not wait."""
         ...
 
     def cover(self, path: str, tools: Mapping[str, str]) -> None:
@@ -216,7 +217,7 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         ...
 
     async def ask(self, question: str, schema: Mapping[str, Any] | None, call: C) -> Any:
-        """Ask somebody a question, whose call is ``call``. Gives the answer, which fits the JSON Schema ``schema``.
+        """Ask a person the question of ``call``. Returns the answer, which fits the JSON Schema ``schema``.
 
         Raises SexpEvaluationError: ``question/schema``, ``question/unanswered``.
         """
@@ -225,7 +226,7 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
     async def together(self, work: Sequence[Callable[[], Awaitable[T]]], call: C) -> list[T]:
         """The results of all of ``work``, in order, done side by side as the run's concurrency allows.
 
-        ``call`` is what they are part of, which waits for them. The first failure cancels the others and is raised when
-        they have ended, a limit of the run before any other.
+        They are parts of ``call``, which waits for them. The first failure cancels the others and is raised when they have
+        ended, a limit of the run before any other.
         """
         ...

@@ -56,12 +56,12 @@ class Reservation(Protocol):
         ...
 
     def free(self) -> None:
-        """Give back what was set aside, once the call is paid for or has failed. Later calls do nothing."""
+        """Return the reservation, once the call is paid for or has failed. Later calls do nothing."""
         ...
 
 
 class Purse(Protocol):
-    """What a run, or a part of it, may still spend of tokens and money. ``priced`` says that money is among them."""
+    """The tokens and money that a run, or a part of it, may still spend. ``priced``: money is limited."""
 
     @property
     def priced(self) -> bool: ...
@@ -80,10 +80,11 @@ class Purse(Protocol):
         priority: int = 0,
         exact: bool = False,
     ) -> Reservation:
-        """Set aside what a call of ``model`` may take at most, before it is sent; free it when the call is paid for.
+        """Reserve the maximum cost of a call of ``model``, before it is sent; the reservation is freed when the call is
+        paid for.
 
-        If it does not fit, it waits for other calls to give back, the highest ``priority`` first; when there are none, the
-        cap is lowered to what is left, unless it has to be ``exact``. Raises LimitExceeded when that is too little, and (``limits/unpriced``) when money is bounded and there is
-        no ``quote``.
+        If it does not fit, it waits for other reservations to be returned, the highest ``priority`` first; without any, its
+        output cap is lowered to the rest, unless it is ``exact``. Raises LimitExceeded when the rest is too small, and
+        (``limits/unpriced``) when money is bounded and there is no ``quote``.
         """
         ...

@@ -11,7 +11,7 @@ from agentflow.core.data.errors import SexpEvaluationError
 class StoppingRun(ForwardingRun):
     """A run as seen by code that may be stopped: once ``stopping()``, no model call begins.
 
-    ``budget`` is what that code may still use; None: what the run may.
+    ``budget`` is the rest of that code's limit; None: that of the run.
     """
 
     def __init__(self, run: RunPort, stopping: Callable[[], bool], budget: object = None) -> None:
@@ -21,7 +21,7 @@ class StoppingRun(ForwardingRun):
 
     @property
     def budget(self) -> object:
-        """What may still be used."""
+        """The rest of the limits."""
         return self._run.budget if self._budget is None else self._budget
 
     def charge_model_call(self) -> None:
@@ -36,7 +36,7 @@ class StoppingRun(ForwardingRun):
 
 
 def run_of_host_code(call: CallContext) -> RunPort:
-    """The run of ``call`` for what host code starts in it: no model call begins there once that code is cancelled."""
+    """The run of ``call`` for effects of its host code: no model call begins there once that code is cancelled."""
     host = call.host
     if host is None:
         return call.run

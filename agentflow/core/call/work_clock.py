@@ -1,4 +1,4 @@
-"""Time limits of work: their clocks stop while the work waits for what is not its own, above all for people."""
+"""Time limits of work: their clocks stop while the work waits for others, above all for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextvars import ContextVar
 class WorkClock:
     """The time limit of one prompt or one attempt of a tool: ``seconds`` of work.
 
-    ``timer`` is the time-out that ends it. The clock goes on when everything that stopped it has let it go on.
+    ``timer`` is the time-out that ends it. The clock resumes when everything that stopped it has released it.
     """
 
     __slots__ = ("_deadline", "_since", "_stops", "timer")
@@ -36,7 +36,7 @@ class WorkClock:
         self._stops += 1
 
     def go_on(self) -> None:
-        """Let the clock go on, with the deadline moved by the time it was stopped. One that runs is left alone."""
+        """Resume the clock, with the deadline moved by the time it was stopped. A running clock is left alone."""
         if not self._stops:
             return
         self._stops -= 1
@@ -64,7 +64,7 @@ def timed(clock: WorkClock) -> Generator[None]:
 
 @contextmanager
 def untimed() -> Generator[None]:
-    """A block that no clock around it counts: somebody is asked and thinks."""
+    """A block that is not counted by any surrounding clock: a person is thinking about a question."""
     clocks = _running.get()
     for clock in clocks:
         clock.stop()

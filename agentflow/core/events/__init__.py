@@ -1,1 +1,1 @@
-"""What happens in a run, as frozen records: effects that are asked for, events that observers get, rows that are stored."""
+"""The records of a run: requested effects, published events, stored rows. All are frozen."""

@@ -1,10 +1,10 @@
 """Effects: all requests of a program to the outside. Each goes through ``rt.perform(effect, span)``.
 
-An effect is keyed by branch path and ordinal, never by global order, so that a run can be recorded and resumed. A log
-line, which has no outcome to record, draws no number. An effect that calls something by name carries ``env``, the tasks
-defined where the call is written; None means those of the strand.
+An effect is keyed by branch path and ordinal, never by global order, so that a run can be recorded and resumed. A log line,
+which has no outcome to record, draws no number. An effect that calls something by name carries ``env``, the tasks defined
+where the call is written; None means those of the strand.
 
-A new effect is a class here, which says what everybody else has to know of it, and a case in
+To add an effect, write a class here, with everything that other modules have to know about it, and a case in
 :class:`~agentflow.run.strand.perform.EffectRunner`, which carries it out.
 """
 
@@ -21,7 +21,7 @@ from agentflow.core.data.source import Surface
 
 @frozen
 class EffectBase:
-    """What the runtime asks of every effect."""
+    """The interface of every effect for the runtime."""
 
     data: ClassVar[str | None] = None
     """The field that holds data of the program: a dict, a tuple or a text; None without."""
@@ -30,7 +30,7 @@ class EffectBase:
 
     @property
     def grant(self) -> str | None:
-        """The name that must be granted to code which has not the host's authority; None if anybody may do this."""
+        """The name that code without the host's authority must be granted; None if no grant is needed."""
         return None
 
     @property
@@ -108,7 +108,7 @@ class Step(EffectBase):
     arguments: tuple[Any, ...]
     name: str
     declared: Callable[..., Any] | None = None
-    """The function as the host wrote it, whose annotation says what it gives."""
+    """The function as the host wrote it, with its return annotation."""
 
     @property
     def asked(self) -> tuple[str, str, Any] | None:
@@ -167,7 +167,7 @@ class Draw(EffectBase):
 
 @frozen
 class AskHuman(EffectBase):
-    """``(ask-human question [schema])``: returns somebody's answer, which fits the JSON Schema ``schema`` (None: any data)."""
+    """``(ask-human question [schema])``: returns a person's answer, which fits the JSON Schema ``schema`` (None: any data)."""
 
     data: ClassVar[str | None] = "schema"
 
@@ -181,7 +181,7 @@ class AskHuman(EffectBase):
 
 @frozen
 class Endorse(EffectBase):
-    """``(endorse value reason)``: somebody answers for ``value``; returns it, without its ``sources``."""
+    """``(endorse value reason)``: a person vouches for ``value``; returns it without its ``sources``."""
 
     data: ClassVar[str | None] = "arguments"
     written: ClassVar[bool] = False

@@ -136,9 +136,8 @@ class RunStarted(EventBase):
 
 @frozen
 class RunFinished(FinishedBase):
-    """A run ended. ``cost_usd`` is None if a price is unknown; ``max_concurrency`` is the most that ran side by side;
-    ``sources`` are what its value came from, in a flow with a policy.
-    """
+    """A run ended. ``cost_usd`` is None if a price is unknown; ``max_concurrency`` is the largest number of concurrent
+    calls; ``sources`` are the sources of its value, in a flow with a policy."""
 
     cost_usd: float | None = None
     steps: int = 0
@@ -194,7 +193,7 @@ class BranchFinished(FinishedBase):
 
 @frozen
 class TaskStarted(EventBase):
-    """An atomic task began, for ``request``; ``sources`` are what its inputs came from, in a flow with a policy."""
+    """An atomic task began, for ``request``; ``sources`` are the sources of its inputs, in a flow with a policy."""
 
     name: str = ""
     request: SubtaskRequest | None = None
@@ -203,7 +202,7 @@ class TaskStarted(EventBase):
 
 @frozen
 class TaskFinished(FinishedBase):
-    """An atomic task ended; ``result`` is its TaskResult, if it returned one, and ``sources`` what that came from."""
+    """An atomic task ended; ``result`` is its TaskResult, if it returned one, and ``sources`` the sources of it."""
 
     name: str = ""
     result: TaskResult | None = None
@@ -213,7 +212,7 @@ class TaskFinished(FinishedBase):
 
 @frozen
 class ContextStarted(EventBase):
-    """A context lookup began; ``sources`` are what its question came from, in a flow with a policy."""
+    """A context lookup began; ``sources`` are the sources of its question, in a flow with a policy."""
 
     input: ContextGenerationInput | None = None
     sources: tuple[str, ...] = ()
@@ -221,7 +220,7 @@ class ContextStarted(EventBase):
 
 @frozen
 class ContextFinished(FinishedBase):
-    """A context lookup ended and found ``paths``; ``sources`` are what these came from, in a flow with a policy."""
+    """A context lookup ended and found ``paths``; ``sources`` are their sources, in a flow with a policy."""
 
     paths: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -272,8 +271,8 @@ class AttemptFinished(FinishedBase):
 
 @frozen
 class ToolStarted(EventBase):
-    """A tool call began, made by the program or by a model (then ``call_id`` is set); ``sources`` are what its arguments came from, in a flow with
-    a policy."""
+    """A tool call began, made by the program or by a model (then ``call_id`` is set); ``sources`` are the sources of its
+    arguments, in a flow with a policy."""
 
     name: str = ""
     arguments: Any = None
@@ -283,7 +282,7 @@ class ToolStarted(EventBase):
 
 @frozen
 class ToolFinished(FinishedBase):
-    """A tool call ended; ``sources`` are what its result came from, in a flow with a policy."""
+    """A tool call ended; ``sources`` are the sources of its result, in a flow with a policy."""
 
     name: str = ""
     result: TaskResult | None = None
@@ -309,7 +308,7 @@ class SubtaskFinished(FinishedBase):
 
 @frozen
 class WaitStarted(EventBase):
-    """A wait began; ``reason`` says for what. Published only if there is a wait.
+    """A wait began; ``reason`` names its cause. Published only if there is a wait.
 
     A question or approval that ``flow.send`` may answer has its ``key``, the ``question`` and the ``schema`` of the answer.
     """
@@ -385,9 +384,9 @@ class ToolProgress(DeltaBase):
 
 @frozen
 class LoopProgress(DeltaBase):
-    """A round of ``(loop n ...)`` began: ``done`` of ``total`` are over; ``over`` says that the loop has ended.
+    """A round of ``(loop n ...)`` began: ``done`` of ``total`` are complete; ``over``: the loop has ended.
 
-    ``span`` is that of the form. Rounds that only compute are told some times a second.
+    ``span`` is the span of the form. Rounds that only compute are published a few times a second.
     """
 
     done: int = 0
@@ -461,8 +460,8 @@ else:
 
 @frozen
 class Ending:
-    """The end of a Started event: the Finished class, the fields that both share, whether it says what its value came from, and whether the
-    start says what went in came from."""
+    """The end of a Started event: the Finished class, the fields that both share, whether it carries the sources of its
+    value, and whether the start carries those of the inputs."""
 
     kind: type[FinishedBase]
     shared: tuple[str, ...]

@@ -1,6 +1,6 @@
-"""What is known of a task or tool before it is called: what it costs, what it touches, and what it answers with.
+"""Facts about a task or tool before it is called: its cost, its reach, and its result.
 
-What is not declared has the careful answer: a tool may write, may not be repeated, and its result is its own source.
+Undeclared facts have the careful default: a tool may write, may not be repeated, and its result is its own source.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from agentflow.core.data.templates import TaskTemplate
 
 @frozen(kw_only=True)
 class TaskFacts:
-    """A task. ``model_calls`` are the most that one call of it makes, None if nothing bounds them, and ``reason`` why;
-    those of ``calls``, the tasks that its texts call, each as often as they do, are not among them. ``tools`` is what its model is offered,
-    ``own`` the facts of those that the host gave it as objects;
-    ``offered_all``: it names none, and so is offered every registered tool. ``returns`` is the JSON Schema of its value,
-    None if that is text or any JSON; ``history``: it sends the session's history, or adds to it.
-    """
+    """A task. ``model_calls`` is the largest number that one call of it makes, None without a bound, and ``reason`` says
+    why; the model calls of ``calls``, the tasks that its texts call, each as often as they do, are not included. ``tools``
+    are the tools offered to its model, ``own`` the facts of those passed as objects by the host; ``offered_all``: it names
+    none, so every registered tool is offered. ``returns`` is the JSON Schema of its value, None if that is text or any
+    JSON; ``history``: it sends the session's history, or adds to it."""
 
     template: TaskTemplate
     model_calls: int | None = None
@@ -40,7 +39,7 @@ class TaskFacts:
 
     @property
     def checked(self) -> bool:
-        """Whether what it answers with keeps to ``returns``: a model's answer does, that of a program in its place need not."""
+        """Whether its result conforms to ``returns``: a model's answer does, the result of a program in its place need not."""
         return not (self.reason or self.template.is_function)
 
     @property
@@ -51,11 +50,10 @@ class TaskFacts:
 
 @frozen(kw_only=True)
 class ToolFacts:
-    """A tool. ``read_only`` changes nothing; ``idempotent`` may be repeated, None if nobody says; ``source`` is where its
-    result comes from; ``sinks`` say of arguments that leave the program by it who may fill them. ``returns`` is the
-    JSON Schema of its value, None if that is not declared; ``calls_models``: it runs tasks, or its server may ask the model. ``approval`` asks before each
-    call; ``origin`` says whose it is, if not the host's. ``identity`` is a digest of its schema and origin.
-    """
+    """A tool. ``read_only`` changes nothing; ``idempotent`` may be repeated, None if undeclared; ``source`` is the source
+    of its result; ``sinks`` restrict the sources of its arguments. ``returns`` is the JSON Schema of its value, None if
+    undeclared; ``calls_models``: it runs tasks, or its server may ask the model. ``approval`` asks before each call;
+    ``origin`` names its owner, if not the host. ``identity`` is a digest of its schema and origin."""
 
     name: str
     read_only: bool = False
@@ -69,7 +67,7 @@ class ToolFacts:
     identity: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """What it declares, as data for JSON."""
+        """Its declarations, as data for JSON."""
         return {
             "name": self.name,
             "read_only": self.read_only,
@@ -94,9 +92,9 @@ class WorkflowFacts:
 
 @frozen
 class GuardedArgument:
-    """An argument of something that a program calls, which not everybody may fill: ``allow`` are the sources that may, or patterns of them. ``sources`` may reach it as
-    the program is written, of which ``refused`` may not: a call in which they do is denied where the flow has a policy. What is not
-    among them cannot reach it, by the program's data."""
+    """A guarded argument of a callable: ``allow`` are the sources that may reach it, or patterns of them. As the program is
+    written, ``sources`` may reach it, of which ``refused`` may not: such a call is denied where the flow has a policy.
+    Other sources cannot reach it through the program's data."""
 
     tool: str
     argument: str
@@ -117,9 +115,9 @@ class GuardedArgument:
 
 @frozen(kw_only=True)
 class Authority:
-    """What a program can reach: names of ``tasks``, ``tools`` with what they declare, those that tasks are offered among them,
-    ``models``, patterns of ``files`` and names of ``workflows``; ``sinks`` are the arguments of these tools that not everybody may fill, with what
-    may reach each. Not ``complete``: code may run that the text does not show."""
+    """The reach of a program: names of ``tasks``, ``tools`` with their declarations, including those offered to tasks,
+    ``models``, patterns of ``files`` and names of ``workflows``; ``sinks`` are the guarded arguments of these tools, with
+    the sources that may reach each. Not ``complete``: code may run that the text does not show."""
 
     tasks: tuple[str, ...] = ()
     tools: tuple[ToolFacts, ...] = ()
@@ -130,7 +128,7 @@ class Authority:
     complete: bool = True
 
     def rows(self) -> list[tuple[str, str]]:
-        """What to show of it: a label and a text each."""
+        """Its description for display: pairs of a label and a text."""
         tools = [_shown(each) for each in self.tools]
         rows = [("tasks", ", ".join(self.tasks)), ("tools", ", ".join(tools)), ("models", ", ".join(self.models))]
         rows += [("files", ", ".join(self.files)), ("workflows", ", ".join(self.workflows))]

@@ -12,16 +12,16 @@ from agentflow.core.data.errors import SessionBusy
 from agentflow.core.data.frozen import frozen
 
 RunStatus: TypeAlias = Literal["queued", "running", "waiting", "interrupted", "done", "failed", "cancelled"]
-"""``queued`` is to be resumed, ``waiting`` is for an answer or a time, ``interrupted`` for a decision about what was
-in flight, the last three are ends."""
+"""``queued`` will be resumed, ``waiting`` waits for an answer or a time, ``interrupted`` for a decision about calls that
+were in flight, the last three are ends."""
 OnInflight: TypeAlias = Literal["retry", "ask", "fail"]
-"""What becomes of a tool that may not be repeated and was at work when its run was interrupted: it is carried out again,
-the run waits for a decision, or the tool has failed."""
+"""The treatment of an unrepeatable tool that was at work when its run was interrupted: it is carried out again, the run
+waits for a decision, or the tool has failed."""
 ENDED: frozenset[RunStatus] = frozenset({"done", "failed", "cancelled"})
 """The statuses of runs that have ended."""
 
 Sync: TypeAlias = Literal["normal", "full"]
-"""What a commit of a file survives: ``normal`` a killed process, ``full`` a power cut too."""
+"""The failures a commit of a file survives: ``normal`` a killed process, ``full`` a power cut too."""
 
 
 class EffectState(IntEnum):
@@ -32,7 +32,7 @@ class EffectState(IntEnum):
     OK = 1
     FAILED = 2
     LOST = 3
-    """It was cancelled: only what it had cost is kept."""
+    """It was cancelled: only its cost is kept."""
 
 
 def effect_key(path: str) -> bytes:
@@ -41,7 +41,7 @@ def effect_key(path: str) -> bytes:
 
 
 class JsonText(str):
-    """JSON data as its text, which is parsed by whoever wants to know what it says."""
+    """JSON data as text, parsed only when needed."""
 
     __slots__ = ()
 
@@ -51,9 +51,9 @@ class EffectRow:
     """The record of one effect.
 
     ``path`` names it within its run; ``leaf`` is the key of the recorded effect that it is a step of; ``content`` a digest
-    of what was asked for. ``value`` and ``turns`` are JSON data, the latter perhaps as its JsonText; ``usage`` the tokens (the fields of Usage in order) and
-    ``cost`` the USD that the effect itself used, without its own recorded steps: None for an unknown price. ``started`` and
-    ``ended`` are unix seconds.
+    of the request. ``value`` and ``turns`` are JSON data, the latter perhaps as its JsonText; ``usage`` the tokens (the
+    fields of Usage in order) and ``cost`` the USD that the effect itself used, without its own recorded steps: None for an
+    unknown price. ``started`` and ``ended`` are unix seconds.
     """
 
     path: str
@@ -76,7 +76,7 @@ class EffectRow:
 
 
 def named_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of an effect, by what messages call them."""
+    """The arguments of an effect, by their names in messages."""
     return {f"the argument '{name}'": each for name, each in arguments.items()}
 
 
@@ -95,7 +95,7 @@ class BranchEnd:
 class StoredResult:
     """The result of a task or tool that other runs may reuse.
 
-    ``value`` and ``turns`` are JSON data, ``usage`` and ``cost`` what it took, ``at`` when it was carried out (unix seconds).
+    ``value`` and ``turns`` are JSON data, ``usage`` and ``cost`` its cost, ``at`` the time of its execution (unix seconds).
     """
 
     kind: str
@@ -109,12 +109,12 @@ class StoredResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
-    """The beginning of a run: its ``program`` text with its ``digest``, and ``input``, JSON data with all the rest.
+    """The beginning of a run: its ``program`` text with its ``digest``, and ``input``, JSON data with everything else.
 
     ``base`` is the run whose records it may reuse; ``session`` the stored conversation that it holds until it has ended;
-    ``opening`` are the exchanges before it, oldest first, JSON data: None stands for those of the base.
-    With ``takes_over``, the epoch of its owner, the base ends as cancelled, with this run as its ``successor``.
-    ``queue`` is the queue of the workers that do it, with ``priority`` and for ``tenant``; None for the process that starts it.
+    ``opening`` are the earlier exchanges, oldest first, JSON data: None stands for those of the base. With ``takes_over``,
+    the epoch of its owner, the base ends as cancelled, with this run as its ``successor``. ``queue`` is the queue of its
+    workers, with ``priority`` and for ``tenant``; None if the starting process carries it out.
     """
 
     program: str
@@ -131,14 +131,14 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """A run as it is stored.
+    """A stored run.
 
-    ``epoch`` counts its owners and ``slice`` the stretches in which it was worked on; ``seq`` the answers it was given.
-    ``wake_at`` is when a waiting run goes on by itself; ``spent_s`` the seconds it has worked; ``result`` and ``error`` are
-    JSON data. ``created`` and ``updated`` are unix seconds. ``deaths`` counts the owners that died one after the other while
-    they worked on it, and recorded nothing in between. ``queue`` is the queue of the workers that do it, ``tenant`` whom they do
-    it for; ``cancelling`` says that they are to cancel it. ``parent`` is the run that it does a branch of. ``build`` is that of the
-    worker who had it last.
+    ``epoch`` counts its owners and ``slice`` its stretches of work; ``seq`` the answers it received. ``wake_at`` is the
+    time at which a waiting run continues by itself; ``spent_s`` its working time in seconds; ``result`` and ``error`` are
+    JSON data. ``created`` and ``updated`` are unix seconds. ``deaths`` counts the owners that died one after the other
+    while they worked on it, and recorded nothing in between. ``queue`` is the queue of its workers, ``tenant`` the tenant
+    that is charged; ``cancelling``: the workers are to cancel it. ``parent`` is the run it is a branch of. ``build`` is the
+    build of its last worker.
     """
 
     run: str
@@ -166,10 +166,10 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastRow:
-    """What is kept of a run whose records were removed: nothing of what it was given and gave.
+    """A run whose records were removed, without its input and output.
 
-    ``name`` is that of its program, ``error`` the code of its failure; ``usage`` the tokens and ``cost`` the USD of all its
-    records, with those of its branches on workers. The rest is as in :class:`RunRow`.
+    ``name`` is the name of its program, ``error`` the code of its failure; ``usage`` the tokens and ``cost`` the USD of all
+    its records, with those of its branches on workers. The rest is as in :class:`RunRow`.
     """
 
     run: str
@@ -196,9 +196,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLoad:
-    """What workers have to do in one queue for one tenant: how many runs are in which status.
+    """The work in one queue for one tenant: the number of runs in each status.
 
-    ``interrupted`` ones count as waiting. ``oldest_s`` is for how many seconds the first of the queued ones has been so.
+    ``interrupted`` runs count as waiting. ``oldest_s`` is the age of the oldest queued run in seconds.
     """
 
     queue: str
@@ -211,10 +211,10 @@ class QueueLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """A worker of a fleet: the process ``pid`` on ``host``, which does ``runs`` at present, at most ``slots``.
+    """A worker of a fleet: the process ``pid`` on ``host``, which carries out ``runs`` at present, at most ``slots``.
 
-    ``build`` is a digest of what its runs may call, equal for workers with the same tools, tasks and workflows. ``started`` and
-    ``seen``, when it was last heard of, are unix seconds.
+    ``build`` is a digest of everything its runs may call, equal for workers with the same tools, tasks and workflows.
+    ``started`` and ``seen``, its last sign of life, are unix seconds.
     """
 
     host: str
@@ -228,11 +228,11 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetCounts:
-    """What has happened to this process among those that share a store, since it opened the store.
+    """Counters of this process among those that share a store, since it opened the store.
 
-    ``takeovers``: runs of dead processes that it had queued again; ``sessions_lost``: how often it lost the session that owns
-    its runs; ``refused``: batches of records that were not stored because another process had taken the run over;
-    ``commits`` transactions, which took ``commit_s`` seconds, from when they were begun until they were stored.
+    ``takeovers``: runs of dead processes that it had queued again; ``sessions_lost``: how often it lost the session that
+    owns its runs; ``refused``: batches of records that were not stored because another process had taken the run over;
+    ``commits`` transactions, which took ``commit_s`` seconds from start to stored.
     """
 
     takeovers: int = 0
@@ -264,8 +264,8 @@ class OwnedRun:
     """A run that this process may now work on, with the records that can answer.
 
     Records below a finished one are left out. ``usage`` and ``cost`` are totals over all records, also those; ``cost`` is
-    None if one has no price. ``leased``: it shares money and tokens with the runs of branches, and takes what it needs.
-    ``other_build`` is that of the worker who had it last, where this one's is another.
+    None if one has no price. ``leased``: it shares money and tokens with the runs of its branches and takes shares as
+    needed. ``other_build`` is the build of its last worker, if different from this one's.
     """
 
     run: RunRow
@@ -278,7 +278,7 @@ class OwnedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deposit:
-    """What a run has left of its US dollars and tokens, for itself and the runs of its branches; None: no limit.
+    """The rest of a run's US dollars and tokens, for itself and the runs of its branches; None: no limit.
 
     ``held_usd`` and ``held_tokens`` are set aside by the run itself for calls that are being made.
     """
@@ -291,9 +291,9 @@ class Deposit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leased:
-    """What a run was given of the US dollars and tokens that it asked for.
+    """The part granted of the US dollars and tokens that a run requested.
 
-    It is less where there is no more. With ``later`` it is nothing, but other runs will give something back.
+    It is smaller than the request if no more is left. With ``later`` it is zero, but other runs will return some.
     """
 
     usd: float
@@ -303,9 +303,9 @@ class Leased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSession:
-    """A stored conversation: its ``turns``, oldest first, and its ``state``, all the rest; JSON data.
+    """A stored conversation: its ``turns``, oldest first, and its ``state``, everything else; JSON data.
 
-    ``holder`` is the run that has not ended and resumes it; ``last`` the run that ended with it last.
+    ``holder`` is the unfinished run that uses it; ``last`` the last run that ended with it.
     """
 
     name: str
@@ -317,7 +317,7 @@ class StoredSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
-    """A conversation that lasts: how many exchanges it has, and the run that holds it and has not ended.
+    """A stored conversation in a listing: the number of its exchanges, and the unfinished run that holds it.
 
     ``created`` and ``updated`` are unix seconds.
     """
@@ -342,7 +342,7 @@ class SessionChanges:
 
 
 def session_held(name: str, run: str) -> SessionBusy:
-    """The error for a stored conversation that a run has which has not ended."""
+    """The error for a stored conversation that an unfinished run holds."""
     return SessionBusy(
         f"the session '{name}' belongs to the run '{run}', which has not ended",
         code="session/held",

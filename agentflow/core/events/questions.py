@@ -11,11 +11,11 @@ from agentflow.core.events.journal import effect_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question that a run waits to have answered.
+    """An open question of a run.
 
     ``question`` is the text, safe to show for an approval; ``schema`` the JSON Schema of the answer (None: any data);
     ``reason`` says whether the program asks or a tool needs an approval, which is ``true`` or ``false``. ``run_id`` and
-    ``path`` say who asks; ``key`` is what ``flow.send`` takes.
+    ``path`` locate the call; ``key`` is the key for ``flow.send``.
     """
 
     question: str
@@ -31,7 +31,7 @@ class Question:
 
 
 Answerer: TypeAlias = Callable[[Question], Any | Awaitable[Any]]
-"""Asked what a program asks; plain or async. Gives the answer, which must fit the question's schema.
+"""Answers the questions of programs; plain or async. Returns the answer, which must fit the question's schema.
 
-It is asked one question of a run at a time, unless it has a true attribute ``concurrent``.
+It is called with one question of a run at a time, unless it has a true attribute ``concurrent``.
 """

@@ -30,7 +30,7 @@ class MemoryPort(Protocol):
     """The one retrieval entry point. Any object with this method can be a flow's memory."""
 
     async def get_relevant_context_for(self, input: ContextGenerationInput) -> AssociativeMatchResult:
-        """What is relevant, best first; ``error`` set when the lookup failed."""
+        """The relevant files, best first; ``error`` is set if the lookup failed."""
         ...
 
 
@@ -38,7 +38,7 @@ class ContextFinder(Protocol):
     """The memory as services use it: within a call."""
 
     async def find(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult:
-        """What is relevant, best first; ``error`` set when the lookup failed."""
+        """The relevant files, best first; ``error`` is set if the lookup failed."""
         ...
 
 
@@ -69,10 +69,10 @@ class Candidate:
 
 
 class CandidateSource(Protocol):
-    """Proposes files for a question, besides those that the index finds."""
+    """Proposes files for a question, in addition to those that the index finds."""
 
     async def candidates(self, question: ContextGenerationInput, limit: int) -> Sequence[Candidate]:
-        """The best ``limit`` candidates. What it raises is a warning, and the order is that without it."""
+        """The best ``limit`` candidates. An error in it becomes a warning, and the order stays as it was."""
         ...
 
 
@@ -81,7 +81,7 @@ class Embedder(Protocol):
 
     @property
     def model(self) -> str:
-        """The name of the model, which tells its stored vectors from those of another."""
+        """The name of the model, which distinguishes its stored vectors from those of another."""
         ...
 
     async def embed(self, texts: Sequence[str], call: CallContext | None) -> list[list[float]]:

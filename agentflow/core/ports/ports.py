@@ -78,9 +78,9 @@ class Pricing(Protocol):
     async def quote(
         self, adapter: ProviderAdapter, model: str, input_tokens: int, prompt_cache: PromptCache | None = None
     ) -> PriceQuote | None:
-        """What a call of ``input_tokens`` may cost at its dearest route; None if a route's price is unknown.
+        """The highest cost of a call of ``input_tokens`` over its routes; None if a route's price is unknown.
 
-        ``prompt_cache`` says how long the provider is to keep its input.
+        ``prompt_cache`` is how long the provider is to cache its input.
         """
         ...
 
@@ -109,7 +109,7 @@ class RateLimiter(Protocol):
         ...
 
     def learn(self, key: str, headers: Mapping[bytes, bytes]) -> None:
-        """Lower the rate to what the headers of an answer say is allowed."""
+        """Lower the rate to the limits in the headers of an answer."""
         ...
 
 
@@ -124,7 +124,7 @@ class ModelRouter(Protocol):
         ...
 
     def full_name(self, model: str | None) -> str:
-        """``dialect:name`` of what :meth:`resolve` would resolve; ``model`` itself where it cannot. Needs no key."""
+        """``dialect:name`` of the model that :meth:`resolve` would resolve; ``model`` itself if it cannot. Needs no key."""
         ...
 
 
@@ -132,24 +132,26 @@ NeedsApproval: TypeAlias = Callable[[dict[str, Any], CallContext], bool | Awaita
 """Says whether a call with these arguments has to be approved; plain or async."""
 
 Prepare: TypeAlias = Callable[[dict[str, Any], CallContext], Awaitable[Callable[[CallContext], Awaitable[Any]]]]
-"""Called with a tool's arguments and call before it starts; what it gives is run."""
+"""Called with a tool's arguments and call before it starts; the function it returns is run."""
 
 
 @frozen(kw_only=True)
 class Tool:
     """A tool: its specification, its function, and how it may be run.
 
-    ``call`` takes the arguments dict and the CallContext. ``kind`` ``direct`` runs it; ``subtask`` has the
-    SubtaskRequest that it returns run. ``read_only`` changes nothing; ``idempotent`` may be repeated, and False may not: a durable run that is
-    interrupted in it does not repeat it unasked (``on_inflight``); ``sequential``
-    never runs beside another tool call of its turn. ``timeout_s`` bounds one attempt, ``retries`` is the number of
-    further attempts after a failure; ``reuse`` how old a result of an equal call may be that is used again (``1d``). ``approval`` asks the run's approver before each call made with granted (not host)
-    authority, or before those for which it is a function of arguments and call that does not give False. ``builtin`` tools are offered to a model only if named. ``validates`` says that ``call`` checks its
-    arguments itself, as ``check`` does without running it; the arguments of other tools are checked against the schema first. ``prepare`` is for a tool that
-    decides itself which calls need an approval: it asks, before the tool starts, and gives what is run instead of
-    ``call``. ``function`` is the function of the host that it was made of, ``task`` the compiled template that a ``subtask``
-    runs in place of one found by name. ``origin`` says whose tool it is, if not the host's: who is asked for an approval is shown it.
-    ``declares_data``: a dict that ``call`` gives is of the class that its function declares, and no result.
+    ``call`` takes the arguments dict and the CallContext. ``kind`` ``direct`` runs it; ``subtask`` runs the SubtaskRequest
+    that it returns. ``read_only`` changes nothing; ``idempotent`` True may be repeated, False may not: a durable run
+    interrupted in it does not repeat it without a decision (``on_inflight``); ``sequential`` never runs concurrently with
+    another tool call of its turn. ``timeout_s`` bounds one attempt, ``retries`` is the number of further attempts after a
+    failure; ``reuse`` the maximum age of an equal call's result that is used again (``1d``). ``approval`` asks the run's
+    approver before each call made with granted (not host) authority, or, if it is a function of arguments and call, before
+    calls for which it does not return False. ``builtin`` tools are offered to a model only if named. ``validates`` says
+    that ``call`` checks its arguments itself, as ``check`` does without running it; the arguments of other tools are
+    checked against the schema first. ``prepare`` is for a tool that decides itself which calls need an approval: it asks
+    before the tool starts, and returns the function to run in place of ``call``. ``function`` is the host function it was
+    made from, ``task`` the compiled template that a ``subtask`` runs instead of looking one up by name. ``origin`` names
+    its owner, if not the host: approvers are shown it. ``declares_data``: a dict returned by ``call`` is an instance of its
+    declared class, not a result.
     """
 
     spec: ToolSpec
@@ -199,7 +201,7 @@ class Tool:
         return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     def facts(self) -> ToolFacts:
-        """What is known of it before it is called."""
+        """The facts known before it is called."""
         returns = self.returns
         return ToolFacts(
             name=self.name,
@@ -225,7 +227,7 @@ class ToolPort(Protocol):
 
     @property
     def edition(self) -> object:
-        """What a run that begins now keeps as its ``tools``, so that it sees no change that servers make later."""
+        """The ``tools`` of a run that begins now, so that later changes by servers do not affect it."""
         ...
 
     def find(self, name: str, call: CallContext | None = None) -> Tool | None:
@@ -233,7 +235,7 @@ class ToolPort(Protocol):
         ...
 
     def hint_for(self, name: str) -> str | None:
-        """What to do about ``name``, which is no tool: switch it on, or write a name that is near; None if nothing is."""
+        """Advice for ``name``, which is not a tool: switch it on, or use a similar name; None without any."""
         ...
 
     def names(self) -> Sequence[str]:
@@ -264,13 +266,15 @@ class ToolPort(Protocol):
 class Prompt:
     """A request to a handler: one user message, with everything needed to answer it.
 
-    ``tools`` names the tools offered (None: every tool that is not built in), of which those in ``toolbox`` are these objects. ``output_schema`` a JSON Schema for the
-    answer; ``json_output`` asks for JSON without one; ``output_model`` a pydantic model for the validated value and for
-    partials. ``max_turns`` bounds the tool loop. ``settings`` are native to the dialect. ``prompt_cache`` says how long the
-    provider is to keep what it reads (:data:`~agentflow.core.data.messages.PromptCache`; None: the turn loop's own), ``effort`` how hard the model is to think;
-    ``provider_tools`` are tools of the provider, in its own form, offered beside ours. ``schema_text`` says the form of
-    the answer in words, after the parts and for this prompt only: it is sent where no schema is, or to a server that may not
-    read one, and is never part of the history. Without ``base_system`` the turn loop's own system text is left out.
+    ``tools`` names the tools offered (None: every tool that is not built in); those in ``toolbox`` are its own objects.
+    ``output_schema`` is a JSON Schema for the answer; ``json_output`` asks for JSON without one; ``output_model`` a
+    pydantic model for the validated value and for partials. ``max_turns`` bounds the tool loop. ``settings`` are native to
+    the dialect. ``prompt_cache`` is how long the provider is to cache its input
+    (:data:`~agentflow.core.data.messages.PromptCache`; None: the turn loop's own), ``effort`` how hard the model is to
+    think; ``provider_tools`` are tools of the provider, in its own form, offered in addition to ours. ``schema_text``
+    describes the form of the answer in words, after the parts and for this prompt only: it is sent if no schema is, or to a
+    server that may ignore one, and never becomes part of the history. Without ``base_system`` the turn loop's own system
+    text is left out.
     """
 
     parts: tuple[Part, ...]
@@ -354,7 +358,7 @@ class TemplatePort(Protocol):
         ...
 
     def content(self, compiled: Any, request: SubtaskRequest, call: CallContext) -> Any:
-        """What the template ``compiled`` asks for at ``call`` besides its arguments: data, equal for equal tasks."""
+        """The request of the template ``compiled`` at ``call`` beyond its arguments: data, equal for equal tasks."""
         ...
 
     async def run_subtask(self, request: SubtaskRequest, call: CallContext, task: Any = None) -> TaskResult:
@@ -363,7 +367,7 @@ class TemplatePort(Protocol):
 
 
 class NameFacts(Protocol):
-    """What is known of the tasks and tools that programs call, before any of them is called."""
+    """Facts about the tasks and tools that programs call, before any of them is called."""
 
     def task(
         self,
@@ -399,11 +403,11 @@ class NameFacts(Protocol):
         ...
 
     def guards(self) -> Callable[[str, Iterable[str]], Mapping[str, Sequence[str]]] | None:
-        """Which of these arguments of what is no tool not everybody may fill, and who may; None if everybody may fill all."""
+        """The guarded arguments of a callable that is not a tool, with their allowed sources; None if there are none."""
         ...
 
     async def ready(self) -> None:
-        """Load what is on disk. Raises DataError."""
+        """Load the stored data. Raises DataError."""
         ...
 
     def task_names(self) -> Sequence[str]:
@@ -429,7 +433,7 @@ class SolverPort(Protocol):
         *,
         rounds: int,
     ) -> TaskResult:
-        """What :meth:`~agentflow.core.call.call.RunPort.take_over` does."""
+        """See :meth:`~agentflow.core.call.call.RunPort.take_over`."""
         ...
 
 
@@ -456,10 +460,9 @@ class ProgramChecker(Protocol):
         ...
 
     def declaration(self, source: Source, *, undecorated: bool = False) -> Mapping[str, Any] | None:
-        """What a text declares of itself as a workflow: ``params``, ``allow`` and ``description``; None for one that does not.
+        """The declaration of a text as a workflow: ``params``, ``allow`` and ``description``; None without one.
 
-        With ``undecorated`` the same of any text that has a ``main``.
-        Raises AgentflowError for a text that cannot be read, and for a declaration that cannot be.
+        With ``undecorated`` any text that has a ``main`` counts. Raises AgentflowError for an invalid text or declaration.
         """
         ...
 
@@ -470,7 +473,7 @@ class ProgramExplorer(Protocol):
     async def explore(
         self, program: str | Source, allow: frozenset[str], inputs: Mapping[str, Any], call: CallContext
     ) -> Sequence[str]:
-        """The errors and endless loops that a program may come to which may call only the names in ``allow``, as text.
+        """The errors and endless loops of a program that may call only the names in ``allow``, as text.
 
         ``inputs`` are its variables.
         """

@@ -1,4 +1,4 @@
-"""Programs that run beside a flow and are spoken to over their standard input and output: a port."""
+"""Programs that run alongside a flow and communicate over standard input and output: a port."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from agentflow.core.data.frozen import frozen
 
 @frozen(kw_only=True)
 class ServiceCommand:
-    """A program to start: its argument vector, and what it may do.
+    """A program to start: its argument vector and its permissions.
 
-    ``env`` are the variables it gets besides PATH, HOME, TMPDIR and the locale; ``network`` whether it may use the network;
-    ``writable`` the directories it may write in, ``readable`` what it may read and execute besides the workspace and the
-    system: absolute, or relative to the first root.
+    ``env`` are variables in addition to PATH, HOME, TMPDIR and the locale; ``network``: it may use the network;
+    ``writable`` are the directories it may write in, ``readable`` the files it may read and execute in addition to the
+    workspace and the system: absolute, or relative to the first root.
     """
 
     argv: tuple[str, ...]
@@ -28,7 +28,7 @@ class Pipes(Protocol):
     """The input and the output of a program."""
 
     async def read(self) -> bytes:
-        """The next bytes of its output, empty at the end. What nobody reads keeps it waiting."""
+        """The next bytes of its output, empty at the end. Unread output blocks it."""
         ...
 
     async def write(self, data: bytes) -> None:

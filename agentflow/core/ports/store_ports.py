@@ -47,7 +47,7 @@ class SessionStore(Protocol):
     """Where conversations are stored, each with one owner at a time. Raises JournalError as :class:`JournalStore`."""
 
     async def open(self, name: str) -> StoredSession | None:
-        """Become the owner of a conversation, which is empty if there was none; None if somebody owns it."""
+        """Become the owner of a conversation, which is empty if new; None if it has another owner."""
         ...
 
     async def runs(self, name: str) -> tuple[str | None, str | None]:
@@ -101,17 +101,18 @@ class ReusePort(Protocol):
         """The result of ``work``, the run of the task or tool ``gives`` that ``call`` is the call of, or that of an equal
         ``content`` not longer ago than ``reuse``.
 
-        Of equal calls at one time one is carried out. Only successes are kept, and each gives what reading it gives. Raises what
-        the work raises, and ConfigurationError for a type whose values cannot be stored (``durable/no-value``, ``durable/secret``).
+        Of concurrent equal calls one is carried out. Only successes are kept; every caller gets the value as it is read
+        back. Raises the errors of the work, and ConfigurationError for a type whose values cannot be stored
+        (``durable/no-value``, ``durable/secret``).
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RateShare:
-    """What a process may have of a rate: the first ``calls`` of those that it asked for, and no more for ``delay`` seconds.
+    """A process's share of a rate: the first ``calls`` of its request, and none for the next ``delay`` seconds.
 
-    ``processes`` are those that share the rate.
+    ``processes`` is the number of processes that share the rate.
     """
 
     calls: int
@@ -120,7 +121,7 @@ class RateShare:
 
 
 class RateStore(Protocol):
-    """Counts what is sent to models by several processes together."""
+    """Counts the requests of several processes to models together."""
 
     def share(
         self,
@@ -131,11 +132,11 @@ class RateStore(Protocol):
         more: int = 0,
         hold: float = 0.0,
     ) -> asyncio.Future[RateShare]:
-        """Count as many of ``calls``, their tokens, as may go now, the first first.
+        """Count as many of ``calls``, given by their tokens, as are allowed now, in order.
 
-        ``seconds`` are those that a request and a token take of the rate of ``key``, ``burst`` those that may go at once.
-        ``more`` tokens are counted besides, and nothing may go for ``hold`` seconds. Fails at once, with JournalError or
-        OSError, where the store cannot be asked.
+        ``seconds`` are the shares of a request and of a token in the rate of ``key``, ``burst`` the number allowed at once.
+        ``more`` tokens are counted in addition, and no call is allowed for ``hold`` seconds. Fails at once, with
+        JournalError or OSError, if the store is unreachable.
         """
         ...
 
@@ -152,7 +153,7 @@ class JobQueue(Protocol):
         ...
 
     async def cancel(self, run: str) -> None:
-        """Have a run that has not ended cancelled by a worker: the one who works on it, or whoever gets its job."""
+        """Have an unfinished run cancelled by a worker: its present one, or the next that takes its job."""
         ...
 
     async def fork(
@@ -164,12 +165,14 @@ class JobQueue(Protocol):
         opening: Sequence[Any],
         deposit: Deposit | None = None,
     ) -> None:
-        """Store the open record of a form of ``run``, and a run with its job for each of its ``branches``, in one transaction.
+        """Store the open record of a form of ``run``, and a run with its job for each of its ``branches``, in one
+        transaction.
 
         Each begins with the exchanges ``opening``. The first end that settles the form cancels the others. When the last of
-        them has ended, the record has, too: with ``{"ok": path}`` of the record of a success that settled it, with the error
-        of a failure that did; with ``{"failures": {path: outcome}}`` where all ended and nothing but failures settled nothing. ``deposit`` is what the run and its branches share from now on. Where the form has a record already, nothing is stored. Raises JournalError
-        (``durable/owned``) when ``epoch`` is not that of the run.
+        them has ended, the record has, too: with ``{"ok": path}`` of the record of a success that settled it, with the
+        error of a failure that did; with ``{"failures": {path: outcome}}`` if all failed and none of the failures settled
+        it. ``deposit`` is the money and tokens that the run and its branches share from now on. If the form has a record
+        already, nothing is stored. Raises JournalError (``durable/owned``) when ``epoch`` is not that of the run.
         """
         ...
 
@@ -178,7 +181,7 @@ class JobQueue(Protocol):
         ...
 
     def give_back(self, run: str, usd: float, tokens: int) -> asyncio.Future[None]:
-        """Take back all that was set aside for a run, of which ``usd`` and ``tokens`` were not spent."""
+        """Take back the whole reservation of a run, of which ``usd`` and ``tokens`` were not spent."""
         ...
 
     def give_up(self, run: str, epoch: int, key: bytes) -> asyncio.Future[None]:
@@ -197,7 +200,7 @@ class JobQueue(Protocol):
         ...
 
     async def load(self) -> list[QueueLoad]:
-        """What there is to do, by queue and tenant; nothing of a tenant whose runs have all ended."""
+        """Pending work by queue and tenant; tenants whose runs have all ended are omitted."""
         ...
 
     async def workers(self) -> list[WorkerInfo]:
@@ -205,13 +208,13 @@ class JobQueue(Protocol):
         ...
 
     def counts(self) -> FleetCounts:
-        """What has happened to this process since it opened the store."""
+        """Counters of this process since it opened the store."""
         ...
 
     async def schedule(self, name: str, cron: str, zone: str, new: NewRun) -> Schedule:
-        """Have workers start ``new`` whenever it is time, from the next time on; in the place of the schedule of this name.
+        """Store a schedule, by which workers start ``new`` from the next due time on, replacing the one of the same name.
 
-        Raises ConfigurationError (``config/schedule``) for what is no line of cron's, or no time zone.
+        Raises ConfigurationError (``config/schedule``) for an invalid cron line or time zone.
         """
         ...
 
@@ -220,7 +223,7 @@ class JobQueue(Protocol):
         ...
 
     async def unschedule(self, name: str) -> bool:
-        """Remove a schedule; runs that it has started go on. False if there is none of this name."""
+        """Remove a schedule; runs that it has started continue. False if there is none of this name."""
         ...
 
     async def work(
@@ -240,22 +243,22 @@ class JobQueue(Protocol):
 
 
 class JournalStore(Protocol):
-    """Where durable runs are stored: rows, and nothing of what they mean.
+    """The store of durable runs: it holds rows without interpreting them.
 
-    What one caller stores is committed in the order of its calls. A store that cannot write for the moment (locked, full,
-    away) keeps what it was given and tries again; the caller waits. Raises JournalError: ``durable/database``,
+    Writes of one caller are committed in the order of its calls. A store that cannot write at the moment (locked, full,
+    unreachable) keeps the writes and tries again; the caller waits. Raises JournalError: ``durable/database``,
     ``durable/corrupt`` and ``durable/version`` for a store that cannot be used, ``durable/owned`` where another process
     owns the run, ``durable/unknown-run``.
     """
 
     @property
     def sessions(self) -> SessionStore:
-        """The conversations that are stored beside the runs."""
+        """The conversations stored beside the runs."""
         ...
 
     @property
     def results(self) -> ResultStore:
-        """The results that are stored beside the runs for others to use."""
+        """The results stored beside the runs for reuse."""
         ...
 
     async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
@@ -272,9 +275,9 @@ class JournalStore(Protocol):
         ...
 
     async def own(self, run: str, slice: int | None = None) -> OwnedRun:
-        """Become the one owner of a run, whatever its status, which becomes ``running`` in a new slice.
+        """Become the only owner of a run in any status, which becomes ``running`` in a new slice.
 
-        With ``slice`` only of a run that is to be resumed and has had so many; else ``durable/owned``.
+        With ``slice`` only if the run is to be resumed and has had that many slices; else ``durable/owned``.
         """
         ...
 
@@ -286,9 +289,9 @@ class JournalStore(Protocol):
         ...
 
     async def park(self, run: str, epoch: int, seq: int, wake_at: float | None, *, spent_s: float = 0.0) -> bool:
-        """Make a run ``waiting`` and give it up. False, and nothing changes, if an answer has come since ``seq``.
+        """Make a run ``waiting`` and give it up. False, without a change, if an answer has arrived since ``seq``.
 
-        ``spent_s`` is added to what is stored.
+        ``spent_s`` is added to the stored time.
         """
         ...
 
@@ -308,10 +311,10 @@ class JournalStore(Protocol):
         session: SessionChanges | None = None,
         branch: BranchEnd | None = None,
     ) -> None:
-        """Store the end of a run, or ``queued`` to go on later, and give it up. ``spent_s`` is added to what is stored.
+        """Store the end of a run, or ``queued`` to be resumed later, and give it up. ``spent_s`` is added to the stored
+        time.
 
-        At its end the session that it holds is changed, and held no more; ``branch`` is its end for the run that it does a
-        branch of.
+        At its end its session is changed and released; ``branch`` is its outcome for the run it is a branch of.
         """
         ...
 
@@ -324,7 +327,7 @@ class JournalStore(Protocol):
         ...
 
     async def statuses(self, runs: Sequence[str]) -> dict[str, RunStatus]:
-        """How far runs are, of those that are stored; a running one whose owner has just died may still be ``running``."""
+        """The status of those runs that are stored; one whose owner has just died may still be ``running``."""
         ...
 
     async def abandoned(self) -> list[RunRow]:
@@ -340,23 +343,23 @@ class JournalStore(Protocol):
 
     async def gc(self, before: float | None, bounds: LogBounds | None = None, *, forget: float | None = None) -> int:
         """Remove runs that ended before the unix time ``before``, and results that are older; then the oldest of both until
-        what is left is within ``bounds``. Gives the number of runs.
+        the rest is within ``bounds``. Returns the number of runs.
 
-        A run that has not ended stays, and one whose records such a run may need. Of each that goes a PastRow is kept, but of
-        branches, and of those that ended before the unix time ``forget``.
+        Unfinished runs stay, with the runs whose records they may need. A PastRow is kept of each removed run, except
+        branches and runs that ended before the unix time ``forget``.
         """
         ...
 
     async def past(self, *, limit: int = 100) -> list[PastRow]:
-        """What is kept of removed runs, the last updated first."""
+        """The summaries of removed runs, the last updated first."""
         ...
 
     def leave(self) -> None:
-        """Wait some seconds at most, from now on, for a store that cannot write: whoever closes it does not want to stay."""
+        """Wait a few seconds at most, from now on, for a store that cannot write: the caller is closing it."""
         ...
 
     async def aclose(self) -> None:
-        """Store what is left, give up the runs owned, and close."""
+        """Store pending writes, give up the owned runs, and close."""
         ...
 
 
@@ -396,7 +399,7 @@ class Pacer(Protocol):
         ...
 
     def failure(self, run: str) -> Exception | None:
-        """The reason why recording of a run stopped; None if it goes on, or the reason was asked for before."""
+        """The reason why recording of a run stopped; None while it continues, or if the reason was already asked for."""
         ...
 
     def preparation(self, run: str, value: object) -> Work[None]:
@@ -405,7 +408,7 @@ class Pacer(Protocol):
 
 
 class EventSink(Protocol):
-    """What a recorder writes to. Its methods are called on one thread at a time, never on the event loop."""
+    """The log that a recorder writes to. Its methods are called on one thread at a time, never on the event loop."""
 
     def append(self, run: str, entries: Sequence[LogEntry], *, last: bool = False) -> None:
         """Write events of a run, in order; ``last`` says that none follow for now.
@@ -439,9 +442,9 @@ class EventStore(EventSink, Protocol):
         ...
 
     def gc(self, bounds: LogBounds, spare: Collection[str] = ()) -> list[str]:
-        """Remove the oldest logs until what is left is within ``bounds``. Gives the ids of their runs.
+        """Remove the oldest logs until the rest is within ``bounds``. Returns the ids of their runs.
 
-        The runs in ``spare`` stay, those whose log says that they wait to be resumed, and those without an end that
-        were written to within :data:`~agentflow.core.data.event_log.LIVE_S` seconds.
+        The runs in ``spare`` stay, those whose log shows that they wait to be resumed, and unfinished ones written to
+        within :data:`~agentflow.core.data.event_log.LIVE_S` seconds.
         """
         ...

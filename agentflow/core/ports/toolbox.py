@@ -14,8 +14,9 @@ T = TypeVar("T")
 class Toolbox(Mapping[str, Tool]):
     """The tool objects of one task or prompt, by name; it never changes.
 
-    The model of that task calls these, whatever the flow has under their names. Parameters: ``entries``, each a tool and the
-    compiled schema that its arguments are checked against (None: it checks them itself); no two tools have one name.
+    The model of that task calls these even if the flow has others of the same names. Parameters: ``entries``, each a tool
+    and the compiled schema that its arguments are checked against (None: it checks them itself); no two tools have one
+    name.
     """
 
     __slots__ = ("_entries",)
@@ -68,9 +69,9 @@ def offered(
 ) -> dict[str, T]:
     """The tools that the model of a task is offered, by name.
 
-    ``names`` is the task's list, in which ``docs:*`` stands for all tools of a server; None for all ``ordinary`` tools of the
-    flow. ``own`` are the objects that the task holds, ``find`` gives the flow's by name, or raises. Of the flow's, only those
-    among ``grants`` are offered (None: all).
+    ``names`` is the task's list, in which ``docs:*`` stands for all tools of a server; None for all ``ordinary`` tools of
+    the flow. ``own`` are the task's own objects, ``find`` returns the flow's by name, or raises. Of the flow's tools, only
+    those in ``grants`` are offered (None: all).
     """
     if names is None:
         chosen: Iterable[str] = sorted({*ordinary(), *own})

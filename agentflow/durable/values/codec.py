@@ -93,7 +93,7 @@ READERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
 
 
 LONG_NOTE = 1_000
-"""Characters up to which a text is written as it is."""
+"""Characters up to which a text is stored unchanged."""
 SMALL = 1 << 62
 """The size of integers above which they are not."""
 
@@ -177,8 +177,8 @@ class Codec:
         self._programs = ProgramCache(_PROGRAMS)
 
     def encode(self, value: Any, *, strict: bool = False) -> Any:
-        """``value`` as JSON data. Raises NotData, which names the part that is not data; with ``strict`` also for what would
-        be read as another type: a model, a member of an Enum."""
+        """``value`` as JSON data. Raises NotData, which names the part that is not data; with ``strict`` also for values
+        that would be read as another type: a model, a member of an Enum."""
         return _Writer(strict=strict).write(value)
 
     def decode(self, data: Any, source: Source | None = None) -> Any:
@@ -199,7 +199,8 @@ class Codec:
 
 
 def comparable(value: Any) -> Any:
-    """``value`` as data that is equal for equal values: keys are sorted, and what is not data stands by its type."""
+    """``value`` as data that is equal for equal values: keys are sorted, and a value that is not data is represented by its
+    type."""
     return _Writer(lenient=True).write(value)
 
 
@@ -252,8 +253,8 @@ def read_usage(tokens: Iterable[int] | None) -> Usage:
 
 
 class _Writer:
-    """Writes one value. ``lenient``, for fingerprints, writes the type of a value that is not data, and sorts keys; ``strict``
-    refuses what would be read as another type."""
+    """Writes one value. ``lenient``, for fingerprints, writes the type of a value that is not data, and sorts keys;
+    ``strict`` refuses values that would be read as another type."""
 
     def __init__(self, *, lenient: bool = False, strict: bool = False) -> None:
         self._lenient = lenient
@@ -383,7 +384,7 @@ class _Writer:
         return self._foreign(f"{type(value).__module__}.{type(value).__qualname__}")
 
     def _fields(self, value: BaseModel) -> Any:
-        """The fields of a model, if they are all of it: a secret is no asterisks, and a field that is left out is no default."""
+        """The fields of a model if they represent it completely: neither a masked secret nor an omitted field does."""
         try:
             data = value.model_dump(mode="json", round_trip=True)
             if self._lenient or _is_all_of(value, data):

@@ -1,8 +1,9 @@
-"""Values of annotated types as data that can be stored, and back: one adapter of the annotation for every door of a durable run.
+"""Values of annotated types as data that can be stored, and back: one adapter per annotation for all inputs and outputs of
+a durable run.
 
-What the encoding of programs has no form for, members of an Enum, dataclasses and models, is written as its annotation says:
-as JSON data by alias, else by the names of fields, else with the values of Python in it. The first form that gives an equal
-value again is stored, and named beside the data, so that what is read is what was written.
+Values without a form in the encoding of programs (members of an Enum, dataclasses, models) are written by their annotation:
+as JSON data by alias, else by field names, else with Python values inside. The first form that reads back as an equal value
+is stored with its name, so a value is read as it was written.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from agentflow.lib.signature import annotated
 R = TypeVar("R")
 
 _FREE: Final = frozenset({Any, object, None, NoneType, TaskResult})
-"""Annotations that say nothing, or what the encoding of programs knows better."""
+"""Annotations without information, or with types that the encoding of programs already preserves."""
 _SECRETS = (SecretStr, SecretBytes, Secret)
 _READS_NAMES: Final = tuple(map(int, pydantic.VERSION.split(".")[:2])) >= (2, 11)
 """Whether validators read data by the names of fields when asked to."""
@@ -41,10 +42,8 @@ _CODEC = Codec()
 
 
 class DataAdapter(Generic[R]):
-    """Writes values of the type ``kind`` as data, and reads them. ``secret`` names a type of secrets in it; None without.
-
-    ``checks``: data that needs no adapter is validated as the type, too, as at doors where the annotation says what is given.
-    """
+    """Writes values of the type ``kind`` as data, and reads them. ``secret`` names a secret type in it, or is None.
+    ``checks``: data that needs no adapter is validated too, as for values whose annotation is a promise."""
 
     __slots__ = ("_adapter", "_named", "checks", "kind", "secret")
 
@@ -106,13 +105,13 @@ class DataAdapter(Generic[R]):
         return reader.validate_python(data, **named)
 
     def _by_names(self, adapter: TypeAdapter[Any]) -> SchemaValidator:
-        """What reads data by the names of fields, for versions of pydantic that have to be built for it."""
+        """A reader of data by field names, for versions of pydantic that need a separate schema for it."""
         if self._named is None:
             self._named = SchemaValidator(_without_aliases(adapter.core_schema))
         return self._named
 
     def _gives(self, read: Callable[[], Any], value: Any) -> bool:
-        """Whether ``read()`` is ``value``, or what the annotation makes of it."""
+        """Whether ``read()`` is ``value``, or the validated form of it."""
         try:
             read_back = read()
             return _is_same(read_back, value) or _is_same(read_back, self._adapter.validate_python(value))
@@ -160,8 +159,9 @@ def adapter_for(kind: Any, *, checks: bool = True) -> DataAdapter[Any] | None:
 
 
 def adapter_of(function: Callable[..., Any], what: str, *, checks: bool) -> DataAdapter[Any] | None:
-    """The adapter of what a function is annotated to give. Raises as :func:`adapter_for`, before the function is called, and
-    ConfigurationError (``durable/secret``) for a type that holds secrets; ``what`` names the function there."""
+    """The adapter of a function's return annotation. Raises the errors of :func:`adapter_for`, before the function is
+    called, and ConfigurationError (``durable/secret``) for a type that holds secrets; ``what`` names the function in it.
+    """
     try:
         kind = annotated(function).get("return", Any)
     except (NameError, TypeError, AttributeError):  # of host code that nobody declared: it says nothing then
@@ -174,7 +174,7 @@ def adapter_of(function: Callable[..., Any], what: str, *, checks: bool) -> Data
 def checked(
     make: Callable[..., DataAdapter[Any] | None], kind: Any, what: str, checks: bool
 ) -> DataAdapter[Any] | None:
-    """An adapter whose values may be stored. Raises as :func:`adapter_of`."""
+    """An adapter whose values may be stored. Raises the errors of :func:`adapter_of`."""
     try:
         adapter = make(kind, checks=checks)
     except ConfigurationError as error:
@@ -185,7 +185,7 @@ def checked(
 
 
 def refuse_secret(adapter: DataAdapter[Any], what: str) -> None:
-    """Raise ConfigurationError (``durable/secret``) if the type of what ``what`` gives holds secrets."""
+    """Raise ConfigurationError (``durable/secret``) if the return type of ``what`` holds secrets."""
     if adapter.secret is not None:
         raise ConfigurationError(
             f"{what} gives {clip(_shown(adapter.kind), 120)}, which holds a {adapter.secret}, and no secret is stored",
@@ -228,7 +228,7 @@ def _fields_of(kind: Any) -> list[Any]:
 
 
 def _without_aliases(schema: Any) -> Any:
-    """A schema of pydantic's core in which no field is read by another name than its own."""
+    """A core schema of pydantic in which every field is read by its own name."""
     if isinstance(schema, list):
         return [_without_aliases(each) for each in cast("list[Any]", schema)]
     if isinstance(schema, tuple):  # a choice of a union with its label
@@ -245,11 +245,12 @@ def _without_aliases(schema: Any) -> Any:
 
 
 _NO_SCHEMAS: Final = frozenset({"cls", "default", "expected", "metadata", "serialization"})
-"""Parts of a schema that hold values, and no schema of what is read."""
+"""Parts of a schema that hold values rather than schemas."""
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether two values are equal and of one type; parts that equal nothing, as NaN, are compared by what they are."""
+    """Whether two values are equal and of one type; values unequal to themselves, such as NaN, are compared by their
+    representation."""
     if type(one) is not type(other):
         return False
     try:

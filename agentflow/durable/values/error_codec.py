@@ -65,7 +65,7 @@ TAGS: Mapping[str, type[AgentflowError]] = MappingProxyType(
 )
 """The class of each tag. A tag is never reused for another class; an error of a host's own class is stored as its base class."""
 NO_VALUE = "durable/no-value"
-"""The code of the failure of what was carried out and gave what cannot be stored."""
+"""The code for an effect that was carried out but whose result cannot be stored."""
 _CLASSES = {kind: tag for tag, kind in TAGS.items()}
 _STATE = (
     *("message", "code", "hint", "__notes__"),
@@ -103,7 +103,7 @@ def bare_error(error: AgentflowError) -> AgentflowError:
 
 
 def as_recorded(error: AgentflowError, recorded: AgentflowError) -> AgentflowError:
-    """An error that was raised here as its record gives it: itself, or where no record has its class what that gives."""
+    """An error raised here in its recorded form: the error itself, or its replacement if no record has its class."""
     if type(recorded) is type(error):
         state = vars(recorded)
         error.__dict__.update({name: state[name] for name in (*_STATE, "details") if name in state})

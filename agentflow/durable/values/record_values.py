@@ -1,4 +1,4 @@
-"""What the value of a record says beside its data: the span of its effect, for whoever looks at the run, and its sources."""
+"""The value of a record beyond its data: the span of its effect and its sources."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _UNKNOWN = "0" * _MARK
 
 
 def parts_of(arguments: Any, definition: Any) -> dict[str, Any]:
-    """The parts of an effect's content, by what messages call them, in the same order for equal names."""
+    """The parts of an effect's content, by their names in messages, in the same order for equal names."""
     parts: dict[str, Any] = {}
     if isinstance(arguments, dict):
         parts = named_arguments(dict(sorted(cast("dict[str, Any]", arguments).items())))
@@ -65,11 +65,11 @@ def parts_of(arguments: Any, definition: Any) -> dict[str, Any]:
 
 
 def marks_of(arguments: Any, definition: Any = None) -> str:
-    """Short digests of the parts of an effect's content, one after the other as :func:`parts_of` has them; zeros for one that is
-    long, nothing for one that is alone.
+    """Short digests of the parts of an effect's content, one after the other as :func:`parts_of` has them; zeros for a long
+    part, nothing for a single part.
 
-    They tell which part of a recorded effect differs, where :func:`fingerprint` has told that one does. Every record has them, so
-    they are checksums of 16 bits, one in 65,536 of which says nothing, and the names of the parts are those of whoever compares.
+    They locate the difference after :func:`fingerprint` has found one. Every record has them, so they are checksums of 16
+    bits, of which one in 65,536 misses a difference; the part names come from the comparing side.
     """
     parts: list[Any] = []
     if isinstance(arguments, dict):
@@ -98,7 +98,7 @@ def marks_of(arguments: Any, definition: Any = None) -> str:
 
 
 def differing(was: str, parts: Mapping[str, Any]) -> list[str]:
-    """The parts in which content differs from that with the marks ``was``; none where its parts are not as many."""
+    """The parts in which content differs from the marks ``was``; empty if their numbers differ."""
     now = marks_of([*parts.values()])
     if len(was) != len(now):
         return []
@@ -154,9 +154,9 @@ def data_of(stored: Any) -> dict[str, Any]:
 
 
 def output_of(gives: Tool | CompiledTask) -> DataAdapter[Any] | None:
-    """The adapter for the values of a task or tool; None where it gives plain data.
+    """The adapter for the values of a task or tool; None for plain data.
 
-    Raises ConfigurationError for what cannot be stored (``durable/no-value``, ``durable/secret``).
+    Raises ConfigurationError for values that cannot be stored (``durable/no-value``, ``durable/secret``).
     """
     if isinstance(gives, Tool):
         if gives.function is None or gives.kind == "subtask":
@@ -206,25 +206,25 @@ SPAN = "at"
 """Key, in the value of a record, of the offsets at which its expression begins and ends in the stored program."""
 
 SOURCES = "from"
-"""Key, in the value of a record, of where what was given came from, in a flow with a policy."""
+"""Key, in the value of a record, of the sources of a result, in a flow with a policy."""
 
 MARKS = "of"
-"""Key, in the value of a record, of the marks of what was asked; see :func:`agentflow.durable.values.record_values.marks_of`."""
+"""Key, in the value of a record, of the marks of the request; see :func:`agentflow.durable.values.record_values.marks_of`."""
 
 
 def marks_in(row: EffectRow) -> str:
-    """The marks of what a record answers; empty if it has none."""
+    """The marks of the request that a record answers; empty if it has none."""
     value: Any = row.value
     return cast("dict[str, Any]", value).get(MARKS, "") if isinstance(value, dict) else ""
 
 
 def with_marks(data: dict[str, Any], marks: str) -> dict[str, Any]:
-    """The value of a record with the marks of what was asked, if there are any."""
+    """The value of a record with the marks of its request, if any."""
     return {**data, MARKS: marks} if marks else data
 
 
 def sources_in(row: EffectRow) -> frozenset[str] | None:
-    """Where what a record gives came from; None if it was made without a policy, so that nobody knows."""
+    """The sources of a recorded value; None if it was recorded without a policy, so that they are unknown."""
     value: Any = row.value
     sources: Any = cast("dict[str, Any]", value).get(SOURCES) if isinstance(value, dict) else None
     return None if sources is None else frozenset(sources)
@@ -248,7 +248,7 @@ def with_span(data: dict[str, Any] | None, site: list[int] | None) -> dict[str, 
 
 
 def span_of(row: EffectRow) -> tuple[int, int] | None:
-    """Where the expression of a record begins and ends, in characters of the stored program; None if it does not tell."""
+    """Start and end of a record's expression, in characters of the stored program; None if not recorded."""
     value: Any = row.value
     site: Any = cast("dict[str, Any]", value).get(SPAN) if isinstance(value, dict) else None
     if site is None:
