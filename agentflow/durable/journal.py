@@ -16,14 +16,14 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from agentflow.core.call.call import CallContext, ForwardingRun, RunPort
+from agentflow.core.call.call import CallContext, RunPort, view_of
 from agentflow.core.call.journal_port import Content
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, DataError, JournalError, RunStopped
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import UNKNOWN
 from agentflow.core.data.limits import NANO
 from agentflow.core.data.messages import Usage
-from agentflow.core.data.names import CompiledTask, NameInfo, Template
+from agentflow.core.data.names import CompiledTask, Template
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.session import Session, Unread
 from agentflow.core.data.source import Span
@@ -84,6 +84,15 @@ class Meter:
     def add(self, usage: Usage, cost: float | None) -> None:
         """Count a model call; ``cost`` in US dollars, None if unknown. The surrounding effects count it themselves."""
         self._count(write_usage(usage), cost, 1)
+
+    def charging(self, run: RunPort) -> Callable[[Usage, float | None], None]:
+        """A function that counts a model call here and charges ``run`` for it."""
+
+        def charge_usage(usage: Usage, cost: float | None) -> None:
+            self.add(usage, cost)
+            run.charge_usage(usage, cost)
+
+        return charge_usage
 
     def recorded(self, step: Meter) -> None:
         """Subtract the cost that ``step``, an effect within this one, has recorded itself."""
@@ -202,7 +211,7 @@ class RunJournal:
             return call.run
         journal = copy(self)
         journal.outside = site
-        return _OtherText(call.run, journal)
+        return view_of(call.run, journal=journal)
 
     def verdict(self, path: str, prefix: str, count: int, budget: object) -> JournalVerdict:
         """The verdict of the form at ``path``: which of its branches settles it."""
@@ -269,8 +278,19 @@ class RunJournal:
         ``marks`` of its parts."""
         started, site = time.time(), self.site(call.span)
         opening = partial(self._opening, kind, name, digest, call, started)
-        run = _LeafRun(call.run, self, call.path, site, digest, opening)
-        call.run = run
+        meter = Meter(self.meter)
+        inner = RunJournal(
+            self.records,
+            self.codec,
+            self.redactor,
+            program=self.program,
+            outside=site,
+            at=call.path,
+            meter=meter,
+            asked=digest,
+            opening=opening,
+        )
+        call.run = view_of(call.run, journal=inner, charge_usage=meter.charging(call.run))
         session = call.session
         if "/~" in call.path:
             call.session = session.fork()  # concurrent work commits to the same session
@@ -280,17 +300,17 @@ class RunJournal:
             value = await work()
         except Exception as error:
             if isinstance(error, UNRECORDED):
-                self._lose(kind, name, run, call.path)
+                self._lose(kind, name, inner, meter)
                 raise
             failure = annotate(error).at(call.span)
         except BaseException:  # cancelled or suspended: the effect has no outcome to record
-            self._lose(kind, name, run, call.path)
+            self._lose(kind, name, inner, meter)
             raise
         changes = call.session.changes_since(mark)
         try:
             done = await self._written(value, failure, changes, write)
         except asyncio.CancelledError:
-            self._lose(kind, name, run, call.path)
+            self._lose(kind, name, inner, meter)
             raise
         except NotData as what:  # it was carried out, and may not be again
             value, failure = None, _no_value(kind, name, what, failure).at(call.span)
@@ -300,8 +320,8 @@ class RunJournal:
         if marks:
             done.data[MARKS] = marks  # a dict of this effect alone
         failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
-        row = self._ended(kind, name, digest, call, done, run.meter, started, site, failed=failed)
-        await self._commit(row, run.meter)
+        row = self._ended(kind, name, digest, call, done, meter, started, site, failed=failed)
+        await self._commit(row, meter)
         if row.turns is not None and (done.cleaned or call.session is not session):
             if call.session is session:
                 session.go_back(
@@ -524,15 +544,15 @@ class RunJournal:
             started=started,
         )
 
-    def _lose(self, kind: str, name: str, run: _LeafRun, path: str) -> None:
+    def _lose(self, kind: str, name: str, inner: RunJournal, meter: Meter) -> None:
         """Record the cost of an effect that ended without a recordable outcome, and that it is no longer at work."""
-        usage = run.meter.usage
-        drop = [effect_key(path)] if run.journal.begun and not self.records.suspending else []
+        usage, path = meter.usage, cast(str, inner.at)
+        drop = [effect_key(path)] if inner.begun and not self.records.suspending else []
         if usage is not None or drop:
-            lost = [] if usage is None else [self.records.lost_row(path, kind, self.clean(name), usage, run.meter.cost)]
+            lost = [] if usage is None else [self.records.lost_row(path, kind, self.clean(name), usage, meter.cost)]
             self.records.commit_soon(lost, drop)
         if usage is not None and self.meter is not None:
-            self.meter.recorded(run.meter)
+            self.meter.recorded(meter)
 
 
 def _no_value(kind: str, name: str, what: NotData, failure: AgentflowError | None) -> AgentflowError:
@@ -574,46 +594,6 @@ async def beside(much: bool, work: Callable[..., T], *arguments: Any) -> T:
     return await asyncio.to_thread(work, *arguments) if much else work(*arguments)
 
 
-class _LeafRun(ForwardingRun):
-    """The run as seen by a recorded effect and everything it starts: their cost counts as the effect's."""
-
-    def __init__(
-        self,
-        run: RunPort,
-        journal: RunJournal,
-        path: str,
-        site: list[int] | None,
-        asked: bytes,
-        opening: Callable[[], EffectRow],
-    ) -> None:
-        super().__init__(run)
-        self.meter = Meter(journal.meter)
-        self.journal = RunJournal(
-            journal.records,
-            journal.codec,
-            journal.redactor,
-            program=journal.program,
-            outside=site,
-            at=path,
-            meter=self.meter,
-            asked=asked,
-            opening=opening,
-        )
-        self.charge_usage = self._charge
-
-    def _charge(self, usage: Usage, cost_usd: float | None) -> None:
-        self.meter.add(usage, cost_usd)
-        self._run.charge_usage(usage, cost_usd)
-
-
-class _OtherText(ForwardingRun):
-    """The run as a text sees it that the run's program runs: its records stand at the form that runs it."""
-
-    def __init__(self, run: RunPort, journal: RunJournal) -> None:
-        super().__init__(run)
-        self.journal = journal
-
-
 class Journaled:
     """An :class:`~agentflow.run.strand.strand.EffectHandler` that answers from the run's records, or passes on to ``runner``.
 
@@ -622,19 +602,8 @@ class Journaled:
 
     def __init__(self, runner: EffectRunner) -> None:
         self.runner = runner
+        self.names = runner.names
         self._digests: dict[str, tuple[Tool, dict[tuple[str, ...], str]]] = {}
-
-    def describe(self, name: str) -> NameInfo | None:
-        """The description of the task or tool called ``name``; None if there is none."""
-        return self.runner.describe(name)
-
-    def prepare(self, fields: Mapping[str, Any]) -> Template:
-        """The template of a definition. Raises DataError."""
-        return self.runner.prepare(fields)
-
-    def known_names(self) -> Iterable[str]:
-        """All task and tool names."""
-        return self.runner.known_names()
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         """Carry out an effect, or answer it from its record."""

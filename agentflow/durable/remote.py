@@ -246,5 +246,5 @@ class _Race(_Form):
 
 def _limits(rt: Strand, count: int) -> Limits:
     """The limits of each of ``count`` branches: those of the run, with a share of the model calls that are left."""
-    left = rt.call.run.calls_left
+    left = rt.call.run.calls_left()
     return rt.limits if left is None else replace(rt.limits, model_calls=left // count)

@@ -11,11 +11,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
-from agentflow.core.call.call import CallContext, ForwardingRun, RunPort
+from agentflow.core.call.call import CallContext, view_of
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import bare, box, outer_sources
-from agentflow.core.data.messages import Usage
 from agentflow.core.data.names import CompiledTask
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.reuse import seconds_of
@@ -98,7 +97,8 @@ class Reuse:
     async def _carry_out(self, asked: _Asked, work: Callable[[], Awaitable[T]]) -> tuple[T, StoredResult | None]:
         """The result of ``work``, and its stored form: None for a failure, or for a result that is not data."""
         call, name = asked.call, asked.name
-        run = call.run = _MeteredRun(call.run)
+        meter = Meter(None)
+        call.run = view_of(call.run, charge_usage=meter.charging(call.run))
         session = call.session
         if "/~" in call.path:
             call.session = session.fork()  # concurrent work commits to the same session
@@ -118,7 +118,7 @@ class Reuse:
         if self._redactor is not None:
             data, turns = redacted_json(data, self._redactor), redacted_json(turns, self._redactor)
             name = self._redactor.redact(name)
-        usage, cost = run.meter.usage, run.meter.cost
+        usage, cost = meter.usage, meter.cost
         return value, StoredResult(
             kind=asked.kind, name=name, value=data, turns=turns, usage=usage, cost=cost, at=time.time()
         )
@@ -178,16 +178,3 @@ class _Flight:
     def contains(self, call: CallContext) -> bool:
         """Whether ``call`` is part of this call in progress."""
         return call.run_id == self._run_id and call.path.startswith(self._path)
-
-
-class _MeteredRun(ForwardingRun):
-    """The run as seen by a call whose result is stored for reuse, together with its cost."""
-
-    def __init__(self, run: RunPort) -> None:
-        super().__init__(run)
-        self.meter = Meter(None)
-        self.charge_usage = self._charge
-
-    def _charge(self, usage: Usage, cost_usd: float | None) -> None:
-        self.meter.add(usage, cost_usd)
-        self._run.charge_usage(usage, cost_usd)

@@ -85,7 +85,7 @@ class DurableRuns:
         self._recordings = recordings
         self._watched: EventStore | None = None
         engine.recorded = Journaled(engine.effects)
-        self._codec = Codec(engine.effects, engine.following)
+        self._codec = Codec(engine.effects.names, engine.following)
         self.sessions = Conversations(store.sessions, self._codec, redactor)
         self._input = StoredInput(self._codec, redactor)
         self._runs = LiveRuns(

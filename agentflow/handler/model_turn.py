@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from agentflow.core.call.call import CallContext, EventScope, ForwardingRun, RunPort, contained, is_stray
+from agentflow.core.call.call import CallContext, EventScope, RunPort, contained, is_stray, view_of
 from agentflow.core.call.spending import may_be_billed
 from agentflow.core.data.errors import ProviderError, ResourceExhausted
 from agentflow.core.data.message_json import are_long
@@ -44,35 +44,32 @@ ALLOWANCE = 64
 """Number of unread events at which the producer waits for the reader."""
 
 
-class WatchedRun(ForwardingRun):
-    """A RunPort that forwards to another and copies its events to a queue; delta producers wait for the reader.
+class PromptEvents:
+    """A queue of the events of a prompt in ``run``, for one reader; delta producers wait for it.
 
     Parameters: ``show`` returns the events to show the reader for an event, with numbers from its second argument.
     """
 
     def __init__(self, run: RunPort, show: Show | None = None) -> None:
-        super().__init__(run)
+        self._run = run
         self._show = show
         self.queue: asyncio.Queue[Event | None] = asyncio.Queue()
         self._room = asyncio.Event()
-        self.watched = True
-        self.streaming = True
 
-    @property
     def congested(self) -> bool:
         """Whether the reader, or the run's own stream, is behind."""
-        return self.queue.qsize() > ALLOWANCE or super().congested
+        return self.queue.qsize() > ALLOWANCE or self._run.congested()
 
     def publish(self, event: Event) -> None:
         """Publish to the run's observers and to the reader."""
-        super().publish(event)
-        for shown in (event,) if self._show is None else self._show(event, self.next_seq):
+        self._run.publish(event)
+        for shown in (event,) if self._show is None else self._show(event, self._run.next_seq):
             self.queue.put_nowait(shown)
 
     async def room(self) -> None:
         """Wait until the reader and the run's own stream take deltas again."""
-        if super().congested:
-            await super().room()
+        if self._run.congested():
+            await self._run.room()
         while self.queue.qsize() > ALLOWANCE:
             self._room.clear()
             await self._room.wait()
@@ -89,14 +86,16 @@ class WatchedRun(ForwardingRun):
         self.queue.put_nowait(None)
 
 
-def watch(call: CallContext, *content: object, show: Show | None = None) -> tuple[WatchedRun, CallContext]:
-    """A watched run, and the call of the prompt that starts in it; the call has the same path as without watching.
+def watch(call: CallContext, *content: object, show: Show | None = None) -> tuple[PromptEvents, CallContext]:
+    """The events of a prompt, and its call, which has the same path as without watching.
 
-    ``content`` identifies the prompt if ``call`` is not ordered; ``show`` as for :class:`WatchedRun`.
+    ``content`` identifies the prompt if ``call`` is not ordered; ``show`` as for :class:`PromptEvents`.
     """
-    inner = call.start(call.span, "Prompt", *content)
-    inner.run = watched = WatchedRun(call.run, show)
-    return watched, inner
+    inner, events = call.start(call.span, "Prompt", *content), PromptEvents(call.run, show)
+    inner.run = view_of(
+        call.run, watched=True, streaming=True, publish=events.publish, congested=events.congested, room=events.room
+    )
+    return events, inner
 
 
 _log = logging.getLogger(__name__)
@@ -287,7 +286,7 @@ async def _answer(
                     progress.show_piece(delta)
                 else:
                     progress.show(delta)
-                if progress.run.congested:
+                if progress.run.congested():
                     await progress.room(adapter, request)
         if task is not None and task.cancelling() > before:  # the adapter caught its cancellation
             if response is not None:

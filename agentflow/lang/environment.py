@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from agentflow.core.data.errors import DataError, UnboundSymbolError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import strip
-from agentflow.core.data.names import RecordInfo, Template
+from agentflow.core.data.names import VARIABLE, Definitions, NameInfo, Names, RecordInfo, Template
 from agentflow.core.data.values import plain_lists
 from agentflow.lib.text.suggest import did_you_mean
 
@@ -229,3 +230,27 @@ class SexpEnvironment:
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.find(name) is not None
+
+
+@frozen
+class NamesInForce:
+    """The names a program can use: variables of ``env``, tasks ``defined`` by programs, the flow's tasks and tools."""
+
+    flow: Names
+    env: SexpEnvironment | None = None
+    defined: Definitions | None = None
+
+    def describe(self, name: str) -> NameInfo | None:
+        if self.env is not None and self.env.find(name) is not None:
+            return VARIABLE
+        template = self.defined.task(name) if self.defined is not None else None
+        info = template.info if template is not None else self.flow.describe(name)
+        if info is not None or self.env is None or (record := self.env.record(name)) is None:
+            return info
+        return NameInfo("unknown", record=record)
+
+    def prepare(self, fields: Mapping[str, Any]) -> Template:
+        return self.flow.prepare(fields)
+
+    def known_names(self) -> Iterable[str]:
+        return [*(self.defined.tasks() if self.defined is not None else ()), *self.flow.known_names()]

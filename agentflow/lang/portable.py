@@ -21,13 +21,13 @@ from typing import Any, cast, get_args
 from agentflow.core.data.errors import DataError, SexpEvaluationError
 from agentflow.core.data.labels import UNKNOWN, Following, Label, box, strip
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import ASKED, NameInfo, Names, Template, narrowed
+from agentflow.core.data.names import ASKED, Names, Template, narrowed
 from agentflow.core.data.records import is_dict
 from agentflow.core.data.source import Source, Surface
 from agentflow.core.data.values import MAX_DATA_DEPTH, OrderedSet, SharedList, Symbol
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.closure import Closure
-from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
+from agentflow.lang.environment import UNBOUND, Cell, NamesInForce, SexpEnvironment
 from agentflow.lang.printer import print_value
 from agentflow.lang.program import ProgramCache, compile_program
 from agentflow.lang.trace import captured_by
@@ -262,23 +262,7 @@ def _with_tasks(
         )
     for task in tasks.values():
         env.define_task(names.prepare(task["fields"]).granted(narrowed(_granted(task["grants"]), ceiling)))
-    return _Brought(env, names)
-
-
-class _Brought:
-    """The names a loaded closure finds: the tasks it brings before those of ``names``."""
-
-    def __init__(self, env: SexpEnvironment, names: Names) -> None:
-        self._env = env
-        self._names = names
-        self.prepare = names.prepare
-
-    def describe(self, name: str) -> NameInfo | None:
-        task = self._env.task(name)
-        return task.info if task is not None else self._names.describe(name)
-
-    def known_names(self) -> Iterable[str]:
-        return [*self._env.tasks(), *self._names.known_names()]
+    return NamesInForce(names, defined=env)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Admission:
         A program without a bound, or with one that depends on unknown sizes, is not refused: the run's limits apply to it.
         """
         purse = call.run.purse
-        calls, usd = call.run.calls_left, None if purse is None else purse.usd_left
+        calls, usd = call.run.calls_left(), None if purse is None else purse.usd_left
         source = as_source(program)
         if self._estimator is None or (calls is None and usd is None):
             return None

@@ -29,7 +29,7 @@ from agentflow.core.ports.ports import SolverPort, TemplatePort, ToolPort, Workf
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.closure import Closure
 from agentflow.lang.diagnosis import check_program
-from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, as_source, compile_program, describer
 from agentflow.lang.support import apply
 from agentflow.lib.event_loop import StartThrottle, running_loop
@@ -44,7 +44,7 @@ from agentflow.run.run import News, OpenRun, Run, Tenant, check_name, check_prio
 from agentflow.run.run_spec import PLAIN, RunSpec
 from agentflow.run.strand.budget import Budget, MemoryAccounts, budget_of
 from agentflow.run.strand.calls import located_error
-from agentflow.run.strand.definitions import NamesInForce, view
+from agentflow.run.strand.definitions import FlowNames, view
 from agentflow.run.strand.hops import on_fresh_task
 from agentflow.run.strand.operations import OPERATIONS
 from agentflow.run.strand.perform import EffectRunner, Paced
@@ -75,7 +75,7 @@ def run_program(
     it is ``fitted``. ``publish`` is called with each task the program defines. Raises SexpEvaluationError, TaskError and
     LimitExceeded, with their spans and the program calls they went through.
     """
-    names = None if fitted else NamesInForce(performer, env, view(env, None, call.definitions))
+    names = None if fitted else NamesInForce(performer.names, env, view(env, None, call.definitions))
     unfit = names is not None and not program.fits(describer(names))
     other = program.labelled != (call.reading is not None and call.reading.guard.following)
     if unfit or other or (call.grants is not None and program.allow != call.grants):
@@ -123,7 +123,7 @@ async def _run_refitted(
     publish: Publish | None,
 ) -> Any:
     """Compile a program again for ``env`` and the call's authority, and run it."""
-    names = NamesInForce(performer, env, view(env, None, call.definitions))
+    names = NamesInForce(performer.names, env, view(env, None, call.definitions))
 
     def compiling(allowance: Allowance) -> Program:
         return compile_program(
@@ -171,14 +171,14 @@ class ProgramCheck:
     """Checks program texts against the tasks and tools there are: what a library of workflows checks with."""
 
     def __init__(self, tasks: TemplatePort, tools: ToolPort, limits: Limits) -> None:
-        self._effects = EffectRunner(tasks, tools, None, request_from_arguments)
+        self._names = FlowNames(tasks, tools)
         self._limits = limits
 
     async def check(
         self, program: str | Source, allow: frozenset[str], names: frozenset[str]
     ) -> Sequence[AgentflowError]:
         """Everything wrong with a program that may call the names in ``allow`` only; empty when it may run."""
-        here, source = NamesInForce(self._effects), as_source(program)
+        here, source = NamesInForce(self._names), as_source(program)
 
         def check(allowance: Allowance) -> Sequence[AgentflowError]:
             return check_program(

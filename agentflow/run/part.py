@@ -65,10 +65,9 @@ class RunPart(Run):
         """A context manager that ends its block with LimitExceeded when the part's own wall time is up."""
         return WallClock(self.budget) if self._narrowed else contextlib.nullcontext()
 
-    @property
     def congested(self) -> bool:
         """Whether the part's reader, or the outer run's own stream, is behind."""
-        return super().congested or self._outer.congested
+        return super().congested() or self._outer.congested()
 
     def publish(self, event: Event) -> None:
         """Hand an event to the run's observers and to the part's reader."""
@@ -85,13 +84,12 @@ class RunPart(Run):
     async def room(self) -> None:
         """Wait until both readers take deltas again."""
         await super().room()
-        if self._outer.congested:
+        if self._outer.congested():
             await self._outer.room()
 
-    @property
     def calls_left(self) -> int | None:
         """Model calls that can still be made by the part, and by the run."""
-        here, above = super().calls_left, self._outer.calls_left
+        here, above = super().calls_left(), self._outer.calls_left()
         return above if here is None else here if above is None else min(here, above)
 
     def charge_model_call(self) -> None:

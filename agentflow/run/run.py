@@ -173,7 +173,6 @@ class Run:
         """Steps taken so far."""
         return self.budget.steps_used
 
-    @property
     def congested(self) -> bool:
         """Whether delta producers must wait for the caller's own stream, or a recorder."""
         return self._fanout.congested
@@ -207,7 +206,6 @@ class Run:
         """Wait until the readers that are behind take deltas again."""
         await self._fanout.room()
 
-    @property
     def calls_left(self) -> int | None:
         """Model calls that can still be made; None if there is no limit."""
         allowed = self.limits.model_calls

@@ -25,7 +25,7 @@ from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.flow.python import in_run
 from agentflow.handler.data_context import DataContexts
-from agentflow.handler.model_turn import WatchedRun, watch
+from agentflow.handler.model_turn import PromptEvents, watch
 from agentflow.handler.prompting import PromptLike, make_prompt, to_result
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import Fallback, OneModel, TurnLoop
@@ -410,7 +410,7 @@ class BaseHandler(Face):
         """
         check_argument("stream_prompt", "prompt", prompt, str, list, tuple, Prompt)
         request = await make_prompt(prompt, options, self.registry)
-        opened: asyncio.Future[WatchedRun] = running_loop().create_future()
+        opened: asyncio.Future[PromptEvents] = running_loop().create_future()
         # A task group cannot be held open across the yields of a generator; the finally below does its work.
         producer = asyncio.create_task(self._produce(request, opened, events), name="stream_prompt")
         try:
@@ -432,7 +432,7 @@ class BaseHandler(Face):
             if not producer.cancelled():
                 producer.exception()  # seen: it was raised above, or the reader has left
 
-    async def _produce(self, prompt: Prompt, opened: asyncio.Future[WatchedRun], events: bool) -> None:
+    async def _produce(self, prompt: Prompt, opened: asyncio.Future[PromptEvents], events: bool) -> None:
         engine = self.joint.engine
         async with in_run(engine, "handler.stream_prompt", self._session) as call:
             # Text is the prompt's value and given as it is; events are shown, as all events are.

@@ -145,7 +145,7 @@ class Solver:
         try:
             return await self._rounds(effect, allow, call)
         except LimitExceeded as error:
-            if error.limit != "model_calls" or error.allowed != most or around.calls_left == 0:
+            if error.limit != "model_calls" or error.allowed != most or around.calls_left() == 0:
                 raise  # a limit of the run
             return _refused(f"solving took all of its {most} model calls", "model_calls", "solve/model-calls")
         finally:

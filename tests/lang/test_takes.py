@@ -13,7 +13,7 @@ from agentflow.core.data.values import OrderedSet, Symbol
 from agentflow.lang import diagnosis
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.closure import Closure
-from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.program import compile_program
 from agentflow.lang.python.builtins import BUILTINS
 from agentflow.lang.python.methods import METHODS
@@ -21,7 +21,6 @@ from agentflow.lang.python.rows import Row
 from agentflow.lang.takes import TYPES, letter_at
 from agentflow.run.engine import run_program
 from agentflow.run.strand.budget import Budget
-from agentflow.run.strand.definitions import NamesInForce
 from tests.support.fakes import FakeRun
 from tests.support.world import World
 

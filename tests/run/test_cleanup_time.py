@@ -10,11 +10,10 @@ import pytest
 
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
-from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.program import compile_program
 from agentflow.run.engine import run_program
 from agentflow.run.strand.budget import Budget, CleanupTime
-from agentflow.run.strand.definitions import NamesInForce
 from tests.support.fakes import FakeRun
 from tests.support.world import World
 

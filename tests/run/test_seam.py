@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from agentflow.core.call.call import CallContext
-from agentflow.core.data.names import NameInfo, Template
 from agentflow.core.data.results import TaskResult
 from agentflow.core.events.effects import Effect
 from agentflow.run.strand.strand import EffectHandler
@@ -25,16 +24,8 @@ class Between:
 
     def __init__(self, inner: EffectHandler, records: dict[str, Any]) -> None:
         self.inner = inner
+        self.names = inner.names
         self.records = records
-
-    def describe(self, name: str) -> NameInfo | None:
-        return self.inner.describe(name)
-
-    def prepare(self, fields: Mapping[str, Any]) -> Template:
-        return self.inner.prepare(fields)
-
-    def known_names(self) -> Iterable[str]:
-        return self.inner.known_names()
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         raise NotImplementedError

@@ -26,12 +26,11 @@ from agentflow.core.events.effects import (
     Timer,
     ToolCall,
 )
-from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, compile_program
 from agentflow.run.engine import run_program
 from agentflow.run.run import WallClock
 from agentflow.run.strand.budget import Budget
-from agentflow.run.strand.definitions import NamesInForce
 from tests.support.fakes import FakeRun
 
 
@@ -92,6 +91,10 @@ class FakePerformer:
         self.keys: list[str] = []
         self.infos: dict[str, NameInfo] = {}
         self.logged: list[str] = []
+
+    @property
+    def names(self) -> FakePerformer:
+        return self
 
     def describe(self, name: str) -> NameInfo | None:
         function = self.tasks.get(name) or self.tools.get(name)
@@ -162,7 +165,7 @@ class FakeFlow:
 
     def names(self, env: SexpEnvironment | None = None) -> NamesInForce:
         """What free names of a program in ``env`` are."""
-        return NamesInForce(self.performer, env or self.env, env or self.env)
+        return NamesInForce(self.performer.names, env or self.env, env or self.env)
 
     def compile(
         self, text: Source | str, allow: Iterable[str] | None = None, env: SexpEnvironment | None = None

@@ -95,7 +95,6 @@ class FakeRun:
         self.programs: set[str] = set()
         self.watched = watched
         self.streaming = watched if streaming is None else streaming
-        self.congested = False
         self.events: list[Event] = []
         self.usage = Usage()
         self.model_calls = 0
@@ -108,7 +107,6 @@ class FakeRun:
         self.solver = solver
         self.budget = None
         self.purse = None
-        self.calls_left = None
         self.tools = None
         self.priority = 0
         self.services = self
@@ -118,6 +116,12 @@ class FakeRun:
     def call(self, session: Session | None = None, grants: frozenset[str] | None = None) -> CallContext:
         """The root call of this run."""
         return CallContext(self, session=session, grants=grants)
+
+    def congested(self) -> bool:
+        return False
+
+    def calls_left(self) -> None:
+        return None
 
     def publish(self, event: Event) -> None:
         self.events.append(event)

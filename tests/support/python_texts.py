@@ -8,11 +8,10 @@ from typing import Any
 
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
-from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.program import compile_program
 from agentflow.run.engine import run_program
 from agentflow.run.strand.budget import Budget
-from agentflow.run.strand.definitions import NamesInForce
 from tests.support.fakes import FakeRun
 from tests.support.world import World
 

@@ -13,11 +13,10 @@ from agentflow.core.data.names import NameInfo
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
 from agentflow.core.events.effects import Effect, GetContext, HostCall, LogMessage, TaskCall, Timer, ToolCall
-from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.program import ProgramCache, compile_program
 from agentflow.run.engine import run_program
 from agentflow.run.strand.budget import Budget
-from agentflow.run.strand.definitions import NamesInForce
 from agentflow.tasks.registry import CompiledTemplate, prepare_definition
 from tests.support.fakes import FakeRun
 
@@ -44,6 +43,10 @@ class World:
         self.tools = dict(tools if tools is not None else {"shout": _shout, "broken": _broken})
         self.programs = programs
         self.effects: list[Effect] = []
+
+    @property
+    def names(self) -> World:
+        return self
 
     def describe(self, name: str) -> NameInfo | None:
         return TOOL if name in self.tools else None

@@ -162,7 +162,7 @@ def is_complete(text: str, language: Language = SEXP) -> bool:
 
 def names_in_sight(flow: ShellFlow, env: SexpEnvironment, language: Language = SEXP) -> list[str]:
     """All names for completion: variables, tasks and tools, and the words of the language."""
-    return sorted({*env.names(), *env.records(), *flow.engine.effects.known_names(), *language.names})
+    return sorted({*env.names(), *env.records(), *flow.engine.effects.names.known_names(), *language.names})
 
 
 class PromptEditor:

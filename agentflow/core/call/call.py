@@ -11,22 +11,22 @@ from __future__ import annotations
 import asyncio
 import time
 import time as _time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from functools import partial
 from hashlib import blake2b
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
 from agentflow.core.call.host_calls import HostCalls, StepLog
 from agentflow.core.call.journal_port import JournalPortOf
 from agentflow.core.call.reading import Reading
-from agentflow.core.call.run_port import RunPortOf, RunServicesOf, UnderWay
+from agentflow.core.call.run_port import RunPortOf, RunServicesOf
 from agentflow.core.data.context import InheritedContext
 from agentflow.core.data.errors import HostPanic, StrayExit, clip
 from agentflow.core.data.labels import NO_SOURCES, joined
-from agentflow.core.data.limits import Limits
+from agentflow.core.data.messages import Usage
 from agentflow.core.data.names import Definitions, content_mark, label_mark, narrowed
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Source, Span
@@ -688,79 +688,31 @@ class HostCode:
             raise contained(error) from error
 
 
-class ForwardingRun:
-    """A :class:`~agentflow.core.call.call.RunPort` that passes everything on to ``run``. Made to be subclassed."""
+class RunOverrides(TypedDict, total=False):
+    """The parts of a :class:`~agentflow.core.call.call.RunPort` that a view of a run may have of its own."""
 
-    def __init__(self, run: RunPort) -> None:
-        self._run = run
-        self.next_seq = run.next_seq
-        self.slice = run.slice
-        self.journal = run.journal
-        self.programs = run.programs
-        self.watched = run.watched
-        self.streaming = run.streaming
-        self.purse = run.purse
-        self.charge_usage = run.charge_usage
-        self.charge_text = run.charge_text
-        self.approve = run.approve
-        self.ask = run.ask
-        self.together = run.together
-        self.services = run.services
-        self.task = run.task
-        self.run_subtask = run.run_subtask
-        self.call_value = run.call_value
-        self.take_over = run.take_over
-        self.admission = run.admission
-        self.limited = run.limited
-        self.cover = run.cover
-        self.run_program = run.run_program
+    journal: JournalPort | None
+    budget: object
+    watched: bool
+    streaming: bool
+    publish: Callable[[Event], None]
+    congested: Callable[[], bool]
+    room: Callable[[], Awaitable[None]]
+    charge_model_call: Callable[[], None]
+    charge_usage: Callable[[Usage, float | None], None]
 
-    @property
-    def run_id(self) -> str:
-        """The run's identity."""
-        return self._run.run_id
 
-    @property
-    def limits(self) -> Limits:
-        """The run's limits."""
-        return self._run.limits
+class _RunView:
+    """A run with parts of its own. Those of the other run are looked up once, since few of them are asked for."""
 
-    @property
-    def budget(self) -> object:
-        """The run's budget."""
-        return self._run.budget
+    def __init__(self, run: RunPort, own: RunOverrides) -> None:
+        vars(self).update(own, _run=run)
 
-    @property
-    def tools(self) -> object:
-        """The tools that the run began with."""
-        return self._run.tools
+    def __getattr__(self, name: str) -> Any:
+        part = vars(self)[name] = getattr(vars(self)["_run"], name)
+        return part
 
-    @property
-    def calls_left(self) -> int | None:
-        """The run's model calls."""
-        return self._run.calls_left
 
-    @property
-    def congested(self) -> bool:
-        """Whether the run's own reader is behind."""
-        return self._run.congested
-
-    def publish(self, event: Event) -> None:
-        """Hand an event to the run's observers."""
-        self._run.publish(event)
-
-    async def examine(self, *values: object, lasting: bool = False) -> None:
-        """Search large values, right before an event shows them."""
-        await self._run.examine(*values, lasting=lasting)
-
-    async def room(self) -> None:
-        """Wait for the run's own reader."""
-        await self._run.room()
-
-    def under_way(self, call: UnderWay, begins: bool) -> None:
-        """Note on the run that model calls of a prompt are under way, or no longer are."""
-        self._run.under_way(call, begins)
-
-    def charge_model_call(self) -> None:
-        """Count a model call on the run. Raises LimitExceeded."""
-        self._run.charge_model_call()
+def view_of(run: RunPort, **own: Unpack[RunOverrides]) -> RunPort:
+    """``run`` as some of the code in it sees it: with ``own`` in place of those parts of it."""
+    return cast(RunPort, _RunView(run, own))

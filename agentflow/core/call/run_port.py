@@ -159,7 +159,6 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         """The digests of the texts whose loading was published, with the published lines of each; None: all."""
         ...
 
-    @property
     def congested(self) -> bool:
         """Whether a producer of deltas must await :meth:`room` before the next one."""
         ...
@@ -181,7 +180,6 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         """Wait until the caller's own stream has taken enough deltas."""
         ...
 
-    @property
     def calls_left(self) -> int | None:
         """Model calls that can still be made; None if there is no limit."""
         ...

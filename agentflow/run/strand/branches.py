@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
-from agentflow.core.call.call import ForwardingRun, RunPort
+from agentflow.core.call.call import RunPort, view_of
 from agentflow.core.call.host_calls import CUTTING, keep_partial
 from agentflow.core.data.errors import AgentflowError, RunStopped, SexpEvaluationError, cut
 from agentflow.core.data.labels import bare
@@ -25,7 +25,6 @@ from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.printer import print_value
 from agentflow.lang.support import apply
 from agentflow.lang.trace import annotate
-from agentflow.run.strand.budget import Budget
 from agentflow.run.strand.crew import Crew
 from agentflow.run.strand.definitions import Overlay
 from agentflow.run.strand.strand import Strand
@@ -36,19 +35,6 @@ FIRST_STEPS = 4
 """Steps with which a branch begins: most branches of many take a few, and asking for each costs more than taking them."""
 SHARED_STEPS = 64
 """Steps for which a form asks at once, to begin its branches with them."""
-
-
-class _NarrowRun(ForwardingRun):
-    """The run as seen by the branches of a form with a limit: a branch that waits lets another one run."""
-
-    def __init__(self, run: RunPort, budget: Budget) -> None:
-        super().__init__(run)
-        self._budget = budget
-
-    @property
-    def budget(self) -> Budget:
-        """The run's, with fewer permits."""
-        return self._budget
 
 
 class _Fork:
@@ -75,10 +61,10 @@ class _Fork:
         self.overlays: dict[int, Overlay] = {}
         self.budget = rt.budget
         self.fuel = 0
-        self.narrow: _NarrowRun | None = None
+        self.narrow: RunPort | None = None
         if limit is not None and limit < min(count, rt.budget.permits.limit):
             self.budget = rt.budget.narrower(limit)
-            self.narrow = _NarrowRun(rt.call.run, self.budget)
+            self.narrow = view_of(rt.call.run, budget=self.budget)  # a branch that waits lets another one run
         rt.call.span = span
         path = rt.call.next_path(form, span.start)
         self.prefix = branch_prefix(path)

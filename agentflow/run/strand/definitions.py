@@ -13,8 +13,9 @@ from typing import Any, cast
 from agentflow.core.call.reading import ASKED
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import NO_SOURCES, Sources, joined
-from agentflow.core.data.names import VARIABLE, Definitions, NameInfo, Names, Template
+from agentflow.core.data.names import CompiledTask, Definitions, NameInfo, Template
 from agentflow.core.events.effects import AskHuman, Effect, GetContext, HostCall, LogMessage, NamedCall, Solve, Step
+from agentflow.core.ports.ports import TemplatePort, ToolPort
 from agentflow.lang.environment import SexpEnvironment
 
 
@@ -144,27 +145,18 @@ def view(env: SexpEnvironment, overlay: Overlay | None, outer: Definitions | Non
 
 
 @frozen
-class NamesInForce:
-    """The names a program can use: variables of ``env``, tasks ``defined`` by programs, the flow's tasks and tools."""
+class FlowNames:
+    """The names of a flow: its tasks, and its tools, which a task of the same name hides."""
 
-    flow: Names
-    env: SexpEnvironment | None = None
-    defined: Definitions | None = None
+    tasks: TemplatePort
+    tools: ToolPort
 
     def describe(self, name: str) -> NameInfo | None:
-        """The description of ``name``; None if it is not defined here."""
-        if self.env is not None and self.env.find(name) is not None:
-            return VARIABLE
-        template = self.defined.task(name) if self.defined is not None else None
-        info = template.info if template is not None else self.flow.describe(name)
-        if info is not None or self.env is None or (record := self.env.record(name)) is None:
-            return info
-        return NameInfo("unknown", record=record)
+        template = self.tasks.find_compiled(name)
+        return template.info if template is not None else self.tools.describe(name)
 
-    def prepare(self, fields: Mapping[str, Any]) -> Template:
-        """The template of a definition. Raises DataError."""
-        return self.flow.prepare(fields)
+    def prepare(self, fields: Mapping[str, Any]) -> CompiledTask:
+        return self.tasks.prepare(fields)
 
     def known_names(self) -> Iterable[str]:
-        """The names of all tasks and tools, for suggestions."""
-        return [*(self.defined.tasks() if self.defined is not None else ()), *self.flow.known_names()]
+        return [*self.tasks.template_names(), *self.tools.names()]

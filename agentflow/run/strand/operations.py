@@ -17,13 +17,13 @@ from agentflow.core.events.effects import Solve
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.calling import MAX_STACK_CALLS
 from agentflow.lang.closure import Closure
-from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.printer import print_value, print_work
 from agentflow.lang.program import Program, as_source, compile_program
 from agentflow.run.strand import branches, director, recovery
 from agentflow.run.strand.authority import not_granted
 from agentflow.run.strand.budget import Budget
-from agentflow.run.strand.definitions import NamesInForce, view
+from agentflow.run.strand.definitions import view
 from agentflow.run.strand.program_compiler import beside_the_loop
 from agentflow.run.strand.strand import Operations, Strand
 
@@ -67,7 +67,7 @@ def _prepare(
         else:
             (fields[key],) = _texts(key, at, [value])
     try:
-        return rt.performer.prepare(fields)
+        return rt.performer.names.prepare(fields)
     except AgentflowError as error:
         field = error.details.get("field", ("",))[0]
         at = next((at for key, at in computed if key == field), span)
@@ -161,7 +161,7 @@ async def run_data(
     # tasks of this program, too: what judges the other one asks the call
     outer = call.definitions = rt.definitions(here)
     budget = Budget(rt.limits, parent=rt.budget, steps=steps) if steps is not None else rt.budget
-    names = NamesInForce(rt.performer, env, view(env, None, outer))
+    names = NamesInForce(rt.performer.names, env, view(env, None, outer))
 
     def compiling(allowance: Allowance) -> Program:
         return compile_program(

@@ -8,8 +8,8 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from agentflow.core.call.approval import ApprovalRequest, Denied
@@ -19,7 +19,7 @@ from agentflow.core.call.provenance import unlabelled
 from agentflow.core.call.reading import found_in
 from agentflow.core.data.context import CONTEXT_KEYS, ContextGenerationInput
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError, clip
-from agentflow.core.data.names import ENDORSE, CompiledTask, NameInfo, Template, permitted
+from agentflow.core.data.names import ENDORSE, Template, permitted
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Span
@@ -50,6 +50,7 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.lib.text.terminal import escape
 from agentflow.run.strand.calls import calling_span
+from agentflow.run.strand.definitions import FlowNames
 from agentflow.run.strand.strand import EffectHandler
 
 _SHOWN = 2_000
@@ -89,35 +90,26 @@ def _request(effect: Endorse, value: Any, reason: str) -> ApprovalRequest:
     )
 
 
-@dataclass(frozen=True, slots=True)
 class Paced:
     """An :class:`~agentflow.run.strand.strand.EffectHandler` that waits for ``pacers``, then passes on to ``inner``.
 
     It is used only if something records, so that other runs need not check.
     """
 
-    inner: EffectHandler
-    pacers: tuple[Pacer, ...]
+    __slots__ = ("_inner", "_pacers", "names")
 
-    def describe(self, name: str) -> NameInfo | None:
-        """The description of the task or tool called ``name``; None if there is none."""
-        return self.inner.describe(name)
-
-    def prepare(self, fields: Mapping[str, Any]) -> Template:
-        """The template of a definition. Raises DataError."""
-        return self.inner.prepare(fields)
-
-    def known_names(self) -> Iterable[str]:
-        """All task and tool names."""
-        return self.inner.known_names()
+    def __init__(self, inner: EffectHandler, pacers: tuple[Pacer, ...]) -> None:
+        self._inner = inner
+        self._pacers = pacers
+        self.names = inner.names
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         """Carry out an effect once there is room for its events."""
-        for pacer in self.pacers:
+        for pacer in self._pacers:
             if pacer.congested:
                 await pacer.room()
-        warn_of_failures(self.pacers, call)
-        return await self.inner.perform(effect, call)
+        warn_of_failures(self._pacers, call)
+        return await self._inner.perform(effect, call)
 
 
 def warn_of_failures(pacers: tuple[Pacer, ...], call: CallContext) -> None:
@@ -147,19 +139,10 @@ class EffectRunner:
     solver: SolverPort | None = None
     workflows: WorkflowPort | None = None
     redactor: Redactor | None = None
+    names: FlowNames = field(init=False)
 
-    def describe(self, name: str) -> NameInfo | None:
-        """The kind and the arguments of the task or tool called ``name``, a task before a tool; None if there is neither."""
-        template = self.tasks.find_compiled(name)
-        return template.info if template is not None else self.tools.describe(name)
-
-    def prepare(self, fields: Mapping[str, Any]) -> CompiledTask:
-        """The template of a definition. Raises DataError."""
-        return self.tasks.prepare(fields)
-
-    def known_names(self) -> Iterable[str]:
-        """All task and tool names, for suggestions."""
-        return [*self.tasks.template_names(), *self.tools.names()]
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", FlowNames(self.tasks, self.tools))
 
     def publish(self, templates: Sequence[Template], call: CallContext) -> list[str]:
         """Register tasks that a program defined with the flow, all or none. Warns of each that replaces a different one."""
@@ -263,7 +246,7 @@ class EffectRunner:
             details={
                 "cause": "template_not_found",
                 "code": "tasks/template-not-found",
-                "hint": did_you_mean(name, [*defined, *self.known_names()]),
+                "hint": did_you_mean(name, [*defined, *self.names.known_names()]),
             },
         )
 

@@ -11,12 +11,12 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import Definitions
 from agentflow.core.data.source import Source
 from agentflow.lang.allowance import Allowance
-from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, compile_program, compiled_before, describer, python_is_loaded
 from agentflow.lib.event_loop import running_loop
 from agentflow.run.strand.authority import grants_of
 from agentflow.run.strand.budget import BYTES_PER_STEP, Budget, MemoryAccount, out_of_time
-from agentflow.run.strand.definitions import NamesInForce, view
+from agentflow.run.strand.definitions import view
 from agentflow.run.strand.perform import EffectRunner
 
 T = TypeVar("T")
@@ -190,7 +190,7 @@ class ProgramCompiler:
         """The names of a program in ``env``, where ``defined`` are the tasks of the programs around it."""
         if env is not None:
             defined = env if defined is None else view(env, None, defined)
-        return NamesInForce(self._effects, env, defined)
+        return NamesInForce(self._effects.names, env, defined)
 
     async def granted(
         self,

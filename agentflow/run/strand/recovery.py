@@ -10,9 +10,8 @@ from typing import Any, NoReturn, cast
 
 import anyio
 
-from agentflow.core.call.call import CallContext, RunPort
+from agentflow.core.call.call import CallContext, JournalPort, RunPort, view_of
 from agentflow.core.call.host_threads import left_at_work
-from agentflow.core.call.stopping import StoppingRun, run_of_host_code
 from agentflow.core.data.errors import AgentflowError, RunStopped, SexpEvaluationError, TaskError
 from agentflow.core.data.labels import bare, because_of
 from agentflow.core.data.results import TaskResult
@@ -167,20 +166,37 @@ def cleaning(rt: Strand, *, limited: bool) -> Generator[None]:
 
 
 def run_of_tool(call: CallContext) -> RunPort:
-    """The run of ``call`` for what host code there starts in it: with steps of its own once that was stopped by a limit."""
-    run = run_of_host_code(call)
-    host, budget = call.host, cast(Budget, run.budget)
-    if host is not None and host.stopped and host.cancelled() and (budget.met is not None or budget.out_of_time()):
+    """The run of ``call`` for what host code starts in it: no model call begins there once that code is cancelled, and once
+    it was stopped by a limit it has steps of its own.
+    """
+    host = call.host
+    if host is None:
+        return call.run
+    run = host.run = host.run or _without_models(call.run, host.cancelled, call.run.budget, call.run.journal)
+    budget = cast(Budget, run.budget)
+    if host.stopped and host.cancelled() and (budget.met is not None or budget.out_of_time()):
         run = host.run = _stopping(run, budget, limited=True)[0]
     return run
 
 
-def _stopping(run: RunPort, budget: Budget, *, limited: bool) -> tuple[StoppingRun, Budget]:
+def _stopping(run: RunPort, budget: Budget, *, limited: bool) -> tuple[RunPort, Budget]:
     own = Budget(budget.limits, steps=CLEANUP_STEPS, cleanup=budget.cleanup)
-    stopping = StoppingRun(run, lambda: True, own)
-    if limited:
-        stopping.journal = None
-    return stopping, own
+    return _without_models(run, lambda: True, own, None if limited else run.journal), own
+
+
+def _without_models(run: RunPort, stopping: Callable[[], bool], budget: object, journal: JournalPort | None) -> RunPort:
+    """``run`` as code sees it that may be stopped: once ``stopping()``, no model call begins, whoever asks for it."""
+
+    def charge_model_call() -> None:
+        if stopping():
+            raise SexpEvaluationError(
+                "what is being stopped, by a limit or a cancellation, may start no model call",
+                code="finally/model-call",
+                hint="clean up with tools",
+            )
+        run.charge_model_call()
+
+    return view_of(run, charge_model_call=charge_model_call, budget=budget, journal=journal)
 
 
 async def _to_end(rt: Strand, thunk: Code, d: int) -> Any:

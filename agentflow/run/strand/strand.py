@@ -28,7 +28,7 @@ from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.calling import MAX_STACK_CALLS, TAIL, bounce
 from agentflow.lang.closure import Closure
 from agentflow.lang.elsewhere import name_hint
-from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment, unbound
+from agentflow.lang.environment import UNBOUND, Cell, NamesInForce, SexpEnvironment, unbound
 from agentflow.lang.forms import FORMS
 from agentflow.lang.program import Program, ProgramCache
 from agentflow.run.strand.authority import missing_grant, refuse
@@ -42,7 +42,7 @@ from agentflow.run.strand.calls import (
     shared_set,
     wrong_count,
 )
-from agentflow.run.strand.definitions import NamesInForce, Overlay, view
+from agentflow.run.strand.definitions import Overlay, view
 from agentflow.run.strand.hops import on_fresh_task
 from agentflow.tasks.history import MAX_UNFOLDED, ProgramSteps
 
@@ -50,16 +50,20 @@ Publish = Callable[[Template], None]
 """Called with each task that a program has defined in its environment."""
 
 
-class EffectHandler(Names, Protocol):
-    """Carries out effects, and describes the tasks and tools of the flow."""
+class EffectHandler(Protocol):
+    """Carries out effects. ``names`` are the tasks and tools of the flow."""
 
-    async def perform(self, effect: Effect, call: CallContext) -> Any: ...
+    @property
+    def names(self) -> Names: ...
+    async def perform(self, effect: Effect, call: CallContext) -> Any:
+        """Carry out ``effect`` at ``call``. Gives its value."""
+        ...
 
 
 class StrandNaming:
     """Name resolution for a strand, the only subclass.
 
-    ``grants`` is the authority in force (that of ``call``, narrowed by the procedures being run); ``performer`` describes the
+    ``grants`` is the authority in force (that of ``call``, narrowed by the procedures being run); ``performer`` has the
     flow's tasks and tools. ``env`` is the environment of the program, ``overlay`` has the tasks that branches defined and
     have not joined, ``outer`` the definitions around the program; ``publish`` gets the tasks that the program defines.
     ``branch`` says whether other strands may run concurrently, while ``parent`` waits.
@@ -143,7 +147,7 @@ class StrandNaming:
 
     def names(self, env: SexpEnvironment | None = None) -> NamesInForce:
         """The names other than variables that code written in ``env`` can use."""
-        return NamesInForce(self.performer, defined=self.definitions(env))
+        return NamesInForce(self.performer.names, defined=self.definitions(env))
 
     def callable_kind(self, name: str, env: SexpEnvironment | None = None) -> Literal["task", "tool", "context"] | None:
         """Whether a call of ``name`` from ``env`` calls a task or, failing that, a tool, or looks up context; None for none of
@@ -157,7 +161,7 @@ class StrandNaming:
             return "task"
         if grants is not None and name not in grants:
             return None
-        info = self.performer.describe(name)
+        info = self.performer.names.describe(name)
         return info.kind if info is not None and (info.kind == "task" or info.kind == "tool") else None
 
     def define(self, env: SexpEnvironment, template: Template) -> None:

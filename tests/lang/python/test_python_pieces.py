@@ -16,7 +16,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import Names
 from agentflow.core.data.source import Source
 from agentflow.lang.cutting import ROOM, compile_in_pieces
-from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.outlining import outline
 from agentflow.lang.portable import dump_closure, load_closure
 from agentflow.lang.program import Program, compile_program, describer
@@ -25,7 +25,6 @@ from agentflow.lang.python.reader import children, read_python
 from agentflow.lang.python.words_counted import check_words
 from agentflow.run.engine import run_program
 from agentflow.run.strand.budget import Budget
-from agentflow.run.strand.definitions import NamesInForce
 from tests.lang.python.test_python_oracle import CASES, normal
 from tests.lang.test_hoisting import compiler_watched
 from tests.support.fakes import FakeRun
