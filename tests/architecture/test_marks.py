@@ -1,12 +1,13 @@
-"""Which tests are the inner loop."""
+"""Which tests are the inner loop, and which the run of a newcomer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
-from tests.support.marks import SUBJECTS, is_fast
+from tests.support.marks import SUBJECTS, is_chosen, is_fast
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,12 @@ def test_a_test_has_the_mark_of_its_directory(request: pytest.FixtureRequest) ->
     """This one is about the architecture, and every directory of tests is a mark."""
     assert "architecture" in SUBJECTS and len(SUBJECTS) > 25
     assert {"architecture", "fast"} <= {mark.name for mark in request.node.iter_markers()}
+
+
+@pytest.mark.parametrize("count", [1, 24, 25, 47, 480])
+def test_the_newcomers_run_has_items_of_all_parts_of_a_list(count: int) -> None:
+    """All items of a short list; of a long one 24, with equal distances and the first among them."""
+    chosen = [index for index in range(count) if is_chosen(index, count)]
+    assert chosen[0] == 0 and len(chosen) == min(count, 24)
+    steps = {later - earlier for earlier, later in pairwise(chosen)}
+    assert max(steps, default=0) - min(steps, default=0) <= 1

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.children import HANG_S, pytest_command
+from tests.support.commands import run_command
 from tests.support.postgres import Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -164,18 +165,22 @@ def run(example: Example, directory: Path, **variables: str) -> subprocess.Compl
     """Run an example in ``directory`` as a new user would, with these ``variables`` of the environment."""
     for name, text in PROJECT.items():
         (directory / name).write_text(text, "utf-8")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AGENTFLOW_", "PYTEST_"))}
+    environment |= {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(directory / "state"), "NO_COLOR": "1", **variables}
     tool, _, *arguments = example.command
+    script = None
     if tool == "agentflow":
-        command = ["-m", "agentflow", "run", "--no-record", str(example.path), *arguments[1:]]
+        command = ["run", "--no-record", str(example.path), *arguments[1:]]
     elif tool == "pytest":
         (directory / "pytest.ini").write_text("[pytest]\n", "utf-8")
         _, *command = pytest_command(directory / "base", "-c", "pytest.ini", str(example.path))
     elif tool == "jupyter":
         command = ["-m", "tests.docs.examples_page", str(example.path)]
     else:
-        command = [str(example.path), *arguments[: arguments.index(">") if ">" in arguments else None]]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AGENTFLOW_", "PYTEST_"))}
-    environment |= {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(directory / "state"), "NO_COLOR": "1", **variables}
+        script, command = example.path, arguments[: arguments.index(">") if ">" in arguments else None]
+    if tool in {"agentflow", "python"}:
+        done = run_command(command, cwd=directory, environment=environment, script=script)
+        return subprocess.CompletedProcess(command, done.code, done.out.decode(), done.err.decode())
     return subprocess.run(
         [sys.executable, *command],
         env=environment, capture_output=True, text=True, cwd=directory, timeout=HANG_S, check=False,

@@ -33,19 +33,17 @@ class Ended(NamedTuple):
 
 
 def run_command(
-    arguments: Sequence[str], *, cwd: Path, environment: Mapping[str, str], stdin: bytes | None = None
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    stdin: bytes | None = None,
+    script: Path | None = None,
 ) -> Ended:
-    """Run a command to its end. Without ``stdin`` it reads the null device."""
-    if not hasattr(socket, "send_fds") or _differs_at_start(environment):
-        done = subprocess.run(
-            [sys.executable, "-m", "agentflow", *arguments],
-            cwd=cwd, env=environment, capture_output=True, check=False, timeout=HANG_S,
-            **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),
-        )  # fmt: skip
-        return Ended(done.returncode, done.stdout, done.stderr)
-    job = {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment)}
+    """Run a command to its end, or a Python ``script`` in its place. Without ``stdin`` it reads the null device."""
     with _input(stdin) as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        code = _carry_out(job, [given.fileno(), out.fileno(), err.fileno()])
+        streams = given.fileno(), out.fileno(), err.fileno()
+        code = Command(arguments, streams, cwd=cwd, environment=environment, script=script).wait()
         return Ended(code, _content(out), _content(err))
 
 
@@ -55,26 +53,58 @@ def said_by(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.C
     return subprocess.CompletedProcess(arguments, done.code, done.out.decode(), done.err.decode())
 
 
-def _carry_out(job: Mapping[str, object], streams: list[int]) -> int:
-    reading, telling = os.pipe()
-    with open(reading, "rb") as told:
+class Command:
+    """A command, or ``script``, at work: three descriptors are its streams; with ``session`` it leads one, as in a terminal."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        streams: tuple[int, int, int],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str],
+        session: bool = False,
+        script: Path | None = None,
+    ) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._told: IO[bytes] | None = None
+        if not hasattr(socket, "send_fds") or _differs_at_start(environment):
+            stdin, stdout, stderr = streams
+            self._process = subprocess.Popen(
+                [sys.executable, *(["-m", "agentflow"] if script is None else [str(script)]), *arguments],
+                cwd=cwd, env=environment, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=session,
+            )  # fmt: skip
+            self.pid = self._process.pid
+            return
+        job = {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment), "session": session}
+        if script is not None:
+            job["script"] = str(script)
+        reading, telling = os.pipe()
+        self._told = open(reading, "rb")  # noqa: SIM115 - `wait` closes it
         try:
             with _server() as jobs:
                 socket.send_fds(jobs, [json.dumps(job).encode()], [*streams, telling])
         finally:
             os.close(telling)
-        pid = int(told.readline())
-        timer = threading.Timer(HANG_S, _kill, [pid])
+        self.pid = int(self._told.readline())
+
+    def wait(self) -> int:
+        """Wait for its end, not longer than a test may take; returns its exit status."""
+        timer = threading.Timer(HANG_S, self.kill)
         timer.start()
         try:
-            return int(told.readline())
+            if self._process is not None:
+                return self._process.wait()
+            assert self._told is not None
+            with self._told:
+                return int(self._told.readline())
         finally:
             timer.cancel()
 
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+    def kill(self) -> None:
+        """Kill it, if it has not ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager
@@ -103,6 +133,8 @@ def _started(pid: int) -> tuple[socket.socket, threading.Lock]:
 def _differs_at_start(environment: Mapping[str, str]) -> bool:
     mine = {name: value for name, value in os.environ.items() if name.startswith(_AT_START)}
     theirs = {name: value for name, value in environment.items() if name.startswith(_AT_START)}
+    if theirs.get("PYTHONIOENCODING") == "utf-8":  # the streams of a command that is forked are of it
+        del theirs["PYTHONIOENCODING"]
     return {**theirs, "PYTHONPATH": ""} != {**mine, "PYTHONPATH": ""}
 
 

@@ -1,7 +1,8 @@
-"""Marks that tests get from where they stand: their subject, and ``fast`` for those of the inner loop."""
+"""Marks that tests get from where they stand: their subject, ``fast`` for the inner loop, ``rest`` for most items of long lists."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -24,6 +25,10 @@ _DATA = {"errors", "spec"}
 _SLOW_FIXTURES = {"node_clients", "postgres_server", "postgres_url"}
 _FIRST = 2
 """Items of one parametrized function in the inner loop."""
+_MOST = 24
+"""Items of one function in the newcomer's run: of more, so many that stand at equal distances; CI runs the rest."""
+_WHOLE = {"benchmarks", "docs", "errors", "spec"}
+"""Subjects of which every item runs each time: each page, example, code and rule has one."""
 
 
 def is_fast(subject: str, earlier: int, marks: Iterable[str], fixtures: Iterable[str]) -> bool:
@@ -33,15 +38,27 @@ def is_fast(subject: str, earlier: int, marks: Iterable[str], fixtures: Iterable
     return subject in _DATA or earlier < _FIRST
 
 
+def is_chosen(index: int, count: int) -> bool:
+    """Whether the newcomer's run has the item at ``index`` of the ``count`` items of one function."""
+    return count <= _MOST or index * _MOST // count != (index - 1) * _MOST // count
+
+
 def mark(items: Sequence[pytest.Item], root: Path) -> None:
-    """Give each collected test the mark of its subject, and ``fast`` if it is one of the inner loop."""
-    earlier = Counter[str]()
-    for item in items:
-        subject = item.path.relative_to(root / "tests").parts[0] if item.path.is_relative_to(root / "tests") else ""
+    """Give each collected test the mark of its subject; ``fast`` if it is one of the inner loop, ``rest`` if CI alone runs it."""
+    tests = f"{root / 'tests'}{os.sep}"
+    functions = [item.nodeid.partition("[")[0] for item in items]
+    counts, seen, earlier = Counter(functions), Counter[str](), Counter[str]()
+    for item, function in zip(items, functions, strict=True):
+        path = str(item.path)
+        subject = path[len(tests) :].partition(os.sep)[0] if path.startswith(tests) else ""
         if subject not in SUBJECTS:
             continue
         item.add_marker(subject)
-        function = item.nodeid.partition("[")[0]
+        index = seen[function]
+        seen[function] += 1
+        if subject not in _WHOLE and not is_chosen(index, counts[function]):
+            item.add_marker("rest")
+            continue
         marks = [each.name for each in item.iter_markers()]
         if is_fast(subject, earlier[function], marks, getattr(item, "fixturenames", ())):
             earlier[function] += 1

@@ -10,9 +10,11 @@ import gc
 import io
 import json
 import os
+import runpy
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 import anthropic as _anthropic
@@ -54,14 +56,17 @@ def next_job(jobs: socket.socket) -> dict[str, Any]:
 
 
 def become(job: dict[str, Any]) -> None:
-    """Give this process what a fresh one would have: directory, environment, arguments, streams."""
+    """Give this process what a fresh one would have: session, directory, environment, arguments, streams."""
+    if job["session"]:
+        os.setsid()
     os.chdir(job["cwd"])
     os.environ.clear()
     os.environ.update(job["environment"])
-    sys.path[0] = job["cwd"]
-    sys.argv = ["agentflow", *job["arguments"]]
+    program = job.get("script", "agentflow")
+    sys.path[0] = str(Path(program).parent) if "script" in job else job["cwd"]
+    sys.argv = [program, *job["arguments"]]
     sys.stdin = io.TextIOWrapper(open(0, "rb"), "utf-8")  # noqa: SIM115 - it stays open
-    sys.stdout = io.TextIOWrapper(open(1, "wb"), "utf-8")  # noqa: SIM115
+    sys.stdout = io.TextIOWrapper(open(1, "wb"), "utf-8", line_buffering=os.isatty(1))  # noqa: SIM115
     sys.stderr = io.TextIOWrapper(open(2, "wb"), "utf-8", "backslashreplace", line_buffering=True)  # noqa: SIM115
 
 
@@ -69,5 +74,9 @@ if __name__ == "__main__":
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
-    become(next_job(socket.socket(fileno=int(sys.argv[1]))))
-    app(prog_name="agentflow")
+    job = next_job(socket.socket(fileno=int(sys.argv[1])))
+    become(job)
+    if "script" in job:
+        runpy.run_path(job["script"], run_name="__main__")
+    else:
+        app(prog_name="agentflow")

@@ -6,12 +6,14 @@ import asyncio
 import fcntl
 import os
 import struct
-import sys
 import termios
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyte
+
+from tests.support.commands import Command
 
 
 @dataclass
@@ -61,17 +63,8 @@ async def in_terminal(
     """
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "agentflow",
-        *arguments,
-        stdin=slave,
-        stdout=slave if standard_output is None else standard_output,
-        stderr=slave,
-        env=environment,
-        start_new_session=True,
-    )
+    output = slave if standard_output is None else standard_output
+    command = Command(arguments, (slave, output, slave), cwd=Path.cwd(), environment=environment, session=True)
     os.close(slave)
     terminal = Terminal(columns)
     ended = asyncio.Event()
@@ -93,10 +86,11 @@ async def in_terminal(
     loop.add_reader(master, readable)
     try:
         await asyncio.wait_for(ended.wait(), 60)
-        return await process.wait(), terminal
+        return await asyncio.to_thread(command.wait), terminal
+    except BaseException:
+        command.kill()
+        await asyncio.to_thread(command.wait)
+        raise
     finally:
         loop.remove_reader(master)
         os.close(master)
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
