@@ -18,6 +18,8 @@ from agentflow.observe.report.build import MAX_TEXT, report_html
 from agentflow.observe.report.observer import Report
 from tests.support.report_page import Page, ended, event
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 HOSTILE = '<script>document.title="owned"</script><img src=x onerror=alert(1)>\u202egnp.exe'
 PROGRAM = """; a report
 (defatom review (params (path string)) (instructions "Review {{path}}") (tools (look)))

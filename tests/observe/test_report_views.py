@@ -16,6 +16,8 @@ import pytest
 from agentflow.observe.report.build import report_html
 from tests.support.report_page import Page, chromium, ended, event
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 TEXT = "(parallel\n  (fast)\n  (slow))"
 SITE = {"source": "p.sexp", "line": 1, "column": 1, "end_line": 3, "end_column": 10}
 

@@ -40,6 +40,7 @@ def run_with_sources() -> list[dict[str, Any]]:
 
 
 @pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="module")
 async def test_values_are_coloured_by_their_sources(browser: Any, tmp_path: Path) -> None:
     """Each source has one colour, in the program, on the rows and in the legend; a step names its sources, the head the value's, and what
     the policy denied is on top of the page."""
@@ -74,6 +75,7 @@ async def test_values_are_coloured_by_their_sources(browser: Any, tmp_path: Path
 
 
 @pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_run_without_sources_has_no_word_of_them(browser: Any, tmp_path: Path) -> None:
     """Nothing can be coloured by sources where no value has one: pages of flows without a policy are as they were."""
     told = [each | {"sources": []} for each in run_with_sources() if each["type"] != "policy_denied"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from agentflow import AgentFlow, ScriptedProvider, tool
 from agentflow.serve import Export
@@ -21,12 +22,13 @@ CHROMIUM = shutil.which("chromium") or ""
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(not CHROMIUM, reason="needs chromium: apt-get install chromium"),
 ]
 MEAN = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202egnp.exe"
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Any]:
     async with chromium(CHROMIUM) as browser:
         yield browser
