@@ -8,9 +8,8 @@ from __future__ import annotations
 from agentflow.core.data.names import GUARDED
 from agentflow.core.data.source import Surface
 from agentflow.lang.builtins import PRIMITIVES
-from agentflow.lang.example import Example
 from agentflow.lang.forms import FORMS
-from agentflow.lang.reference import PRIMITIVE_TOPICS
+from agentflow.lang.reference import PRIMITIVE_TOPICS, Example
 
 LEFT_OUT = frozenset(
     {"begin", "bind", "call-workflow", "catch", "defatom", "defmacro", "director-evaluator-loop", "eval-program",
@@ -79,7 +78,7 @@ EXAMPLES = (
 def language_card(surface: Surface = "sexp") -> str:
     """The card as Markdown, for a system prompt: rules, forms, primitives, examples; under 3,000 tokens, that of Python under 900."""
     if surface == "python":
-        from agentflow.lang.python.card import python_card  # Most processes never see such a text.
+        from agentflow.lang.python.reference import python_card  # Most processes never see such a text.
 
         return python_card()
     forms = "\n".join(f"- `{form.usage}`" for form in FORMS.values() if form.name not in LEFT_OUT)

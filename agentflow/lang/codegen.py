@@ -21,12 +21,12 @@ from agentflow.lang.abi import Operation
 from agentflow.lang.calling import AGAIN
 from agentflow.lang.closure import LambdaInfo
 from agentflow.lang.emit_strict import CHOOSING, StrictCode
+from agentflow.lang.equality import truth
 from agentflow.lang.generated import LOAD, RETURN, STORE, Dest, Loop, PyFn, as_bool, height, is_bool
 from agentflow.lang.ir import IR, Lambda, Var
 from agentflow.lang.positions import Positions
 from agentflow.lang.stack import LEVELS, on_fresh_stack
 from agentflow.lang.syntax import Node
-from agentflow.lang.truth import truth
 
 _MAX_HEIGHT = 20
 MAX_BLOCKS = 8
@@ -131,7 +131,7 @@ class Generator:
         return node
 
     def test(self, value: ast.expr, node: IR | None = None) -> ast.expr:
-        """Whether a value counts as true: code that asks no object of the host (:func:`~agentflow.lang.truth.truth`).
+        """Whether a value counts as true: code that asks no object of the host (:func:`~agentflow.lang.equality.truth`).
 
         ``node`` is what is done, or not, because of it.
         """

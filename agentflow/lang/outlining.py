@@ -1,6 +1,6 @@
 """Large functions of generated code: parts of them become nested functions, which can be compiled apart (:mod:`agentflow.lang.cutting`).
 
-What :mod:`agentflow.lang.hoisting` does to the nodes of an S-expression, done to Python's own. The pass goes from the leaves
+What :mod:`agentflow.lang.linking` does to the nodes of an S-expression, done to Python's own. The pass goes from the leaves
 to the root: statements beside one another that are much code continue in a function, as does an expression that is much
 code by itself, or several operands beside one another. A part shares with the function around it the variables that both use.
 A part of statements gives None when it comes to its end, ``(value,)`` where they return, and True or False where they break

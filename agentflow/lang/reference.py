@@ -13,6 +13,16 @@ from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.forms import FORMS
 from agentflow.lib.text.suggest import did_you_mean
 
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A worked example: its purpose, the program, and its value as program text in S-expressions."""
+
+    about: str
+    program: str
+    value: str
+
+
 FORM_GROUPS = {
     "binding": "Binding",
     "control": "Control",

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from agentflow.memory.builder import UpdateReport
     from agentflow.memory.file_memory import FileMemory
-    from agentflow.memory.index import FileIndex
-    from agentflow.memory.lexical import LexicalRanker
+    from agentflow.memory.index import FileIndex, LexicalRanker
     from agentflow.memory.rerank import LlmRanker, RerankFailed
     from agentflow.memory.rules import IndexRules
     from agentflow.memory.weights import RankWeights
 
 _NAMES = {
     "file_memory": "FileMemory",
-    "index": "FileIndex UpdateReport",
-    "lexical": "LexicalRanker",
+    "index": "FileIndex LexicalRanker UpdateReport",
     "rerank": "LlmRanker RerankFailed",
     "rules": "IndexRules",
     "weights": "RankWeights",

@@ -55,7 +55,7 @@ from agentflow.run.strand.strand import EffectHandler, Publish, Strand
 from agentflow.tasks.template import request_from_arguments
 
 if TYPE_CHECKING:
-    from agentflow.run.policy.rules_met import RulesMet
+    from agentflow.run.policy.provenance import RulesMet
 
 
 def run_program(
@@ -318,7 +318,7 @@ class Engine:
     @cached_property
     def _rules(self) -> RulesMet:
         """What puts a policy in force. Few flows have one, and the others do not import what follows values."""
-        from agentflow.run.policy.rules_met import RulesMet
+        from agentflow.run.policy.provenance import RulesMet
 
         return RulesMet(self.tools, self.tasks, self._workflows, self.roots)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agentflow.handler.tools import tool_from_function
-from agentflow.lib.text.docstring import describe
+from agentflow.lib.signature import describe
 
 
 def google(a: int, b: str) -> str:

@@ -47,16 +47,16 @@ from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool
 from agentflow.handler.turn_loop import OneModel, TurnLoop
-from agentflow.journal.blobs import BlobDirectory
 from agentflow.journal.events import SqliteEvents
 from agentflow.journal.postgres.queue import PostgresQueue
 from agentflow.journal.postgres.rates import PostgresRates
-from agentflow.journal.results import Results
+from agentflow.journal.postgres.rows import BlobDirectory
 from agentflow.journal.sessions import Sessions
 from agentflow.journal.sqlite import SqliteJournal
+from agentflow.journal.store import Results
 from agentflow.memory.embeddings import EmbeddingSource
 from agentflow.memory.file_memory import FileMemory
-from agentflow.memory.lexical import LexicalRanker
+from agentflow.memory.index import LexicalRanker
 from agentflow.memory.notes import FlowNotes
 from agentflow.memory.rerank import LlmRanker
 from agentflow.observe.files import EventFile, EventFiles

@@ -11,7 +11,7 @@ from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.names import NameInfo
 from agentflow.core.data.values import Symbol
 from agentflow.lang.bounds.analysis import Analysis, analyse_bounds
-from agentflow.lang.bounds.operations import HIGHER
+from agentflow.lang.bounds.nodes import HIGHER
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.bounds.primitives import RULES, given
 from agentflow.lang.bounds.values import Value, constant

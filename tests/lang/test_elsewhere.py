@@ -7,8 +7,8 @@ import pytest
 from agentflow import AgentFlow, SexpEvaluationError
 from agentflow.core.data.source import Source
 from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.checks import ELSEWHERE
 from agentflow.lang.diagnosis import diagnose
-from agentflow.lang.elsewhere import ELSEWHERE
 from agentflow.lang.forms import FORMS
 
 

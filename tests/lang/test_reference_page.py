@@ -10,10 +10,9 @@ import pytest
 from agentflow.core.data.results import TaskResult
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.card import EXAMPLES, language_card
-from agentflow.lang.example import Example
 from agentflow.lang.forms import FORMS
 from agentflow.lang.printer import print_value
-from agentflow.lang.reference import describe, entries, reference_page
+from agentflow.lang.reference import Example, describe, entries, reference_page
 from tests.support.world import World
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"

@@ -14,11 +14,11 @@ from agentflow.lang import diagnosis
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import NamesInForce, SexpEnvironment
+from agentflow.lang.literals import TYPES, letter_at
 from agentflow.lang.program import compile_program
 from agentflow.lang.python.builtins import BUILTINS
 from agentflow.lang.python.methods import METHODS
 from agentflow.lang.python.rows import Row
-from agentflow.lang.takes import TYPES, letter_at
 from agentflow.run.engine import run_program
 from agentflow.run.strand.budget import Budget
 from tests.support.fakes import FakeRun

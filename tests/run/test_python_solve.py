@@ -12,7 +12,7 @@ import pytest
 from agentflow import AgentFlow, AgentflowError, ScriptedProvider
 from agentflow.core.data.errors import DataError
 from agentflow.lang.card import language_card
-from agentflow.lang.python.card import EXAMPLES
+from agentflow.lang.python.reference import EXAMPLES
 from agentflow.tasks.solve import program_of
 from agentflow.tasks.workflows import Workflow, make_workflow
 

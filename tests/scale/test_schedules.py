@@ -12,7 +12,7 @@ import pytest
 
 from agentflow import AgentFlow
 from agentflow.core.data.errors import ConfigurationError
-from agentflow.journal.postgres.schedules import next_time
+from agentflow.journal.postgres.queue import next_time
 from tests.cli.test_command import agentflow
 from tests.scale.workers import working
 from tests.support.postgres import Server

@@ -16,10 +16,10 @@ from typing import Any
 
 # pyright: reportPrivateUsage=false
 from agentflow.exploration import constants, python_constants
-from agentflow.lang import charging, model_names, takes
-from agentflow.lang.bounds import operations
+from agentflow.lang import charging, literals, model_names
+from agentflow.lang.bounds import nodes
+from agentflow.lang.bounds.python import calls as sizes
 from agentflow.lang.bounds.python import flow as python_flow
-from agentflow.lang.bounds.python import functions as sizes
 from agentflow.lang.bounds.python.heap import scalar
 from agentflow.lang.bounds.values import number
 from agentflow.lang.builtins import PRIMITIVES, labelled, strict
@@ -160,7 +160,7 @@ def primitive_rows() -> Iterator[tuple[str, Row]]:
                 "looked_at": main in strict._LOOKED_AT,
                 "last_opened": main in labelled._LAST_OPENED,
                 "elementwise": name in model_names._ELEMENTWISE,
-                "higher": main in operations.HIGHER,
+                "higher": main in nodes.HIGHER,
                 "compares": main in constants._COMPARES,
                 "orders": main in constants._ORDERS,
                 "reads": main in constants._READS,
@@ -186,8 +186,11 @@ def form_rows() -> Iterator[tuple[str, Row]]:
             },
         )
     for name in FORMS:
-        if name in takes.OPERATIONS:
-            yield f"sexp form {name}", {"takes": takes.OPERATIONS[name], "runs": (0, 1) if name in takes.RUNS else None}
+        if name in literals.OPERATIONS:
+            yield (
+                f"sexp form {name}",
+                {"takes": literals.OPERATIONS[name], "runs": (0, 1) if name in literals.RUNS else None},
+            )
 
 
 def _is_said(key: str, value: object) -> bool:

@@ -14,13 +14,14 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from typing import Any, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import asyncpg
 
-from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.errors import ConfigurationError, cut
 from agentflow.core.events.journal import (
     Claim,
     Deposit,
@@ -33,13 +34,108 @@ from agentflow.core.events.journal import (
     WorkerInfo,
 )
 from agentflow.journal.connection import Row
-from agentflow.journal.postgres import forks, leases, schedules
+from agentflow.journal.postgres import forks, leases
 from agentflow.journal.postgres.connection import CONNECT_S, AsyncpgConnection, connect
 from agentflow.journal.postgres.link import PostgresDatabase
 from agentflow.journal.postgres.owner import OwnerSession
+from agentflow.journal.postgres.rows import beginning
 from agentflow.journal.postgres.schema import has_table
-from agentflow.journal.rows import unescape
+from agentflow.journal.rows import load, unescape
 from agentflow.journal.writer import WriteJob, Writer
+
+_COLUMNS = "name, cron, zone, input, queue, extract(epoch from next)::float8, last"
+_DUE = f"select {_COLUMNS} from af_schedule where next <= now() order by next limit 100 for update skip locked"
+_START = """
+insert into af_run(run, program, digest, input, queue, tenant, priority)
+  select $2, program, digest, input, queue, tenant, priority from af_schedule where name = $1 on conflict (run) do nothing
+"""
+
+
+def check_schedule(cron: str, zone: str) -> None:
+    """Raise ConfigurationError (``config/schedule``) for what is no line of cron's, or no time zone."""
+    from croniter import croniter
+
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConfigurationError(
+            f"'{cut(zone, 80)}' is no time zone", code="config/schedule", hint="for example Europe/Berlin, or UTC"
+        ) from None
+    if len(cron.split()) != 5 or not croniter.is_valid(cron):
+        raise ConfigurationError(
+            f"'{cut(cron, 80)}' is no line of cron's: minute, hour, day of the month, month, day of the week",
+            code="config/schedule",
+            hint="'0 7 * * *' is every day at seven, '*/15 * * * 1-5' every quarter of an hour from Monday to Friday",
+        )
+
+
+def next_time(cron: str, zone: str, after: float) -> float:
+    """The first time, in unix seconds, that ``cron`` names after ``after``.
+
+    An hour that a line names occurs once a day, also on the day on which clocks go back: only the first counts. A line
+    whose hour is ``*``, or ``*/N``, goes by the time that passes.
+    """
+    from croniter import croniter
+
+    timezone = ZoneInfo(zone)
+    times = croniter(cron, datetime.fromtimestamp(after, timezone))
+    moment = times.get_next(datetime)
+    while moment.fold and not cron.split()[1].startswith("*"):
+        moment = times.get_next(datetime)
+    return float(moment.timestamp())
+
+
+async def keep_schedule(db: AsyncpgConnection, name: str, cron: str, zone: str, new: NewRun) -> Schedule:
+    """Store a schedule in the place of that of this name."""
+    now = await db.fetchval("select extract(epoch from now())::float8")
+    row = await db.fetchrow(
+        "insert into af_schedule(name, cron, zone, next, program, digest, input, queue, tenant, priority)"
+        " values ($1, $2, $3, to_timestamp($4), $5, $6, $7, $8, $9, $10) on conflict (name) do update set cron = excluded.cron,"
+        " zone = excluded.zone, next = excluded.next, program = excluded.program, digest = excluded.digest,"
+        " input = excluded.input, queue = excluded.queue, tenant = excluded.tenant, priority = excluded.priority"
+        f" returning {_COLUMNS}",
+        name,
+        cron,
+        zone,
+        next_time(cron, zone, now),
+        *beginning(new),
+    )
+    assert row is not None
+    return _schedule(row)
+
+
+async def read_schedules(db: AsyncpgConnection) -> list[Schedule]:
+    """The schedules, the next one first."""
+    return [_schedule(row) for row in await db.fetch(f"select {_COLUMNS} from af_schedule order by next, name")]
+
+
+async def remove_schedule(db: AsyncpgConnection, name: str) -> bool:
+    """Remove a schedule. False if there is none of this name."""
+    return await db.fetchval("delete from af_schedule where name = $1 returning 1", name) is not None
+
+
+async def start_due(db: AsyncpgConnection) -> list[str]:
+    """Start the runs whose time has come, and give their ids. Of times that passed while nobody looked the first counts."""
+    now = await db.fetchval("select extract(epoch from now())::float8")
+    started: list[str] = []
+    for row in await db.fetch(_DUE):
+        due = _schedule(row)
+        run = f"{due.name}@{datetime.fromtimestamp(due.next, UTC):%Y%m%dT%H%MZ}"
+        await db.execute(_START, due.name, run)
+        await db.execute(
+            "update af_schedule set next = to_timestamp($2), last = $3 where name = $1",
+            due.name,
+            next_time(due.cron, due.zone, max(now, due.next)),
+            run,
+        )
+        started.append(run)
+    return started
+
+
+def _schedule(row: Row) -> Schedule:
+    name, cron, zone, job, queue, due, last = row
+    return Schedule(name=name, cron=cron, zone=zone, program=load(job)["name"], queue=queue, next=due, last=last)
+
 
 TABLE = "af_job"
 CHANNEL = "af_job"
@@ -331,14 +427,14 @@ class PostgresQueue:
 
     async def schedule(self, name: str, cron: str, zone: str, new: NewRun) -> Schedule:
         check_engine()
-        schedules.check(cron, zone)
-        return await self._writer.do(lambda db: schedules.keep(db, name, cron, zone, new))
+        check_schedule(cron, zone)
+        return await self._writer.do(lambda db: keep_schedule(db, name, cron, zone, new))
 
     async def schedules(self) -> list[Schedule]:
-        return await self._writer.ask(schedules.read)
+        return await self._writer.ask(read_schedules)
 
     async def unschedule(self, name: str) -> bool:
-        return await self._writer.do(lambda db: schedules.remove(db, name))
+        return await self._writer.do(lambda db: remove_schedule(db, name))
 
     async def work(
         self,
@@ -463,7 +559,7 @@ class _Work:
             if now - looked >= SCHEDULE_S and not self.stop.is_set():
                 looked = now
                 async with db.transaction():
-                    await self.engine.enqueue(db, await schedules.start_due(db))
+                    await self.engine.enqueue(db, await start_due(db))
             if now - beaten >= BEAT_S:
                 beaten = now
                 await queries.update_heartbeat(list(self._busy))

@@ -21,8 +21,7 @@ from agentflow.lang.bounds.interpret import (
     free,
 )
 from agentflow.lang.bounds.loops import Setters
-from agentflow.lang.bounds.nodes import RULES
-from agentflow.lang.bounds.operations import HIGHER, OPERATIONS
+from agentflow.lang.bounds.nodes import HIGHER, OPERATIONS, RULES
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.bounds.values import Value, constant
 from agentflow.lang.checks import children

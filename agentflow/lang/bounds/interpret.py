@@ -5,28 +5,53 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from agentflow.core.data.frozen import frozen
 from agentflow.lang import ir
 from agentflow.lang.bounds.cost import FREE, WIDTH, Cost, Effects, again
-from agentflow.lang.bounds.dropping import Dropping, dropping, left_of
-from agentflow.lang.bounds.gathering import Gathering, gathering
+from agentflow.lang.bounds.gathering import Dropping, Gathering, dropping, gathering, left_of
 from agentflow.lang.bounds.guards import GuardFact
 from agentflow.lang.bounds.inner import Inner, Programs, cost_of
 from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import given
-from agentflow.lang.bounds.reach import Loose, Reach
 from agentflow.lang.bounds.recursion import Body, CallFrame, Recursion, parameter_values
 from agentflow.lang.bounds.scopes import AbstractClosure, AbstractScope, position
-from agentflow.lang.bounds.shapes import Shape
-from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Value, result_of
+from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Shape, Value, result_of
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.ir import IR, Var
 from agentflow.lang.stack import on_fresh_stack
 from agentflow.lang.syntax import Node
+
+
+@frozen
+class Loose:
+    """A part of a program whose effects have no upper bound, and the reason."""
+
+    at: Node
+    reason: str
+
+
+@dataclass(slots=True)
+class Reach:
+    """What a program can reach: effects by kind and name, and where a name that is data may be called."""
+
+    effects: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    loose: list[Loose] = field(default_factory=list[Loose])
+    any_name: dict[int, Node] = field(default_factory=dict[int, Node])
+
+    def noted(self) -> int:
+        """The number of reasons so far."""
+        return len(self.loose)
+
+    def forget(self, count: int) -> None:
+        """Drop the reasons after the first ``count``, which a pass found that is repeated."""
+        del self.loose[count:]
+
 
 MOST_VISITS = 20_000
 """Nodes of the program that are visited before the analysis gives up."""

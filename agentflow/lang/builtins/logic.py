@@ -7,8 +7,7 @@ from typing import Any
 from agentflow.core.data.values import SharedList, Symbol
 from agentflow.lang.builtins.registry import primitive, type_name
 from agentflow.lang.charging import Bounded
-from agentflow.lang.equality import compared
-from agentflow.lang.truth import truth
+from agentflow.lang.equality import compared, truth
 
 
 @primitive("eq?", usage="(eq? a b)", arity=(2, 2), sliced=True, aliases=("equal?",), size="plain")

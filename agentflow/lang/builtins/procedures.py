@@ -17,9 +17,9 @@ from agentflow.lang.builtins.lists import items
 from agentflow.lang.builtins.registry import Primitive, primitive, wrong_type
 from agentflow.lang.calling import MANY_OPERANDS, TAIL, Sliced, bounce
 from agentflow.lang.charging import charge_string, check_string, touch_elements
+from agentflow.lang.equality import truth
 from agentflow.lang.printer import too_deep
 from agentflow.lang.sorting import in_order, long_texts_in_order
-from agentflow.lang.truth import truth
 
 _LONGEST_STEM = 100
 _LONG_TEXT = 512

@@ -37,7 +37,7 @@ class Primitive:
     :class:`~agentflow.lang.calling.Sliced` work in place of a value. ``topic`` is the module that defines it, ``canonical`` the main name of an alias.
     ``size`` is a word of :mod:`agentflow.lang.bounds.primitives` for how the form of the result follows from the arguments, or
     ``called`` where that depends on procedures that it calls. ``flow`` says what becomes of its arguments, see :meth:`flow_at`. ``takes`` is a word
-    of :mod:`agentflow.lang.takes` for their types, ``calls`` the position of the one that it calls. It ``asks`` for an effect that a policy may
+    of :mod:`agentflow.lang.literals` for their types, ``calls`` the position of the one that it calls. It ``asks`` for an effect that a policy may
     guard. ``of_many``, of twins, is the work of a call with the strand and a tuple of very many arguments, which is not copied on the way.
     """
 

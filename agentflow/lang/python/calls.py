@@ -13,7 +13,7 @@ from agentflow.lang.python.absent import ABSENT, DOTTED, HIDDEN, METHODS_ABSENT,
 from agentflow.lang.python.builtin_values import builtin
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS, KINDS, is_instance, sort
 from agentflow.lang.python.comprehensions import collected
-from agentflow.lang.python.emitter import Emitter, expression
+from agentflow.lang.python.emitter import Emitter, expression, unless_boxed
 from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.forms import FORMS, PythonForm
 from agentflow.lang.python.functions import code_name, known_function
@@ -27,7 +27,6 @@ from agentflow.lang.python.strict import CHANGING
 from agentflow.lang.python.strict_twins import set_default, strict_entry
 from agentflow.lang.python.support import call, rebound
 from agentflow.lang.python.takes import check_builtin, check_form, check_method
-from agentflow.lang.python.unboxed import unless_boxed
 from agentflow.lang.python.values import MISSING
 from agentflow.lib.text.suggest import did_you_mean, meant, suggest
 

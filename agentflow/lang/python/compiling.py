@@ -15,10 +15,9 @@ from agentflow.core.data.names import UNKNOWN, NameInfo, Names
 from agentflow.core.data.source import Source
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.checks import SHORTEST_MISSPELLING
-from agentflow.lang.cutting import ROOM, compile_in_pieces
+from agentflow.lang.cutting import ROOM, Part, compile_in_pieces
 from agentflow.lang.generated import STORE
 from agentflow.lang.outlining import outline
-from agentflow.lang.parts import Part
 from agentflow.lang.python import (
     branches,
     calls,
@@ -27,7 +26,6 @@ from agentflow.lang.python import (
     expressions,
     operators,
     statements,
-    workflow,
     world,
 )
 from agentflow.lang.python.emitter import Describe, Emitter, TooManyMistakes
@@ -39,7 +37,7 @@ from agentflow.lang.stack import on_fresh_stack
 from agentflow.lang.trace import CodeInfo, stamp
 from agentflow.lib.text.suggest import meant
 
-RULES = (branches, calls, comprehensions, declarations, expressions, operators, statements, workflow, world)
+RULES = (branches, calls, comprehensions, declarations, expressions, operators, statements, world)
 """The modules whose functions write code; importing them is what declares them."""
 _SHALLOW = 10
 _MAYBE_LARGE = 1_800
@@ -97,7 +95,7 @@ def declared(source: Source, limits: Limits, *, undecorated: bool = False) -> di
     Raises SexpSyntaxError, SexpEvaluationError (the first mistake of the declaration) and LimitExceeded.
     """
     g = emitter_of(source, lambda _: UNKNOWN, limits, None, None)
-    fields = workflow.declaration(g, undecorated=undecorated)
+    fields = declarations.declaration(g, undecorated=undecorated)
     if g.errors:
         raise _in_order(g.errors)[0]
     return fields

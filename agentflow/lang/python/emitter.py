@@ -10,16 +10,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Literal, TypeAlias
 from weakref import proxy
 
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.data.labels import UNBOXED, Label
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import DEFINE, NameInfo, NameKind, Names
 from agentflow.core.data.source import Source, Span
+from agentflow.core.data.values import OrderedSet
 from agentflow.lang.abi import Operation
 from agentflow.lang.calling import Sliced
+from agentflow.lang.codegen import Generator as CodeGenerator
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.generated import LOAD, STORE, PyFn, as_bool, is_bool
 from agentflow.lang.python.absent import REFUSED
@@ -27,15 +30,122 @@ from agentflow.lang.python.kinds import Kinds
 from agentflow.lang.python.labelled import twin_of
 from agentflow.lang.python.names import LocalVariable, PythonScope
 from agentflow.lang.python.names import ProgramScopes as Scopes
-from agentflow.lang.python.nodes import Nodes
 from agentflow.lang.python.reader import fields_of, span_of
 from agentflow.lang.python.rows import traits_of
 from agentflow.lang.python.strict_code import StrictPython
 from agentflow.lang.python.strict_twins import strict_twin_of
 from agentflow.lang.python.support import check_global, unbound_name
-from agentflow.lang.python.unboxed import unless_boxed
 from agentflow.lang.python.values import truth
 from agentflow.lang.stack import LEVELS, on_fresh_stack
+
+_new_name, _new_constant, _new_call, _new_attribute, _new_choice, _new_comparison = (
+    each.__new__ for each in (ast.Name, ast.Constant, ast.Call, ast.Attribute, ast.IfExp, ast.Compare)
+)
+_IS, _IS_NOT = ast.Is(), ast.IsNot()
+
+
+class Nodes(CodeGenerator):
+    """A generator that makes its small nodes without a call of their classes, which check what is known here."""
+
+    def name(self, name: str) -> ast.expr:
+        """A name. Most nodes are such; this makes them in half the time that their class takes."""
+        node = _new_name(ast.Name)
+        node.__dict__ = {**self.loc, "id": name, "ctx": LOAD}
+        return node
+
+    def const(self, value: Any) -> ast.expr:
+        """A constant, likewise."""
+        node = _new_constant(ast.Constant)
+        node.__dict__ = {**self.loc, "value": value, "kind": None}
+        return node
+
+    def call(self, function: ast.expr, args: Sequence[ast.expr]) -> ast.Call:
+        """A call, likewise."""
+        node = _new_call(ast.Call)
+        node.__dict__ = {**self.loc, "func": function, "args": list(args), "keywords": []}
+        return node
+
+    def attr(self, value: ast.expr, name: str) -> ast.expr:
+        """An attribute, likewise."""
+        node = _new_attribute(ast.Attribute)
+        node.__dict__ = {**self.loc, "value": value, "attr": name, "ctx": LOAD}
+        return node
+
+    def rt(self, name: str) -> ast.expr:
+        """A member of the strand."""
+        return self.attr(self.name("rt"), name)
+
+    def await_(self, value: ast.expr) -> ast.expr:
+        """``await value``."""
+        return ast.Await(value, **self.loc)
+
+    def ifexp(self, test: ast.expr, then: ast.expr, other: ast.expr) -> ast.expr:
+        """``then if test else other``."""
+        node = _new_choice(ast.IfExp)
+        node.__dict__ = {**self.loc, "test": test, "body": then, "orelse": other}
+        return node
+
+    def is_(self, a: ast.expr, b: ast.expr, *, negate: bool = False) -> ast.expr:
+        """``a is b``, or ``a is not b``."""
+        node = _new_comparison(ast.Compare)
+        node.__dict__ = {**self.loc, "left": a, "ops": [_IS_NOT if negate else _IS], "comparators": [b]}
+        return node
+
+
+_KINDS = {
+    "r": (UNBOXED, "UNBOXED"),
+    "c": (frozenset((*UNBOXED, dict, OrderedSet)), "KEYED"),
+    "n": (frozenset((*UNBOXED, list, tuple)), "LISTED"),
+}
+Written = Callable[[Sequence[ast.expr]], ast.expr]
+"""Writes the code for values, which are simple."""
+
+
+def is_simple(value: ast.expr) -> bool:
+    """Whether reading an expression again is nothing but that."""
+    return isinstance(value, ast.Name | ast.Constant)
+
+
+def unless_boxed(
+    g: CodeGenerator, letters: str, values: Sequence[ast.expr], plain: Written, boxed: Written
+) -> ast.expr:
+    """``plain`` for values that stand in no box, and cannot hold one that counts; else ``boxed``.
+
+    For the letter ``o`` of a value no box that it holds counts, for ``r`` all do, for ``c`` those in lists and tuples, for ``n`` those of keys.
+    The values are evaluated once, in their order, before the first of them is tested.
+    """
+    last = max((at for at, each in enumerate(values) if not is_simple(each)), default=-1)
+    first: list[ast.expr] = []
+    again: list[ast.expr] = []
+    for at, each in enumerate(values):
+        kept = at <= last and not isinstance(each, ast.Constant)
+        named = _named(g, each) if kept else each
+        first.append(named)
+        again.append(g.name(named.target.id) if isinstance(named, ast.NamedExpr) else each)
+    looked = [at for at, each in enumerate(values) if not isinstance(each, ast.Constant)]
+    if not looked:
+        return plain(again)
+    tests = [_test(g, letters[at], first[at]) for at in looked]
+    # ``and`` leaves out the tests after one that fails, and with them what they were to evaluate.
+    early = [test for at, test in zip(looked, tests, strict=True) if at <= last]
+    late = [test for at, test in zip(looked, tests, strict=True) if at > last]
+    if early:
+        late.insert(0, reduce(lambda a, b: ast.BinOp(a, ast.BitAnd(), b, **g.loc), early))
+    test = late[0] if len(late) == 1 else ast.BoolOp(ast.And(), late, **g.loc)
+    return g.ifexp(test, plain(again), boxed(again))
+
+
+def _named(g: CodeGenerator, value: ast.expr) -> ast.expr:
+    return ast.NamedExpr(ast.Name(g.tmp(), STORE, **g.loc), value, **g.loc)
+
+
+def _test(g: CodeGenerator, letter: str, value: ast.expr) -> ast.expr:
+    kind = g.call(g.const_param(type, "type_"), [value])
+    if letter == "o":
+        return g.is_(kind, g.const_param(Label, "T_Label"), negate=True)
+    kinds, name = _KINDS[letter]
+    return ast.Compare(kind, [ast.In()], [g.const_param(kinds, name)], **g.loc)
+
 
 Describe = Callable[[str], NameInfo]
 MAX_BLOCKS = 18

@@ -17,7 +17,7 @@ Write = Callable[[Emitter, ast.Call], ast.expr]
 class PythonForm:
     """A form: ``usage`` is how it is called, ``about`` what it does, ``write`` the rule that writes its code.
 
-    ``takes`` is a word of :mod:`agentflow.lang.takes` for the types of its arguments, ``gives`` the type of its value. Of one with a number
+    ``takes`` is a word of :mod:`agentflow.lang.literals` for the types of its arguments, ``gives`` the type of its value. Of one with a number
     and something that it ``runs``, that says where each of the two stands. ``asks`` names the effect which a policy may guard. ``calls``: its first
     argument is called.
     """

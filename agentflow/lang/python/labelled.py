@@ -7,13 +7,14 @@ keys of dicts and elements of sets stand in boxes, which are equal to what is in
 """
 
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from functools import cache
-from typing import Any, cast
+from functools import cache, wraps
+from typing import Any, NoReturn, cast
 
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.labels import (
@@ -29,12 +30,11 @@ from agentflow.core.data.labels import (
     strip,
     stripped,
 )
-from agentflow.core.data.values import OrderedSet
+from agentflow.core.data.values import OrderedSet, SharedList
 from agentflow.core.data.walk import Work
 from agentflow.lang.builtins.labelled import called
 from agentflow.lang.calling import Sentinel, Sliced, begun
 from agentflow.lang.python import builtins, changes, compare, failure, support, values
-from agentflow.lang.python.blaming import blaming
 from agentflow.lang.python.errors import wrong_value
 from agentflow.lang.python.methods import METHOD_ROWS, method
 from agentflow.lang.python.opening import (
@@ -52,6 +52,46 @@ from agentflow.lang.python.rows import Row, code, takes_long, traits_of
 from agentflow.lang.python.sharing import allowed
 from agentflow.lang.python.sorting import sorted_values
 from agentflow.lang.python.values import MISSING
+
+_DATA = frozenset((Label, list, tuple, dict, OrderedSet, SharedList))
+"""Types of arguments that are boxes, or may hold some."""
+
+
+def blaming(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A twin whose errors depend on all that it was given, which is read when there is one."""
+
+    @wraps(function)
+    def twin(*arguments: Any, **named: Any) -> Any:
+        try:
+            value = function(*arguments, **named)
+        except AgentflowError as error:
+            return begun(_blamed(error, (*arguments, *named.values())))
+        return Sliced(rest(value.work, arguments)) if type(value) is Sliced else value
+
+    def rest(work: Work[Any], arguments: tuple[Any, ...]) -> Work[Any]:
+        try:
+            return (yield from work)
+        except AgentflowError as error:
+            return (yield from _blamed(error, arguments))
+
+    @wraps(function)
+    async def waiting(rt: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return await function(rt, *arguments, **named)
+        except AgentflowError as error:
+            return await rt.work(_blamed(error, (*arguments, *named.values())))
+
+    return waiting if inspect.iscoroutinefunction(function) else twin
+
+
+def _blamed(error: AgentflowError, arguments: Iterable[Any]) -> Work[NoReturn]:
+    """Raise an error, which depends on these arguments."""
+    _, sources = yield from stripped([each for each in arguments if type(each) in _DATA])
+    blame(error, sources)
+    try:
+        raise error
+    finally:  # else it would hold the frame that holds it, and with that what else is looked for by who refers to it
+        del error
 
 
 @code("o")

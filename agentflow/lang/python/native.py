@@ -13,12 +13,11 @@ from typing import Any
 from agentflow.core.data.walk import CHARACTERS_PER_STEP
 from agentflow.lang.charging import check_collection
 from agentflow.lang.generated import LOAD
-from agentflow.lang.python.emitter import Emitter
+from agentflow.lang.python.emitter import Emitter, is_simple
 from agentflow.lang.python.kinds import as_kind
 from agentflow.lang.python.methods import append, method
 from agentflow.lang.python.names import LocalVariable
 from agentflow.lang.python.texts import joined, text, whole_text
-from agentflow.lang.python.unboxed import is_simple
 from agentflow.lang.python.values import element
 
 NATIVE_BINARY: dict[type[ast.operator], tuple[type[Any], ...]] = {

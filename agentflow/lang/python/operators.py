@@ -11,7 +11,7 @@ from agentflow.core.data.walk import CHARACTERS_PER_STEP
 from agentflow.lang.generated import as_bool, is_bool
 from agentflow.lang.python import compare, values
 from agentflow.lang.python.changes import add_to, subtract_from
-from agentflow.lang.python.emitter import Emitter, expression
+from agentflow.lang.python.emitter import Emitter, expression, is_simple, unless_boxed
 from agentflow.lang.python.kinds import as_counted, as_kind
 from agentflow.lang.python.labelled import negated
 from agentflow.lang.python.native import (
@@ -21,7 +21,6 @@ from agentflow.lang.python.native import (
     small,
 )
 from agentflow.lang.python.takes import check_sum
-from agentflow.lang.python.unboxed import is_simple, unless_boxed
 from agentflow.lang.python.values import bounded, truth
 
 _LARGEST = 1 << 62

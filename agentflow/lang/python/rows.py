@@ -59,9 +59,9 @@ class Row(RowTraits):
     - ``names``: its parameters. The first ``least`` are required; the first ``positional`` may be given by position (-1: any number).
     - ``is_async``: it takes the depth too, and is awaited.
     - ``kinds``: the exact types that have it, if it is a method; ``flow`` is then about the arguments without the receiver.
-    - ``takes``, ``alone``: words of :mod:`agentflow.lang.takes` for the types of its arguments, and of its only argument.
+    - ``takes``, ``alone``: words of :mod:`agentflow.lang.literals` for the types of its arguments, and of its only argument.
     - ``gives``: the type of its result, if it always has one.
-    - ``size``: a word of :mod:`agentflow.lang.bounds.python.functions` for how the size of the result follows from the arguments.
+    - ``size``: a word of :mod:`agentflow.lang.bounds.python.calls` for how the size of the result follows from the arguments.
     - ``calls``: it calls its first argument.
     - ``changes``: what decides how a method changes its receiver: nothing that has sources of its own (empty), the first argument as an index
       or key (``i``), a comparison with every element (``a``), the contents of the arguments (``d``). None: it only reads.

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentflow.core.data.values import OrderedSet
 from agentflow.lang.closure import Closure
-from agentflow.lang.literals import ANYTHING
+from agentflow.lang.literals import ANYTHING, misfit
 from agentflow.lang.python.builtins import BUILTINS, ISINSTANCE
 from agentflow.lang.python.compare import NUMBERS
 from agentflow.lang.python.emitter import Emitter
@@ -17,7 +17,6 @@ from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.functions import known_function
 from agentflow.lang.python.methods import METHODS
 from agentflow.lang.python.rows import Row
-from agentflow.lang.takes import misfit
 
 KEYWORDS: dict[str, str] = {"key": "P", "reverse": "w", "limit": "I", "timeout": "x"}
 """What arguments take that are given by keyword alone, or of forms."""

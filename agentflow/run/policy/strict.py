@@ -22,8 +22,8 @@ from agentflow.lang.builtins.strict import Called, strict_twin_of
 from agentflow.lang.changeable import Changeable
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
+from agentflow.lang.equality import truth
 from agentflow.lang.program import Program
-from agentflow.lang.truth import truth
 from agentflow.run.policy.labelled import LabelledStrand, not_followed
 from agentflow.run.strand.calls import calling_span
 from agentflow.run.strand.strand import Strand

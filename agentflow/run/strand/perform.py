@@ -44,8 +44,8 @@ from agentflow.core.events.events import ContextStarted, Endorsed
 from agentflow.core.ports.memory_ports import ContextFinder
 from agentflow.core.ports.ports import SolverPort, TemplatePort, ToolPort, WorkflowPort
 from agentflow.core.ports.store_ports import Pacer
-from agentflow.lang.blame import span_of_name
 from agentflow.lang.builtins.registry import wrong_type
+from agentflow.lang.trace import span_of_name
 from agentflow.lib.redact import Redactor
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.lib.text.terminal import escape

@@ -26,8 +26,8 @@ from agentflow.lang.abi import Code, Fork, Operation, Runtime
 from agentflow.lang.analyzer import EFFECT_NAMES
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.calling import MAX_STACK_CALLS, TAIL, bounce
+from agentflow.lang.checks import name_hint
 from agentflow.lang.closure import Closure
-from agentflow.lang.elsewhere import name_hint
 from agentflow.lang.environment import UNBOUND, Cell, NamesInForce, SexpEnvironment, unbound
 from agentflow.lang.forms import FORMS
 from agentflow.lang.program import Program, ProgramCache

@@ -21,8 +21,7 @@ from agentflow.lang.outlining import outline
 from agentflow.lang.portable import dump_closure, load_closure
 from agentflow.lang.program import Program, compile_program, describer
 from agentflow.lang.python.compiling import assembled, emitter_of, read_tree, written
-from agentflow.lang.python.reader import children, read_python
-from agentflow.lang.python.words_counted import check_words
+from agentflow.lang.python.reader import check_words, children, read_python
 from agentflow.run.engine import run_program
 from agentflow.run.strand.budget import Budget
 from tests.lang.python.test_python_oracle import CASES, normal

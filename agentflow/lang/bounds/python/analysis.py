@@ -12,10 +12,9 @@ from agentflow.lang.bounds.cost import FREE, GROWN
 from agentflow.lang.bounds.inner import Programs
 from agentflow.lang.bounds.interpret import ANYTHING, MOST_VISITS, Spend, TooManyVisits, free
 from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
-from agentflow.lang.bounds.python.calls import FORMS, call
+from agentflow.lang.bounds.python.calls import FORMS, FUNCTIONS, METHOD_RULES, call
 from agentflow.lang.bounds.python.expressions import EXPRESSIONS
 from agentflow.lang.bounds.python.facts import Text
-from agentflow.lang.bounds.python.functions import FUNCTIONS, METHOD_RULES
 from agentflow.lang.bounds.python.heap import Changes, Heap
 from agentflow.lang.bounds.python.interpret import Block, Python, Rules
 from agentflow.lang.bounds.python.statements import STATEMENTS, block

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentflow.core.data.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, Cost
-from agentflow.lang.bounds.dropping import left_of
+from agentflow.lang.bounds.gathering import left_of
 from agentflow.lang.bounds.interpret import Outcome
 from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.primitives import RULES as SIZES
