@@ -1,8 +1,8 @@
 """Replaces a file atomically: it holds the old or the new content whenever the process or the machine stops.
 
 The new content is written to a temporary file in the same directory and synced; one rename puts it in place, and the
-directory is synced (rename(2), fsync(2)). The name of a temporary file contains the identity of its writer, which tells
-a file that a killed writer left behind from one that is being written.
+directory is synced (rename(2), fsync(2)). The name of a temporary file contains the identity of its writer, which
+distinguishes a file left by a killed writer from one being written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RENAME_NOREPLACE = 1
 
 
 def process_identity(pid: int) -> str | None:
-    """The start time of a process, which tells it from a later one with the same number; None if it is gone."""
+    """The start time of a process, which distinguishes it from a later one with the same number; None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # the name in parentheses may itself contain blanks and parentheses

@@ -16,7 +16,7 @@ from agentflow.core.data.errors import ConfigurationError
 
 
 class TaskTable:
-    """The tasks of one event loop that nobody awaits one by one; they are kept until they end.
+    """The tasks of one event loop that are not awaited individually; they are kept until they end.
 
     Unlike in a task group, a task that fails ends alone: its error goes to the loop's exception handler.
     """
@@ -100,8 +100,8 @@ T = TypeVar("T")
 class WaitQueue(Generic[T]):
     """A queue on one event loop, for waits for a permit, a budget, a rate or a connection.
 
-    The highest ``priority`` goes first; of equal ones the deepest in its run, so that what was begun ends before more
-    begins; then the first come. ``entries`` is the heap; it is true while somebody may be waiting.
+    The highest ``priority`` goes first; of equal ones the deepest in its run, so that started work ends before more starts;
+    then the first come. ``entries`` is the heap; it is true while there may be waiters.
     """
 
     __slots__ = ("_order", "entries")
@@ -117,7 +117,7 @@ class WaitQueue(Generic[T]):
         return waiter
 
     def first(self) -> asyncio.Future[bool] | None:
-        """The next waiter; None if nobody waits."""
+        """The next waiter; None without one."""
         entries = self.entries
         while entries:
             waiter = entries[0][4]
@@ -168,14 +168,14 @@ class Gate:
         self._queue: WaitQueue[None] = WaitQueue()
 
     def take_free(self) -> bool:
-        """Go through if there is room and nobody waits."""
+        """Pass if there is room and no waiter."""
         if self._free <= 0 or self._queue.first() is not None:
             return False
         self._free -= 1
         return True
 
     async def take(self, priority: int = 0) -> None:
-        """Go through, waiting if there is no room."""
+        """Pass, waiting if there is no room."""
         if self.take_free():
             return
         waiter = self._queue.join(None, priority)

@@ -1,4 +1,4 @@
-"""Writes whole files: reports, workflows, formatted programs, lists, whatever a user names as the place for them.
+"""Writes whole files to paths that a user chooses: reports, workflows, formatted programs, lists.
 
 A regular file is replaced atomically and keeps its mode and owner; a link stays, and the file that it leads to is replaced.
 Anything else (a terminal, a pipe, a device, a descriptor such as ``/dev/stdout``) is written to.
@@ -49,7 +49,7 @@ _IN_PLACE = frozenset({errno.EBUSY, errno.EXDEV, errno.EACCES, errno.EPERM, errn
 def write_file(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     """Make ``data`` the content of the file ``path``; ``mode`` is that of a new file, less the umask. Blocking.
 
-    Raises OSError, for a named pipe also if nobody reads it within :data:`READER_S`; a regular file is then unchanged.
+    Raises OSError, for a named pipe also without a reader within :data:`READER_S`; a regular file is then unchanged.
     """
     target = _target(path)
     if isinstance(target, int):
@@ -119,7 +119,7 @@ DIRECTORY_MODE = 0o700
 
 
 def state_path() -> Path:
-    """Where agentflow keeps what outlives a process, by the XDG base directories; it may not exist yet."""
+    """The directories of agentflow's persistent files, by the XDG base directories; they may not exist yet."""
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "agentflow"
 
@@ -177,12 +177,12 @@ def _trusted() -> dict[str, str]:
 
 
 def is_trusted(path: Path, digest: str) -> bool:
-    """Whether the file ``path`` was trusted with what has this digest. Blocking."""
+    """Whether the file ``path`` was trusted with contents of this digest. Blocking."""
     return _trusted().get(str(path.resolve())) == digest
 
 
 def trust(path: Path, digest: str | None) -> None:
-    """Trust the file ``path`` with what has this digest, and nothing else; None: no more. Raises OSError. Blocking."""
+    """Trust the file ``path`` with contents of this digest, and no others; None: withdraw trust. Raises OSError. Blocking."""
     trusted = _trusted()
     trusted.pop(str(path.resolve()), None)
     if digest is not None:

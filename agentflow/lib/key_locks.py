@@ -1,4 +1,4 @@
-"""Locks by key: who comes while another has a key waits for it, and a key that nobody has takes no room."""
+"""Locks by key: a second holder of a key waits for the first, and an unlocked key takes no room."""
 
 from __future__ import annotations
 

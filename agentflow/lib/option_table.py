@@ -1,7 +1,7 @@
-"""The options of tasks and tools: one closed table, and what to write in place of an option that is not in it.
+"""The options of tasks and tools: one closed table, with advice for options that are not in it.
 
-``TaskSettings``, ``ToolSettings``, the stub of workflow texts and the pages repeat rows for type checkers and readers; tests
-compare them with the table. ``@task`` of workflow texts, ``defatom`` and the hints read it.
+``TaskSettings``, ``ToolSettings``, the stub of workflow texts and the pages repeat rows for type checkers and readers;
+tests compare them with the table. ``@task`` of workflow texts, ``defatom`` and the hints read it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ NAMES: Mapping[Place, frozenset[str]] = MappingProxyType(
 )
 """The names of the options at each place."""
 FIELDS: Mapping[str, str] = MappingProxyType({each.name: each.field for each in OPTIONS if each.field})
-"""Options whose field of a template has another name."""
+"""Options whose template field has another name."""
 
 _WORDS: Mapping[str, str] = MappingProxyType(
     {
@@ -125,7 +125,7 @@ _WORDS: Mapping[str, str] = MappingProxyType(
         "approval": "needs_approval requires_approval require_approval confirm",
     }
 )
-"""What other frameworks call an option, and fields of templates that are options under another name."""
+"""Names of options in other frameworks, and template fields that are options under another name."""
 _PEERS: Mapping[str, str] = MappingProxyType({word: name for name, words in _WORDS.items() for word in words.split()})
 _EXAMPLES: Mapping[str, str] = MappingProxyType(
     {
@@ -168,11 +168,11 @@ _ABSENT: Mapping[str, str] = MappingProxyType(
         "session": "a conversation belongs to a run: flow.run(call, session=session)",
     }
 )
-"""What other frameworks have, or templates, and no option is."""
+"""Options of other frameworks, and template fields, that have no counterpart here."""
 
 
 def hint_for(name: str, where: Place) -> str:
-    """What to write ``where`` it stands, instead of ``name``, which is no option there."""
+    """Advice ``where`` it stands for ``name``, which is not an option there."""
     there = NAMES[where]
     meant = _PEERS.get(name)
     if where == "atom":
@@ -196,7 +196,7 @@ def hint_for(name: str, where: Place) -> str:
 
 
 def unknown_option(names: Iterable[str], where: Place) -> ConfigurationError:
-    """The error (``config/option``) for keywords of which one or more are no options at ``where``."""
+    """The error (``config/option``) for keywords that include unknown options at ``where``."""
     name = next(name for name in names if name not in NAMES[where])
     return ConfigurationError(
         f"{CALLED[where]} has no option '{clip(name, 80)}'",
@@ -244,9 +244,11 @@ def over(table: Mapping[str, Any], stated: T | Mapping[str, Any] | None) -> T | 
 
 
 def policy_of(kind: type[T], name: str, stated: T | Mapping[str, Any] | None, usual: T | None = None) -> T:
-    """A frozen settings class from an argument ``name``: whole as it was stated, or by field over the ``usual`` one (None: its defaults).
+    """A frozen settings class from an argument ``name``: whole as it was stated, or by field over the ``usual`` one (None:
+    its defaults).
 
-    Raises ConfigurationError (``config/option``) for an unknown field and for what is neither, and what the class raises of a value.
+    Raises ConfigurationError (``config/option``) for an unknown field or another type, and the errors of the class about a
+    value.
     """
     usual = kind() if usual is None else usual
     if stated is None or isinstance(stated, kind):

@@ -1,7 +1,7 @@
-"""Worker threads of the library's own, for files, the index and commands.
+"""The library's own worker threads, for files, the index and commands.
 
-``asyncio.to_thread`` shares one pool with everything else in the process: behind forty jobs of the host that block, a file of one
-byte waited for seconds. What is done here waits only for its like.
+``asyncio.to_thread`` shares one pool with everything else in the process: behind forty blocking jobs of the host, a file of
+one byte waited for seconds. Work here waits only for other work of the library.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if hasattr(os, "register_at_fork"):
 
 
 async def own_thread(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
-    """What ``function`` gives, on one of these threads with a copy of the context; otherwise as ``asyncio.to_thread``."""
+    """The result of ``function``, called on one of these threads with a copy of the context; otherwise like
+    ``asyncio.to_thread``."""
     return await asyncio.get_running_loop().run_in_executor(_OWN, ThreadCall(function, arguments, named))
 
 

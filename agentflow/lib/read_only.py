@@ -1,4 +1,4 @@
-"""A dict and a list to be read: every attempt to change one raises an error that says what to do instead."""
+"""A read-only dict and list: every attempt to change one raises an error that names the alternative."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ V = TypeVar("V")
 
 
 class ReadOnlyDict(dict[K, V]):
-    """A dict that its owner changes through :meth:`put` and :meth:`drop`. ``instead`` is what everybody else calls."""
+    """A dict that only its owner changes, through :meth:`put` and :meth:`drop`. ``instead`` names the call for everyone
+    else."""
 
     def __init__(self, what: str, instead: str) -> None:
         super().__init__()
@@ -27,7 +28,7 @@ class ReadOnlyDict(dict[K, V]):
         super().pop(key, None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is copied or pickled is a plain dict."""
+        """A copy or pickle is a plain dict."""
         return dict, (dict(self),)
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
@@ -37,7 +38,7 @@ class ReadOnlyDict(dict[K, V]):
 
 
 class ReadOnlyList(list[V]):
-    """A list of ``items``. ``instead`` is what to call to change what it shows."""
+    """A list of ``items``. ``instead`` names the call that changes its contents."""
 
     def __init__(self, items: list[V], what: str, instead: str) -> None:
         super().__init__(items)
@@ -45,7 +46,7 @@ class ReadOnlyList(list[V]):
         self._instead = instead
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is copied or pickled is a plain list."""
+        """A copy or pickle is a plain list."""
         return list, (list(self),)
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:

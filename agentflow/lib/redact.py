@@ -29,7 +29,7 @@ MIN_NAMED = 8
 
 _TOKEN_CHARACTERS = f"{ascii_letters}{digits}_-."
 _CUT_KEY = 8
-"""Characters after its prefix that make what was left of a key one."""
+"""Number of characters after its prefix from which on the rest of a cut key counts as one."""
 
 _SECRET_WORDS = frozenset({
     "apikey", "auth", "cred", "creds", "credential", "credentials", "dsn", "jwt", "key", "keys", "pass", "passphrase",
@@ -134,7 +134,8 @@ def forms_of(secret: str) -> tuple[str, ...]:
 
 
 class Beginnings:
-    """Finds where the end of a text may be the beginning of a known form, of which ``longest`` is the length."""
+    """Finds the position from which on the end of a text may be the beginning of a known form; ``longest`` is the longest
+    form."""
 
     __slots__ = ("_candidates", "_first", "_second", "longest")
 
@@ -180,7 +181,7 @@ def passwords_in(address: str) -> list[str]:
 
 
 def _any_of(texts: Iterable[str]) -> str:
-    """A pattern of any of ``texts``, told apart letter by letter: a search does not try all of them at every place."""
+    """A pattern of any of ``texts``, branching letter by letter: a search does not try all of them at every position."""
     rests: dict[str, list[str]] = {}
     for text in texts:
         rests.setdefault(text[:1], []).append(text[1:])
@@ -203,7 +204,7 @@ def _pem_goes_on(tail: str, text: str) -> bool:
 
 
 class KeyPatterns:
-    """The patterns of keys: ``hint`` a cheap first test, ``whole`` keys, ``begun`` what may begin one.
+    """The patterns of keys: ``hint`` a cheap first test, ``whole`` keys, ``begun`` possible beginnings of one.
 
     ``longest_prefix`` is the length of the longest prefix of a key.
     """
@@ -246,7 +247,8 @@ class KeyPatterns:
         )
 
     def cut_off(self, text: str) -> int:
-        """Where a key begins of which the end of ``text`` has so much that it is no common word; its length if none does."""
+        """The position of a key whose beginning ends ``text``, if it is too long to be a common word; else the length of
+        ``text``."""
         key = self._cut_key.search(text, len(text.rstrip(_TOKEN_CHARACTERS)))
         return len(text) if key is None else key.start()
 
@@ -361,8 +363,8 @@ class Redactor:
     Attributes: ``forms`` all texts searched for, every known secret in each of its forms, longest first; ``grams`` their
     runs of :data:`GRAM` characters; ``clean`` short texts already searched that contain none (names and paths recur);
     ``memory`` the number of characters before a piece of a stream that may complete the prefix of a key; ``examined`` the
-    values that were searched before they are shown, with what is shown of each, by identity; ``searched`` the same of the
-    last long texts.
+    values that were searched in advance, with the redacted form of each, by identity; ``searched`` the same for the last
+    long texts.
     """
 
     def __init__(self, secrets: Iterable[str | Secret] = (), *, patterns: bool = True) -> None:
@@ -433,7 +435,7 @@ class Redactor:
     def redact(self, text: str) -> str:
         """``text`` with every secret replaced by :data:`MARK`, in linear time; the same object if there is none.
 
-        That includes what is left of a secret beside an ellipsis, where a text was cut.
+        This includes the rest of a secret next to an ellipsis, where a text was cut.
         """
         searched = self.searched.get(id(text)) if len(text) > LONG_TEXT else None
         if searched is not None:
@@ -441,7 +443,7 @@ class Redactor:
         return self._without_rests(self._without_patterns(self._without_known(text))) if self.finds(text) else text
 
     def redaction(self, text: str) -> Work[str]:
-        """The work of :meth:`redact` for a long text. What came of the last few is remembered until :meth:`forget`."""
+        """The work of :meth:`redact` for a long text. The results for the last few are cached until :meth:`forget`."""
         searched = self.searched.get(id(text))
         if searched is not None:
             return searched[1]
@@ -580,9 +582,9 @@ def _uncut(pattern: re.Pattern[str], text: str, cut: int) -> int:
 class RedactedStream:
     """Redacts text in pieces: :meth:`feed` returns what may be shown already, :meth:`finish` the rest.
 
-    The results joined equal :meth:`Redactor.redact` of the whole. Text is held back only while it may be part of a
-    secret, at most :data:`MAX_HELD` characters. Text held back is not scanned again with each
-    piece: a piece that only continues the key that has begun is put aside.
+    The results joined equal :meth:`Redactor.redact` of the whole. Text is held back only while it may be part of a secret,
+    at most :data:`MAX_HELD` characters. Text held back is not scanned again with each piece: a piece that only continues a
+    key is put aside.
     """
 
     __slots__ = ("_before", "_goes_on", "_half", "_more", "_more_size", "_raw", "_redactor", "_tail")

@@ -1,8 +1,8 @@
 """Copies live values without their secrets, for observers, records and the host.
 
-The values themselves never change. A value without a secret is returned as it is; otherwise everything on the way to
-the secret is copied: lists, dicts, dataclasses, models, and errors with their causes. Objects of other classes, whose
-contents are unknown, are kept.
+The values themselves never change. A value without a secret is returned as it is; otherwise every container of the secret
+is copied: lists, dicts, dataclasses, models, and errors with their causes. Objects of other classes, whose contents are
+unknown, are kept.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def holds_secret(value: object, redactor: Redactor) -> bool:
 
 
 def redacted_json(data: T, redactor: Redactor) -> T:
-    """What :func:`redacted` gives for JSON data, whose lists and dicts nobody else holds: in less than half the time."""
+    """The result of :func:`redacted` for JSON data whose lists and dicts have no other owner: in less than half the time."""
     clean, finds = redactor.clean, redactor.finds
     pending: list[Any] = [data]
     for item in pending:
@@ -66,9 +66,9 @@ def redacted_json(data: T, redactor: Redactor) -> T:
 
 
 def examination(value: T, redactor: Redactor) -> Work[T]:
-    """Search ``value`` in slices, shortly before the event that shows it; the next event that is shown makes use of that.
+    """Search ``value`` in slices, shortly before the event that shows it; the next event uses the result.
 
-    Gives what is shown of it. Nobody may change the value in between.
+    Returns the redacted value. The value must not change in between.
     """
     shown = yield from redaction(value, redactor)
     if not isinstance(value, str):
@@ -81,7 +81,7 @@ def examination(value: T, redactor: Redactor) -> Work[T]:
 
 
 def redaction(value: T, redactor: Redactor) -> Work[T]:
-    """The work of :func:`redacted`; what it learns of long texts ``redactor`` remembers."""
+    """The work of :func:`redacted`; ``redactor`` caches the results for long texts."""
     pending: list[Any] = [value]
     seen: set[int] = set()
     long: list[str] = []
@@ -97,9 +97,9 @@ def redaction(value: T, redactor: Redactor) -> Work[T]:
 
 
 def _look(pending: list[Any], seen: set[int], redactor: Redactor, most: int, long: list[str] | None) -> bool:
-    """Whether a secret is in what is ``pending``, of which about ``most`` values are looked at, and those taken off.
+    """Whether a secret is in the ``pending`` values, of which about ``most`` are searched and removed.
 
-    With ``long``, long texts are put there and not searched.
+    With ``long``, long texts are put there instead of being searched.
     """
     clean, finds, examined = redactor.clean, redactor.finds, redactor.examined
     while pending and most > 0:

@@ -78,7 +78,7 @@ def _google(text: str) -> Docstring:
 
 
 FunctionKind: TypeAlias = Literal["tool", "task", "workflow"]
-"""What a function is to be."""
+"""The intended use of a function."""
 
 
 class ToolInputError(AgentflowError):
@@ -92,7 +92,8 @@ class Signature:
     """The parameters of a typed function, as a schema for models and as arguments for Python; see :func:`signature_of`.
 
     Attributes: ``description``, ``schema`` the JSON Schema of the arguments object, ``returns`` the annotation of what the
-    function returns, ``kinds`` those of its parameters, ``memo`` what others have computed from it. It holds nothing of the function itself.
+    function returns, ``kinds`` those of its parameters, ``memo`` values that other modules computed from it. It keeps no
+    reference to the function.
     """
 
     __slots__ = (
@@ -168,7 +169,7 @@ class Signature:
     def data(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
         """The validated arguments of a call from Python as JSON data, by name; models and dataclasses as dicts.
 
-        Images, documents and sound stay what they are. Raises as :meth:`given`.
+        Images, documents and sound are kept unchanged. Raises the errors of :meth:`given`.
         """
         checked = self._checked(arguments, named)
         values = self._values(checked)
@@ -194,7 +195,8 @@ class Signature:
             raise self._refused(error, named) from None
 
     def completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-        """The keyword arguments of a call from Python, with what ``= Field(3)`` stands for, which Python takes for the default."""
+        """The keyword arguments of a call from Python, with the value of ``= Field(3)``, which Python takes for the
+        default."""
         if not self._defaults:
             return named
         missing = self._defaults.keys() - named.keys() - set(self.parameters[: len(arguments)])
@@ -270,9 +272,9 @@ class _Origin:
 
 _MOST_KEPT = 1_000
 _kept: dict[Any, Signature] = {}
-"""The signatures that were made, by what they were made of: closures of one function share theirs."""
+"""Cached signatures by their inputs: closures of one function share theirs."""
 _LASTING = (*LEAVES, Enum, FieldInfo, type)
-"""Types of defaults that stay what they are."""
+"""Types of defaults that are kept unchanged."""
 
 
 def signature_of(
@@ -280,10 +282,10 @@ def signature_of(
 ) -> Signature:
     """The signature of a function without positional-only parameters and ``*args``.
 
-    ``kind`` is what it is to be: of a tool alone may parameters have no annotation. A parameter annotated ``CallContext`` is
-    hidden from models and filled in. ``Annotated[str, "text"]`` and ``Field(description=...)`` describe a parameter, before the
-    docstring; ``= Field(3)`` has the default 3. What was made once is used again for every function of the same annotations,
-    defaults and documentation. Raises ConfigurationError if no JSON object can represent the arguments.
+    ``kind`` is its intended use: only a tool may have parameters without annotations. A parameter annotated ``CallContext``
+    is hidden from models and filled in. ``Annotated[str, "text"]`` and ``Field(description=...)`` describe a parameter,
+    before the docstring; ``= Field(3)`` has the default 3. The result is cached for every function with the same
+    annotations, defaults and documentation. Raises ConfigurationError if no JSON object can represent the arguments.
     """
     hints = _hints(function, f"{kind} '{name}'")
     text = getattr(function, "__doc__", None) or inspect.getdoc(function)
@@ -314,9 +316,10 @@ def _key(
     hints: dict[str, Any],
     shape: Any,
 ) -> Any:
-    """What is equal for functions of the same signature; None where that cannot be told.
+    """A key that is equal for functions of the same signature; None if it cannot be determined.
 
-    What is equal in Python may differ here, ``1`` and ``True`` or ``int | str`` and ``str | int``: how it is written counts too.
+    Values that are equal in Python may differ here, ``1`` and ``True`` or ``int | str`` and ``str | int``: their spelling
+    counts too.
     """
     if shape is None:
         return None
@@ -330,7 +333,7 @@ def _key(
 
 
 def _is_bare(function: Callable[..., Any]) -> bool:
-    """Whether the parameters of a function are those of its code, which tells them many times faster than ``inspect``."""
+    """Whether the parameters of a function are those of its code, which is many times faster to read than ``inspect``."""
     return type(function) is FunctionType and not function.__dict__.keys() & {"__wrapped__", "__signature__"}
 
 
@@ -371,7 +374,7 @@ class _Same:
 
 
 def _field(parameter: inspect.Parameter, hint: Any, documented: str | None) -> tuple[Any, FieldInfo]:
-    """The field of a parameter: its annotation, and what stands beside it.
+    """The field of a parameter: its annotation, with default and metadata.
 
     A ``Field(...)`` in place of the default is the last of the annotations. The description is that of a Field, else a text
     in ``Annotated``, else that of the docstring.
@@ -388,7 +391,7 @@ def _field(parameter: inspect.Parameter, hint: Any, documented: str | None) -> t
 
 
 def _said(beside: object) -> str | None:
-    """What an annotation says in words: a text, or ``Doc("text")``."""
+    """The description in an annotation: a text, or ``Doc("text")``."""
     text = beside if isinstance(beside, str) else getattr(beside, "documentation", None)
     return text if isinstance(text, str) else None
 
@@ -407,7 +410,7 @@ def annotated(function: Callable[..., Any]) -> dict[str, Any]:
 def _classes(function: Any) -> dict[str, Any] | None:
     """The types of a function whose annotations are all classes, or names of classes; None where they have to be evaluated.
 
-    Most tools are such functions, and ``get_type_hints`` compiles every name: half of what a new closure costs a question.
+    Most tools are such functions, and ``get_type_hints`` compiles every name: half of the cost of a new closure.
     """
     if getattr(function, "__type_params__", ()):
         return None

@@ -17,7 +17,7 @@ MEMORY_ASKED = "memory:"
 
 
 MatchKind = Literal["file", "symbol", "commit"]
-"""What a lookup may find: files, the functions, classes and headings in them, commits of the past."""
+"""What a lookup may find: files, functions, classes and headings in them, and commits."""
 
 
 class ContextGenerationInput(MappingModel):
@@ -68,7 +68,7 @@ CONTEXT_KEYS: Mapping[str, str] = {
     "matchingStrategy": "matching_strategy",
     "maxResults": "max_results",
 }
-"""The keys by which a program asks, and the field that each is."""
+"""The keys under which a program passes its question, with their fields."""
 
 
 class MatchItem(MappingModel):
@@ -102,9 +102,9 @@ class MatchItem(MappingModel):
 
 
 class AssociativeMatchResult(MappingModel):
-    """The answer of the memory system: a summary and matches, best first. ``error`` says what went wrong, if anything.
+    """The answer of the memory system: a summary and matches, best first. ``error`` is the failure, if any.
 
-    ``skipped`` lists what could not be examined, with the reason.
+    ``skipped`` lists the files that could not be examined, with the reasons.
     """
 
     context_summary: str = Field(

@@ -4,14 +4,14 @@
     ├── SexpSyntaxError            the text is not a program
     ├── SexpEvaluationError        the program is wrong, found at compile time or at run time
     │   └── UnboundSymbolError     (also a NameError)
-    ├── RunStopped                 nothing of the run goes on because of it: a program cannot catch it
+    ├── RunStopped                 it ends the run: a program cannot catch it
     │   ├── LimitExceeded          a limit of the run was met
-    │   ├── ChangeRefused          a change would tell what a strict policy keeps
-    │   └── HostPanic              code of the host raised what is no Exception
-    ├── StrayExit                  code of the host called sys.exit, or raised CancelledError uncancelled
-    ├── WorkflowError              a Python workflow misuses what it is given
+    │   ├── ChangeRefused          a change would reveal protected data under a strict policy
+    │   └── HostPanic              host code raised something other than an Exception
+    ├── StrayExit                  host code called sys.exit, or raised CancelledError without being cancelled
+    ├── WorkflowError              a Python workflow misuses its calls
     │   ├── PythonOverlap          it has two calls in flight on one branch
-    │   └── UnawaitedAttribute     it asks a call for what that gives (also an AttributeError)
+    │   └── UnawaitedAttribute     it reads an attribute of a call that was not awaited (also an AttributeError)
     ├── RunCancelled               the run was left before its end, so it has no value
     ├── ConfigurationError         a setting, a key or a model name is missing or wrong
     ├── SessionBusy                a session is in use by another run
@@ -32,8 +32,8 @@
             ├── IncompleteStream   the answer has no end: no stop reason, or a truncated body
             └── ProtocolError      the server did not speak its dialect
 
-An error is built once, where it is detected, with a code (``family/name``), a message, a hint and, in a program, a
-span. Upper layers add frames; nobody re-wraps or stringifies an error. Rendering is separate from the data.
+An error is built once, where it is detected, with a code (``family/name``), a message, a hint and, in a program, a span.
+Upper layers add frames; they never re-wrap or stringify an error. Rendering is separate from the data.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _LONGEST_WORD = 256
 def clip(text: str, limit: int = MAX_MESSAGE) -> str:
     """``text``, with its middle cut out if it is longer than ``limit`` characters.
 
-    What follows does not begin within a word of a usual length, which may be the end of a key that nobody recognises by it.
+    The part after the cut does not begin within a word of usual length, which could be the unrecognizable end of a key.
     """
     if len(text) <= limit:
         return text
@@ -84,8 +84,8 @@ def clip(text: str, limit: int = MAX_MESSAGE) -> str:
 def cut(text: str, limit: int) -> str:
     """``text``, or its first ``limit`` characters and ``...`` where it is longer.
 
-    A text is shown in part by this or by :func:`clip`, and not by a slice: beside their marks redaction looks for what the
-    cut has left of a secret.
+    Shorten shown text by this function or :func:`clip`, never by a slice: next to their marks, redaction looks for the rest
+    of a cut secret.
     """
     return text if len(text) <= limit else f"{text[:limit]}..."
 
@@ -94,7 +94,7 @@ class AgentflowError(Exception):
     """Base of all errors agentflow raises.
 
     Parameters: ``message`` says what is wrong; ``code`` is the stable ``family/name`` that ``docs/errors.md`` lists;
-    ``span`` is where in the program; ``hint`` says what to write instead; ``details`` is JSON data for machines.
+    ``span`` is the location in the program; ``hint`` says what to write instead; ``details`` is JSON data for machines.
     """
 
     default_code: ClassVar[str] = "internal/error"
@@ -110,7 +110,7 @@ class AgentflowError(Exception):
     """The values that the outermost form which the error cut had by then, in order, at most 1,000: of ``parallel``, ``pmap``,
     ``map``, ``filter`` or ``race``. For the host only, who has paid for them. Of a ProviderError, the text that had arrived."""
     sources: frozenset[str] = frozenset()
-    """Where what the error says came from, in a flow with a policy; see :mod:`agentflow.core.call.provenance`."""
+    """The sources of the error's texts, in a flow with a policy; see :mod:`agentflow.core.call.provenance`."""
     recorded_cause: str | None = None
     """The :attr:`cause_text` of an error that was read back from a record, where its cause is not at hand."""
 
@@ -227,7 +227,8 @@ class UnboundSymbolError(SexpEvaluationError, NameError):
 
 
 class RunStopped(AgentflowError):
-    """What stops a run: no ``catch``, ``race`` or ``retry`` of a program goes on after it, no task or tool makes a result of it, no record keeps it."""
+    """An error that stops a run: no ``catch``, ``race`` or ``retry`` of a program handles it, no task or tool turns it into
+    a result, no record keeps it."""
 
     default_reason = "execution_halted"
 
@@ -265,40 +266,43 @@ class LimitExceeded(RunStopped):
 
 
 class ChangeRefused(RunStopped):
-    """A list, dict or set would be changed because of what a strict policy does not let be told by it. Programs cannot catch it.
+    """A list, dict or set would be changed depending on data that a strict policy protects, which would reveal it. Programs
+    cannot catch it.
 
-    Whether it is raised may depend on what else refers to the container, so that nothing may go on because of it.
+    Whether it is raised may depend on other references to the container, so the program must not be able to continue after
+    it.
     """
 
     default_code = "provenance/write"
 
 
 class HostPanic(RunStopped):
-    """Code of the host raised what is no Exception: a panic of an extension in Rust, an exception class derived from BaseException.
+    """Host code raised something other than an Exception: a panic of an extension in Rust, an exception class derived from
+    BaseException.
 
-    Nobody knows in which state that code has left what it works on, so the run ends; no other run does.
+    The state that the code has left behind is unknown, so its run ends; other runs continue.
     """
 
     default_code = "host/panic"
 
 
 class StrayExit(AgentflowError):
-    """Code of the host ended in a way it may not: it called ``sys.exit``, or raised CancelledError although nobody cancelled it.
+    """Host code ended in a forbidden way: it called ``sys.exit``, or raised CancelledError without being cancelled.
 
-    It is a failure of that code, and no reason to end the process or the run.
+    This is a failure of that code; neither the process nor the run ends because of it.
     """
 
     default_code = "host/stray-exit"
 
 
 class WorkflowError(AgentflowError):
-    """A Python workflow does what it cannot: it forgets an ``await``, or uses a call twice."""
+    """A misuse in a Python workflow: a forgotten ``await``, or a call used twice."""
 
     default_code = "python/misuse"
 
 
 class UnawaitedAttribute(WorkflowError, AttributeError):
-    """An attribute was asked of a call whose ``await`` was forgotten."""
+    """An attribute was read from a call whose ``await`` was forgotten."""
 
     default_code = "python/not-awaited"
 
@@ -405,9 +409,10 @@ class TaskError(AgentflowError):
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same call may succeed if it is made again: what stood in its way passes, or the answer was of the wrong form.
+        """Whether the same call may succeed if it is made again: the obstacle is temporary, or the answer had the wrong
+        form.
 
-        By the code and the reason, which a recorded error has too.
+        Decided by code and reason, which a recorded error has too.
         """
         return self.reason == "output_format_failure" or self.code in _MAY_PASS
 
@@ -423,7 +428,7 @@ _MAY_PASS = frozenset([
 class ResourceExhausted(TaskError):
     """One task used up a resource: ``resource`` is context, output or turns; ``used`` and ``limit`` are in its unit.
 
-    ``partial`` is what there was of an answer that was cut off, and ``model`` the one that gave it.
+    ``partial`` is the received part of an answer that was cut off, and ``model`` the model that wrote it.
     """
 
     default_code = "task/exhausted"

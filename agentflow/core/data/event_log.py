@@ -1,8 +1,8 @@
 """The log of a run: its events as lines of JSON, with shared contents written once under their digests.
 
-In an event's line the messages, tools, instructions and schema of a model request, the parts of an answer (as those of
-the message it becomes) and a program's text are ``{"digest": ...}``; the line ``{"type": "content", "digest": ...,
-"value": ...}`` before it holds the value. Whoever reads through :func:`whole` sees events as
+In an event's line the messages, tools, instructions and schema of a model request, the parts of an answer (as those of the
+message it becomes) and a program's text are ``{"digest": ...}``; the line ``{"type": "content", "digest": ..., "value":
+...}`` before it holds the value. Readers that use :func:`whole` see events as
 :meth:`~agentflow.core.events.events.EventBase.to_dict` gave them.
 """
 
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, cast
 
 CONTENT = "content"
-"""The ``type`` of a line with what events share."""
+"""The ``type`` of a line with the fields that several events share."""
 PIECES_LINE = "pieces"
-"""The ``type`` of a line that holds deltas of one stream, ``of`` whose type they are, from ``time`` to ``until``: ``text`` is a
-list, and ``seq`` the number of the first, or a list where they do not follow one another."""
+"""The ``type`` of a line that holds deltas of one stream, of type ``of``, from ``time`` to ``until``: ``text`` is a list,
+and ``seq`` the number of the first, or a list where they do not follow one another."""
 LIVE_S = 3_600.0
-"""Seconds since its last event for which a run without an end counts as living."""
+"""Seconds since its last event for which an unfinished run counts as alive."""
 SHARED = frozenset({"messages", "tools", "system", "output_schema"})
 """The fields of a model request that are written by digest."""
 
@@ -61,7 +61,7 @@ class LogInfo:
     where: str
 
     def is_kept(self, now: float) -> bool:
-        """Whether the run may still go on: it waits, or works."""
+        """Whether the run may still continue: it waits, or works."""
         if self.finished is None:
             return now - self.updated < LIVE_S
         return self.finished.get("outcome") == "suspended"
@@ -99,9 +99,9 @@ def parse(line: str | bytes) -> dict[str, Any] | None:
 
 
 def whole(event: dict[str, Any], contents: Callable[[str], Any]) -> dict[str, Any]:
-    """``event``, as a line holds it, with the values in place of their digests; ``contents`` gives the value of one.
+    """``event`` from a line, with values in place of their digests; ``contents`` returns the value of a digest.
 
-    The event is changed. What is missing stays a digest.
+    The event is changed in place. Missing values remain digests.
     """
     request, response = event.get("request"), event.get("response")
     if isinstance(request, dict) and event["type"] == "model_started":

@@ -16,11 +16,12 @@ _FENCED = re.compile(r"^```[\w-]*[ \t]*\n(.*?)\n```[ \t]*$", re.DOTALL | re.MULT
 def read_choice(
     result: TaskResult, candidates: Container[str], *, unscored: float | None = None
 ) -> tuple[list[MatchItem], list[dict[str, str]]]:
-    """The matches in an answer, in its order, and what cannot be used of it, as ``{path, reason}``.
+    """The matches in an answer, in its order, and its unusable entries as ``{path, reason}``.
 
-    The answer is a JSON list of ``{path, score, relevance}``, or an object that holds one under ``matches``, ``files``
-    or ``results``; each entry stands for itself, so a list that misses its schema in some entries is read all the same.
-    Scores are clipped to 0..1; ``unscored`` is that of an entry without one, which else cannot be used. Raises ValueError that says why if there is no such list.
+    The answer is a JSON list of ``{path, score, relevance}``, or an object that holds one under ``matches``, ``files`` or
+    ``results``; each entry stands for itself, so a list that misses its schema in some entries is read all the same. Scores
+    are clipped to 0..1; ``unscored`` is the score of an entry without one; without it, such an entry is unusable. Raises
+    ValueError with the reason if there is no such list.
     """
     data = _answer(result)
     if isinstance(data, dict):
@@ -44,7 +45,7 @@ def read_choice(
 
 
 def _answer(result: TaskResult) -> Any:
-    """The data of an answer, also of one that misses its schema or whose task did not ask for JSON."""
+    """The data of an answer, also if it violates its schema or its task did not ask for JSON."""
     error = result.notes.error
     if error is not None:
         if error.reason == "output_format_failure" and "value" in error.details:

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class _Default:
-    """Stands for an argument that was not given, whose default a factory builds."""
+    """Stands for a missing argument whose default a factory builds."""
 
     def __repr__(self) -> str:
         return "<factory>"

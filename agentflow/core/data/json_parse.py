@@ -23,7 +23,7 @@ class TooNested(ValueError):
 def parsed(text: str) -> Work[Any]:
     """The value of a JSON text; of duplicate keys the last wins. Raises ValueError with reason and position; TooNested.
 
-    A part costs no steps: what the whole costs is known before, by its commas and brackets.
+    A part costs no steps: the cost of the whole is charged before, by its commas and brackets.
     """
     if len(text) <= AT_ONCE or text.lstrip()[:1] not in ("[", "{"):
         return _at_once(text, text, 0)
@@ -31,7 +31,7 @@ def parsed(text: str) -> Work[Any]:
 
 
 class _Open:
-    """A container that is read in parts: what it holds so far, and where the text of its next elements begins."""
+    """A container that is read in parts: its elements so far, and the position of the next ones in the text."""
 
     __slots__ = ("begin", "holds_last", "key", "needs_element", "value")
 

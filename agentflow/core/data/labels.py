@@ -1,8 +1,8 @@
-"""Boxes: values of programs that know where they came from.
+"""Boxes: values of programs together with their sources.
 
-Where a flow has a policy (:mod:`agentflow.core.call.provenance`), a value that did not come from the program and its user alone stands in a box: a
-:class:`Label` holds the value and its sources. Values of the user stay as they are. Boxes stand inside of data too, and closures
-and variables hold them like any other value; only what looks *into* a value opens them.
+Where a flow has a policy (:mod:`agentflow.core.call.provenance`), a value that did not come only from the program and its
+user is in a box: a :class:`Label` holds the value and its sources. Values of the user stay as they are. Data, closures and
+variables may contain boxes like any other value; only operations that look *into* a value open them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Sources: TypeAlias = frozenset[str]
 """Where a value came from: ``tool:fetch``, ``web``, ``file:docs/a.md``. Empty: from the program and its user."""
 NO_SOURCES: Sources = frozenset()
 UNKNOWN: Sources = frozenset(("unknown",))
-"""The sources of what was recorded when nobody asked where it came from."""
+"""The sources of a value that was recorded without tracking sources."""
 Following: TypeAlias = "bool | Literal['strict']"
-"""How values of a program are followed: not at all, as data, or ``"strict"``: by what was tested to get there, too."""
+"""How values of a program are tracked: not at all, as data, or ``"strict"``: also by the conditions on the way to them."""
 UNBOXED = frozenset((*LEAVES, Symbol))
-"""Types of values that are no boxes and hold none."""
+"""Types of values that neither are boxes nor hold any."""
 _HOLDING = frozenset((list, tuple, dict, SharedList, OrderedSet))
 
 
@@ -40,9 +40,9 @@ def _union(one: Sources, other: Sources) -> Sources:
 
 
 class Label:
-    """A value with its ``sources``, of which there is one at least; ``value`` is no box itself, and may hold further ones.
+    """A value with at least one of ``sources``; ``value`` itself is not a box, but may contain boxes.
 
-    It is true when its value is, and equal to what its value is equal to, so that tests and keys of dicts look through it.
+    Truth and equality are those of its value, so conditions and dict keys look through it.
     """
 
     __slots__ = ("sources", "value")
@@ -65,11 +65,11 @@ class Label:
 
 
 BOXED_KEYS = frozenset((Label, tuple))
-"""Types of keys in which there may be boxes."""
+"""Types of keys that may contain boxes."""
 
 
 def box(value: Any, sources: Sources) -> Any:
-    """``value`` with ``sources`` besides those it has; as it is where there are none."""
+    """``value`` with ``sources`` added to its own; unchanged if there are none."""
     if not sources:
         return value
     if type(value) is Label:
@@ -78,7 +78,7 @@ def box(value: Any, sources: Sources) -> Any:
 
 
 def bare(value: Any) -> Any:
-    """What is in a box, which may hold further ones; any other value as it is."""
+    """The value in a box, which may contain further boxes; any other value unchanged."""
     return value.value if type(value) is Label else value
 
 
@@ -88,7 +88,7 @@ def outer_sources(value: Any) -> Sources:
 
 
 def sources_within(elements: Any) -> Work[Sources]:
-    """The sources of the elements of a list, each as a whole; none for what is no list."""
+    """The sources of the elements of a list, each as a whole; none for other values."""
     sources = NO_SOURCES
     listed = as_list(elements) or ()
     for part in slices(listed):
@@ -111,9 +111,10 @@ def strip(value: Any) -> tuple[Any, Sources]:
 
 
 def stripped(value: Any) -> Work[tuple[Any, Sources]]:
-    """The work of :func:`strip`: each list and dict is looked at once, however often it occurs, and copied if it holds boxes.
+    """The work of :func:`strip`: each list and dict is looked at once, however often it occurs, and copied if it holds
+    boxes.
 
-    Values of other classes, procedures among them, are left as they are: they hold what they hold behind their own doors.
+    Values of other classes, including procedures, stay as they are: they control access to their contents themselves.
     """
     sets, holders = yield from _survey(value)
     sources = NO_SOURCES
@@ -135,7 +136,7 @@ def because_of(error: AgentflowError, value: Any) -> AgentflowError:
 
 
 def blame(error: AgentflowError, sources: Sources) -> None:
-    """Note that what an error says depends on ``sources``."""
+    """Note that the texts of an error depend on ``sources``."""
     if sources:
         error.sources = joined(error.sources, sources)
 
@@ -207,7 +208,7 @@ class _Tuple(list[Any]):
 
 
 _COPIES: dict[type[Any], Callable[[], Any]] = {dict: dict, OrderedSet: OrderedSet, tuple: _Tuple}
-"""What the copy of a container is, if it is no list."""
+"""The class of a container's copy, if it is not a list."""
 
 
 def _copied(value: Any, holders: set[int]) -> Work[Any]:

@@ -12,7 +12,7 @@ from agentflow.core.data.errors import ConfigurationError
 NANO = 1_000_000_000
 """Nano-dollars in a US dollar."""
 _MOST_USD = 4e9
-"""What no sum comes near, and what 64 bits hold in nano-dollars."""
+"""A limit that no sum reaches and that 64 bits hold in nano-dollars."""
 _GRAIN = 1e-3
 """Nano-dollars that a float of dollars may be off."""
 
@@ -28,7 +28,7 @@ def nanos_covering(usd: float) -> int:
 
 
 def added(one: float | None, other: float | None) -> float | None:
-    """``one`` and ``other`` in US dollars; None if one of them is unknown, as what is no number is."""
+    """The sum of ``one`` and ``other`` in US dollars; None if one of them is unknown or not a number."""
     if one is None or other is None or not isfinite(one + other):
         return None
     return (round(one * NANO) + round(other * NANO)) / NANO
@@ -75,7 +75,7 @@ class Limits:
     branches: int | None = 1_000_000
     """Branches of ``pmap``, ``parallel`` and ``race``, in all."""
     concurrency: int = 256
-    """Branches running and effects in flight at once, in the whole run; what waits for others does not count."""
+    """Branches running and effects in flight at once, in the whole run; waiting ones do not count."""
     memory: int | None = 512 * 2**20
     """Bytes: a run ends when it has allocated more *and* the process has grown by more since it began; of several runs the
     one that allocated most."""
@@ -122,9 +122,9 @@ def _least(one: Any, other: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """How much a model is sent a minute: ``requests_per_min`` and ``tokens_per_min``, input and output. None is unlimited.
+    """The maximum rate of a model: ``requests_per_min`` and ``tokens_per_min``, input and output. None is unlimited.
 
-    Raises ConfigurationError (``config/rate``) for what is no positive number.
+    Raises ConfigurationError (``config/rate``) unless both are positive numbers.
     """
 
     requests_per_min: float | None = None

@@ -53,9 +53,9 @@ async def attachment(
 ) -> MediaPart:
     """An image, document or sound for a prompt, or as an argument of a task.
 
-    Parameters: ``source`` is the content, an address (``https:`` or ``data:``; the provider fetches it, not agentflow) or the
-    path of a file, which is read on a thread; ``media_type`` says what it is, where its first bytes or its name do not;
-    ``name`` is what a document is called. Gives an ImagePart, DocumentPart or AudioPart. Raises ConfigurationError
+    Parameters: ``source`` is the content, an address (``https:`` or ``data:``; the provider fetches it, not agentflow) or
+    the path of a file, which is read on a thread; ``media_type`` is its type if its first bytes or its name do not show it;
+    ``name`` is the title of a document. Returns an ImagePart, DocumentPart or AudioPart. Raises ConfigurationError
     (``media/type``, ``media/file``, ``media/too-large``).
     """
     if isinstance(source, bytes):
@@ -110,7 +110,8 @@ def media_fields(value: object) -> object:
 
 
 async def load_parts(parts: str | Iterable[object]) -> tuple[ContentPart, ...]:
-    """The parts of a prompt that is a text, or a list of texts, paths of files and parts. Raises what :func:`attachment` does."""
+    """The parts of a prompt that is a text, or a list of texts, paths of files and parts. Raises the errors of
+    :func:`attachment`."""
     if isinstance(parts, str):
         return (TextPart(parts),)
     read: list[ContentPart] = []

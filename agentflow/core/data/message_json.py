@@ -1,4 +1,4 @@
-"""Messages read back from JSON: what ``plain`` made of a conversation, and what hosts and tools give in its shape."""
+"""Messages read back from JSON: conversations written by ``plain``, and messages that hosts and tools pass in this form."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Messages to and from models, in the terms of no dialect.
+"""Messages to and from models, independent of any dialect.
 
-Plain slotted dataclasses: a tool loop builds and walks thousands of these per second. Each part may carry ``native``,
-the verbatim JSON of the dialect it came from, so that thinking signatures, encrypted reasoning and server-tool blocks
-are replayed exactly to the same dialect and degraded by a stated rule to another. As JSON a part has its ``type`` beside its
-fields; :mod:`agentflow.core.data.message_json` reads it back.
+Plain slotted dataclasses: a tool loop builds and walks thousands of these per second. Each part may carry ``native``, the
+verbatim JSON of the dialect it came from, so that thinking signatures, encrypted reasoning and server-tool blocks are
+replayed exactly to the same dialect and degraded by a stated rule to another. In JSON a part has its ``type`` as a further
+field; :mod:`agentflow.core.data.message_json` reads it back.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class ThinkingPart:
 class ToolCallPart:
     """A model's request to call a tool. ``arguments`` is the parsed object.
 
-    ``invalid`` says why the argument text is no JSON object; ``arguments`` is empty then, and the call must not run:
-    its result tells the model what was wrong.
+    ``invalid`` says why the argument text is not a JSON object; ``arguments`` is then empty, and the call must not run: its
+    result reports the mistake to the model.
     """
 
     type: ClassVar[str] = "tool_call"
@@ -130,8 +130,8 @@ class ToolCallPart:
 class ToolResultPart:
     """The answer to the tool call ``call_id``.
 
-    ``parts`` is what the model reads, where its dialect takes more than text in such an answer; ``text`` what it reads
-    elsewhere, and when there are no parts.
+    The model reads ``parts`` if its dialect allows more than text in such an answer; otherwise, and without parts, it reads
+    ``text``.
     """
 
     type: ClassVar[str] = "tool_result"
@@ -208,7 +208,7 @@ CAP_SETTINGS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
 def thinking_tokens(settings: Mapping[str, Any]) -> int:
-    """The budget of thinking that native ``settings`` state, in tokens, which an answer may have besides its text; 0 for none."""
+    """The thinking budget in native ``settings``, in tokens, which an answer may use in addition to its text; 0 for none."""
     thinking = settings.get("thinking")
     if not isinstance(thinking, dict):
         return 0
@@ -223,12 +223,13 @@ class ModelRequest:
 
     ``model`` is the bare model name in the adapter's dialect. ``tool_choice`` is ``auto``, ``none``, ``required`` or a
     tool's name. ``output_schema`` is a JSON Schema the answer must meet. ``settings`` are native request fields of the
-    dialect, merged over ours, except that none makes an answer longer than a ``max_output_tokens`` allows. ``stream`` false says that nobody watches the progress: the adapter may make a plain call.
-    ``timeout_s`` bounds the whole call, retries included. ``idempotency_key`` goes to providers that accept one. Where
-    calls wait, the highest ``priority`` goes first; ``input_tokens`` is what the request was estimated at (0: nobody has).
-    ``prompt_cache`` asks the provider to keep what it reads for five minutes or an hour, False to keep nothing, None leaves
-    that to the provider; requests with the same ``cache_key`` begin alike. ``effort`` is how hard the model should think;
-    ``provider_tools`` are tools that the provider itself runs, in its own form, offered beside ``tools``.
+    dialect, merged over ours, except that none makes an answer longer than a ``max_output_tokens`` allows. ``stream``
+    false: there are no observers of the progress, so the adapter may make a plain call. ``timeout_s`` bounds the whole
+    call, retries included. ``idempotency_key`` goes to providers that accept one. Where calls wait, the highest
+    ``priority`` goes first; ``input_tokens`` is the estimated size of the request (0: not estimated). ``prompt_cache`` asks
+    the provider to cache the input for five minutes or an hour, False not to cache it, None leaves that to the provider;
+    requests with the same ``cache_key`` share a prefix. ``effort`` is how hard the model should think; ``provider_tools``
+    are tools that the provider itself runs, in its own form, offered in addition to ``tools``.
     """
 
     messages: tuple[Message, ...]
@@ -327,8 +328,8 @@ class ModelResponse:
 class Attempt:
     """One attempt of a model call. ``outcome`` is None while it runs; ``retry_in_s`` is set if another follows.
 
-    After a fallback, ``model`` differs from the request's. ``server`` is the host that is asked, with its port unless that
-    is the usual one; empty where nobody is asked over a network.
+    After a fallback, ``model`` differs from the request's. ``server`` is the host of the request, with its port unless it
+    is the default; empty without a network request.
     """
 
     number: int
@@ -344,7 +345,7 @@ class Attempt:
 
 @frozen
 class Notice:
-    """A remark of an adapter besides the answer: a Warning event with ``code``, a debug Log line without one."""
+    """A remark of an adapter in addition to the answer: a Warning event with ``code``, a debug Log line without one."""
 
     message: str
     code: str = ""
@@ -384,10 +385,10 @@ class ModelDelta:
 class ModelProfile:
     """The properties of a model. ``context_window`` and ``max_output_tokens`` are tokens, None where unknown.
 
-    ``object_output`` says that an output schema must describe an object; ``wall_s`` how many seconds a call may take
-    (None: any). ``takes_effort`` says that the model is known to think as hard as it is asked to. ``route`` is the dialect as it precedes a model's name (``openai-chat``), by which prices and rates are
-    looked up; empty for the provider's name. ``thinking_tokens`` is the budget of thinking of every call, which its answer may have
-    besides.
+    ``object_output`` says that an output schema must describe an object; ``wall_s`` how many seconds a call may take (None:
+    any). ``takes_effort`` says that the model is known to think as hard as it is asked to. ``route`` is the dialect as it
+    precedes a model's name (``openai-chat``), by which prices and rates are looked up; empty for the provider's name.
+    ``thinking_tokens`` is the thinking budget of every call, in addition to its answer.
     """
 
     provider: str

@@ -40,7 +40,7 @@ class MappingModel(BaseModel):
         return key in type(self).model_fields
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The field ``key``, or ``default`` if there is no such field."""
+        """The field ``key``, or ``default`` without such a field."""
         return getattr(self, key) if key in type(self).model_fields else default
 
     def keys(self) -> Iterator[str]:
@@ -58,7 +58,7 @@ def unfit(kind: type, names: Iterable[str], error: ValidationError) -> DataError
 
 
 def validation_messages(error: ValidationError) -> list[str]:
-    """A pydantic error as short lines that say where and what is wrong."""
+    """A pydantic error as short lines, each with a location and a problem."""
     lines: list[str] = []
     for problem in cast(list[Mapping[str, Any]], error.errors(include_url=False, include_context=False)):
         field = ".".join(str(part) for part in problem["loc"])

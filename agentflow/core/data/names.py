@@ -34,7 +34,7 @@ def content_mark(kind: str, content: tuple[Any, ...]) -> str:
 
 
 def _canonical(data: list[Any]) -> str:
-    """Equal texts for equal JSON data. Of data whose text is long, a digest: its shared parts are read once."""
+    """Equal texts for equal JSON data. For data with long text, a digest that reads shared parts once."""
     measured = finish(sizes(data))
     if measured[id(data)][0] <= _MAX_TEXT:
         return json.dumps(data, sort_keys=True)
@@ -178,7 +178,7 @@ class Definitions(Protocol):
 
 
 class OutputAdapter(Protocol):
-    """What reads the values of a type from JSON data, and writes them: a pydantic TypeAdapter, or one that tags unions."""
+    """Reads the values of a type from JSON data, and writes them: a pydantic TypeAdapter, or one that tags unions."""
 
     def validate_python(self, value: Any, /) -> Any:
         """The value that data stands for. Raises ValueError."""
@@ -205,7 +205,7 @@ class CompiledTask(Template, Protocol):
 
     @property
     def memo(self) -> dict[str, Any]:
-        """What others have computed from it."""
+        """Values that other modules have computed from it."""
         ...
 
     @property
@@ -233,7 +233,7 @@ class CompiledTask(Template, Protocol):
 
     @property
     def output_adapter(self) -> OutputAdapter | None:
-        """What reads and writes the class that the task's value is of; None where it is of none."""
+        """Reads and writes the class of the task's value; None if it has none."""
         ...
 
 
@@ -254,7 +254,7 @@ class Names(Protocol):
 
 
 def out_of_reach(what: str, name: str) -> str:
-    """The warning about a task or tool (``what``) whose name is a word of the language."""
+    """The warning about a task or tool (``what``) whose name is a keyword of the language."""
     return (
         f"no program can call the {what} '{name}': in programs this name is the language's own; "
         f"give the {what} another name, unless it is for others than programs"
@@ -279,20 +279,20 @@ def narrowed(grants: frozenset[str] | None, more: frozenset[str] | None) -> froz
 DEFINE = "defatom"
 """The grant that lets an untrusted program define tasks."""
 ASK = "ask-human"
-"""The grant that a program needs to ask somebody."""
+"""The grant that a program needs for asking a person."""
 ENDORSE = "endorse"
 """The grant that a program needs to say that a value may go anywhere, wherever it came from."""
 GUARDED = frozenset({ASK, ENDORSE})
 """The primitives that a program needs a grant for."""
 ASKED = "ask:"
-"""What the names of tasks begin with that are made for ``ask(prompt, output=T)`` of Python texts."""
+"""The prefix of the names of tasks made for ``ask(prompt, output=T)`` in Python texts."""
 FILES = "files:"
 """The beginning of a grant that lets a program give files to tasks: ``files:docs/**``, relative to a root."""
 EVERY = ":*"
 """The end of a name in a list of tools that stands for all tools of an MCP server: ``docs:*``."""
 ALL_FILES = f"{FILES}**"
 READ_FILES = "system:read_files"
-"""The tool whose grant lets a program give any file to tasks too."""
+"""The tool whose grant also lets a program give any file to tasks."""
 
 
 def file_grants(grants: frozenset[str] | None) -> frozenset[str]:

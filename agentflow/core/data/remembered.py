@@ -20,9 +20,8 @@ MAX_KEY = 200
 class Note(Record):
     """A remembered text.
 
-    ``id`` names it; ``scope`` is what it belongs to (``flow:ROOT``, ``session:NAME``); ``key`` the name it was given, under
-    which it is replaced, or None; ``created`` and ``updated`` are in Unix seconds; ``score`` in 0..1 is its relevance to
-    the question it was found for.
+    ``id`` identifies it; ``scope`` is its owner (``flow:ROOT``, ``session:NAME``); ``key`` its name, under which it can be
+    replaced, or None; ``created`` and ``updated`` are in Unix seconds; ``score`` in 0..1 is its relevance to the question.
     """
 
     id: str

@@ -29,11 +29,11 @@ def _from_pairs(value: object) -> object:
 class SubtaskRequest(Record):
     """A request to run an atomic task: by ``name``, else by ``type:subtype``, else by hints or description.
 
-    ``inputs`` its arguments; ``file_paths`` its files (they take precedence over any lookup); ``context_management``
-    and ``history_config`` override the template's; ``template_hints`` (or ``templateHints``) names to try;
-    ``max_depth`` the maximum nesting of subtasks, ``depth`` its own; ``history_context`` the conversation so far as
-    text, which the task and its lookup are shown whatever it inherits. Build one from foreign data with :meth:`of`; the
-    two settings may be mappings here too.
+    ``inputs`` its arguments; ``file_paths`` its files (they take precedence over any lookup); ``context_management`` and
+    ``history_config`` override the template's; ``template_hints`` (or ``templateHints``) names to try; ``max_depth`` the
+    maximum nesting of subtasks, ``depth`` its own; ``history_context`` the conversation so far as text, shown to the task
+    and its lookup regardless of inheritance. Build one from foreign data with :meth:`of`; the two settings may be mappings
+    here too.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", arbitrary_types_allowed=True)

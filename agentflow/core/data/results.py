@@ -29,7 +29,7 @@ NO_NOTES = Notes()
 _KEYS = ("status", "content", "parsedContent", "criteria", "notes")
 _SHAPE = frozenset({*_KEYS, "parsed_content"})
 _OF_FAILURES = frozenset({"content", "message", "error", "notes"})
-"""The keys by one of which a dict whose status is FAILED is a failed result, whatever else it has."""
+"""Keys that make a dict with status FAILED a failed result, whatever other keys it has."""
 _LIKE_FAILED = frozenset({"failed", "failure", "fail", "error"})
 _SMALL = 10**15
 
@@ -38,11 +38,11 @@ _SMALL = 10**15
 class TaskResult(Record):
     """The result of a task or tool call: a frozen record, and a mapping in the specification's shape.
 
-    ``status`` is COMPLETE, CONTINUATION (a subtask is wanted: ``notes.subtask_request``) or FAILED; ``content`` the
-    text; ``parsedContent`` (``parsed_content`` in Python) the data where the output is data; ``criteria`` free;
-    ``notes`` a mapping, in a FAILED one with ``notes["error"] = {type, reason, message, details}``. ``usage`` is what it
-    cost in tokens, ``exception`` the exception behind a failure; two results are equal without regard to these.
-    Use :meth:`of` for what hosts and models give, ``dataclasses.replace`` or :meth:`with_notes` for a changed one.
+    ``status`` is COMPLETE, CONTINUATION (a subtask is wanted: ``notes.subtask_request``) or FAILED; ``content`` the text;
+    ``parsedContent`` (``parsed_content`` in Python) the data where the output is data; ``criteria`` free; ``notes`` a
+    mapping, in a FAILED one with ``notes["error"] = {type, reason, message, details}``. ``usage`` is its cost in tokens,
+    ``exception`` the exception behind a failure; equality ignores these two. Use :meth:`of` for values of hosts and models,
+    ``dataclasses.replace`` or :meth:`with_notes` for a changed one.
     """
 
     __match_args__: ClassVar[tuple[str, ...]] = _KEYS
@@ -184,10 +184,10 @@ class TaskResult(Record):
         """``value`` as a result: one as it is, a mapping in its shape, or any plain value as a COMPLETE one.
 
         Text becomes the content; other data becomes JSON in the content and itself in ``parsedContent``. A text, image or
-        document part, or a list of them, is what a model is shown (``notes.parts``), and its text the content. A mapping with
-        the status ``FAILED`` and any of ``content``, ``message``, ``error`` and ``notes`` is a failed result, and its other
-        entries are details of the error. Without ``guess``, where the type of ``value`` is declared, a mapping is data. Raises
-        DataError (``data/fields``) for a mapping that looks like a result and is none all the same.
+        document part, or a list of them, is shown to a model as it is (``notes.parts``), with its text as the content. A
+        mapping with the status ``FAILED`` and any of ``content``, ``message``, ``error`` and ``notes`` is a failed result,
+        and its other entries are details of the error. Without ``guess``, where the type of ``value`` is declared, a
+        mapping is data. Raises DataError (``data/fields``) for a mapping that resembles a result but is not a valid one.
         """
         if type(value) is str:
             return cls("COMPLETE", value)
@@ -227,10 +227,10 @@ class TaskResult(Record):
 
     @classmethod
     def from_mapping(cls, entries: Mapping[str, Any]) -> TaskResult:
-        """The result whose shape ``entries`` is; content that is no text becomes JSON, and the parsed content.
+        """The result with the fields ``entries``; content other than text becomes JSON, and the parsed content.
 
-        Those of a failed one may have ``message`` and ``error``, too, and details of the error. Raises DataError
-        (``data/fields``) naming what is unknown or of the wrong kind.
+        A failed result may also have ``message``, ``error`` and details of the error. Raises DataError (``data/fields``)
+        naming the unknown or invalid fields.
         """
         if entries.get("status") == "FAILED":
             entries = _described(entries)
@@ -309,7 +309,7 @@ def _json_of(value: BaseModel) -> str:
 
 
 def _described(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a failed result in its shape: what stands beside it describes its error."""
+    """The fields of a failed result; any other entry describes its error."""
     shaped = {key: entry for key, entry in entries.items() if key in _SHAPE}
     if len(shaped) == len(entries):
         return shaped

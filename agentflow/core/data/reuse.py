@@ -1,4 +1,4 @@
-"""Durations for which ``reuse`` keeps results, as people write them: ``90s``, ``15m``, ``12h``, ``1d``, ``2w``."""
+"""Durations for which ``reuse`` keeps results, in the usual notation: ``90s``, ``15m``, ``12h``, ``1d``, ``2w``."""
 
 from __future__ import annotations
 

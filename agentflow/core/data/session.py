@@ -45,10 +45,10 @@ class Unread:
 
 
 class _Exchanges(list["tuple[Message, ...] | Unread"]):
-    """Exchanges in a row, which go on from the first ``length`` of ``base``: forks share what was said before them.
+    """A sequence of exchanges that continues the first ``length`` of ``base``: forks share the exchanges before them.
 
-    ``unread`` says that some are as they are stored; ``digests`` and ``sizes`` (of the first n, for every n) are kept
-    once they have been worked out.
+    ``unread``: some are still in their stored form; ``digests`` and ``sizes`` (of the first n, for every n) are cached once
+    computed.
     """
 
     base: _Exchanges | None = None
@@ -81,11 +81,11 @@ class SessionKeeper(Protocol):
     """Stores a session that lasts."""
 
     async def begin(self) -> None:
-        """A run begins in the session. Raises SessionBusy while a run that has not ended has it."""
+        """A run begins in the session. Raises SessionBusy while another unfinished run holds it."""
         ...
 
     async def keep(self) -> None:
-        """Store what was added to the session; called after every run in it."""
+        """Store the additions to the session; called after every run in it."""
         ...
 
 
@@ -93,13 +93,12 @@ class Session:
     """Conversation history and data context.
 
     History is a list of exchanges. An exchange is the messages from a user's prompt to the model's last answer, with
-    exactly one result for every tool call; it is committed whole or not at all. ``keeper`` stores it, if it is one that
-    lasts.
+    exactly one result for every tool call; it is committed whole or not at all. ``keeper`` stores a lasting session.
 
-    Runs may go on with one session side by side: each sees what was said before it began and its own exchanges, and
-    adds these when it ends.
+    Several runs may use one session concurrently: each sees the exchanges before it began and its own, and adds its own
+    when it ends.
 
-    Parameters: ``data_context`` is material that precedes every prompt; ``scope`` names a conversation that lasts (a user, a
+    Parameters: ``data_context`` is material that precedes every prompt; ``scope`` names a lasting conversation (a user, a
     thread), which is then ``named``.
     """
 
@@ -118,7 +117,7 @@ class Session:
 
     @property
     def scope(self) -> str:
-        """What identifies the conversation: its name, else an id of its own. Forks share it."""
+        """The identity of the conversation: its name, else its own id. Forks share it."""
         root = self._root or self
         if root._scope is None:
             root._scope = secrets.token_hex(8)
@@ -134,7 +133,7 @@ class Session:
         return exchanges[-last:] if last > 0 else []
 
     def _lineage(self) -> list[tuple[_Exchanges, int]]:
-        """Its exchanges and those that they go on from, oldest first, each with how many of them it has."""
+        """Its exchanges and those they continue, oldest first, each with their number."""
         part = self._own
         chain = [(part, len(part))]
         while part.base is not None:
@@ -199,12 +198,12 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        """Whether a run that has not ended goes on with the session."""
+        """Whether an unfinished run uses the session."""
         return self._runs > 0
 
     @property
     def given(self) -> bool:
-        """Whether this is the copy of a run that goes on with a session which it was given."""
+        """Whether this is the copy of a session for a run that was given it."""
         return self._begun is not None
 
     def goes_on_with(self, session: Session) -> bool:
@@ -277,7 +276,7 @@ class Session:
         return changes
 
     def go_back(self, mark: SessionMark) -> None:
-        """Take back what was committed since ``mark``, unless the history was cleared meanwhile."""
+        """Remove the exchanges committed since ``mark``, unless the history was cleared meanwhile."""
         own = self._own
         if own is mark.exchanges:
             self.compaction = mark.compaction
@@ -286,7 +285,7 @@ class Session:
             del (own.sizes or [])[mark.length + 1 :]
 
     def add_unread(self, exchange: Unread) -> None:
-        """Append an exchange that is read when somebody asks for it."""
+        """Append an exchange that is decoded when it is needed."""
         self._own.append(exchange)
         self._own.unread = True
 
@@ -325,10 +324,10 @@ class Session:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Session:
-        """The session that :meth:`to_json` wrote. Fields that are not known are passed over.
+        """The session that :meth:`to_json` wrote. Unknown fields are ignored.
 
-        Raises DataError: ``session/invalid`` for what is no session, ``session/version`` for one of a later version,
-        ``message/invalid`` and ``message/part`` for a message that cannot be read, each with its position.
+        Raises DataError: ``session/invalid`` for data that is not a session, ``session/version`` for one of a later
+        version, ``message/invalid`` and ``message/part`` for a message that cannot be read, each with its position.
         """
         try:
             read: object = json.loads(text)
@@ -360,7 +359,7 @@ class Session:
         return session
 
     def acquire(self) -> None:
-        """Count a run that goes on with the session, which is :attr:`busy` until :meth:`release`."""
+        """Count a run that uses the session, which is :attr:`busy` until :meth:`release`."""
         self._runs += 1
 
     def release(self) -> None:
@@ -368,16 +367,16 @@ class Session:
         self._runs -= 1
 
     def enter(self) -> Session:
-        """A copy for a run that goes on with this session: it begins with what is here now. :meth:`leave` ends it."""
+        """A copy for a run that uses this session: it begins with the present exchanges. :meth:`leave` ends it."""
         run = self.fork()
         run._begun = (self, self.mark(), run.mark())
         self.acquire()
         return run
 
     def leave(self) -> None:
-        """End the copy that :meth:`enter` made: add what it changed to the session that the run was given.
+        """End the copy that :meth:`enter` made: add its changes to the session that the run was given.
 
-        Other runs may have added exchanges meanwhile, which stay, also where this one cleared the history.
+        Exchanges that other runs added meanwhile stay, even if this one cleared the history.
         """
         assert self._begun is not None
         session, before, begun = self._begun

@@ -1,4 +1,4 @@
-"""Program text and spans in it, to which diagnostics and events point."""
+"""Program text and the spans in it that diagnostics and events point to."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Source:
 
     @property
     def place(self) -> str:
-        """Where whoever runs the program finds the text: its name, unless that leaves directories out."""
+        """The location of the text for the user: its name, or the path if the name omits directories."""
         return self.name
 
     @property
@@ -73,7 +73,7 @@ class Source:
         return None
 
     def only(self, lines: Iterable[Lines]) -> str:
-        """The text with every other line empty, so that positions stay what they are."""
+        """The text with every other line empty, so that positions do not change."""
         texts = self.text.split("\n")
         kept = {number for first, last in lines for number in range(first, last + 1)}
         return "\n".join([text if at in kept else "" for at, text in enumerate(texts[: max(kept, default=0)], 1)])
@@ -98,9 +98,10 @@ class Source:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HostSource(Source):
-    """The Python file of a function of the host.
+    """The Python file of a host function.
 
-    ``name`` is without directories. Events show the ``lines`` of the function and nothing else of ``file``, whose name is its path.
+    ``name`` is without directories. Events show the ``lines`` of the function and nothing else of ``file``, whose name is
+    its path.
     """
 
     file: Source

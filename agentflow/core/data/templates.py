@@ -1,4 +1,4 @@
-"""Task templates and their settings, with which hosts, files and models declare tasks."""
+"""Task templates and their settings, by which hosts, files and models declare tasks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class HistoryConfig(Overrides):
     estimate) is sent as a summary of its older turns, which a model call writes, and its newest ``compact_keep_turns``.
     ``True`` and ``False`` are read as both: to send what was said before and to commit, or neither.
 
-    Settings adjust those they are laid over one by one: what is not named stays as it is there.
+    Settings adjust the underlying ones individually: a setting that is not named keeps its underlying value.
     """
 
     use_session_history: bool = True
@@ -104,20 +104,20 @@ class TaskTemplate(MappingModel):
 
     ``name`` identifies it, ``type`` is ``atomic``, ``subtype`` groups. ``params`` maps parameter names to
     :class:`Parameter` (a ``"a,b"`` string, a list or a dict is read). ``instructions`` is the prompt with ``{{param}}``
-    slots; ``system`` the system prompt; ``model`` a model name or None for the flow's; ``output_format`` a dict
-    ``{"type": "json" | "text", "schema": ...}``; ``tools`` the names the task may call (None: none of them unless the
-    caller grants some); ``fallbacks`` models to try if ``model`` fails; ``decompose`` how many rounds a model may take
-    to write a program for a task that ran out of context or output (0: never); ``is_function`` makes it a text
-    function, whose value is the rendered instructions, without a model call; ``max_turns``, ``max_output_tokens`` and
-    ``timeout_s`` (seconds) bound its prompt; ``history_config`` is how it uses the conversation: settings that it does not name are
-    those of a task that takes part in it, or of one that does not where it is ``stateless``; ``reuse`` how old a result of an equal call may be, in any run, to be used
-    again (``"1d"``); ``priority`` (-1000 to 1000) is that of its calls where they wait for others, in place of the run's;
-    ``settings`` are request fields native to the model's dialect; ``prompt_cache`` how long the provider
-    is to keep what the prompt begins with: ``"5m"``, ``"1h"``, or False (``"off"``) for not at all (None: where it pays);
-    ``effort`` how hard the model is to think (``none``, ``low``, ``medium``, ``high``, ``max``); ``provider_tools`` are tools
-    that the provider itself runs, in its own form (``{"type": "web_search"}``), offered beside ``tools``; ``sources`` are those of the
-    data from which a program made its texts, in a flow with a policy. The host's
-    ``prompt_function``, awaited with the parameters' values and the call, may give a prompt in place of ``instructions``.
+    slots; ``system`` the system prompt; ``model`` a model name or None for the flow's; ``output_format`` a dict ``{"type":
+    "json" | "text", "schema": ...}``; ``tools`` the names the task may call (None: none of them unless the caller grants
+    some); ``fallbacks`` models to try if ``model`` fails; ``decompose`` how many rounds a model may take to write a program
+    for a task that ran out of context or output (0: never); ``is_function`` makes it a text function, whose value is the
+    rendered instructions, without a model call; ``max_turns``, ``max_output_tokens`` and ``timeout_s`` (seconds) bound its
+    prompt; ``history_config`` is how it uses the conversation: unnamed settings are those of a task that takes part in it,
+    or does not if ``stateless``; ``reuse`` the maximum age of an equal call's result, in any run, that is used again
+    (``"1d"``); ``priority`` (-1000 to 1000) is that of its calls where they wait for others, in place of the run's;
+    ``settings`` are request fields native to the model's dialect; ``prompt_cache`` how long the provider is to cache the
+    beginning of the prompt: ``"5m"``, ``"1h"``, or False (``"off"``) for not at all (None: where it pays); ``effort`` how
+    hard the model is to think (``none``, ``low``, ``medium``, ``high``, ``max``); ``provider_tools`` are tools that the
+    provider itself runs, in its own form (``{"type": "web_search"}``), offered in addition to ``tools``; ``sources`` are
+    the sources of the data from which a program made its texts, in a flow with a policy. The host's ``prompt_function``,
+    awaited with the parameters' values and the call, may return a prompt in place of ``instructions``.
     """
 
     name: str

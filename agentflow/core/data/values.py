@@ -51,7 +51,7 @@ class OrderedSet(Set[Any]):
         return result
 
     def plain(self) -> list[Any]:
-        """The elements as a new Python list: what a set is wherever it leaves a program."""
+        """The elements as a new Python list: the form in which a set leaves a program."""
         return list(self.items)
 
     def __contains__(self, value: object) -> bool:
@@ -74,8 +74,8 @@ SHARED_FROM = 64
 class SharedList:
     """A list that is never changed: ``count`` elements of ``front``, last to first, and then those of ``base``.
 
-    ``base`` is a Python list, read from ``start`` on, or another SharedList. ``front`` is only ever appended to, by
-    whoever holds its end, so lists that share it do not disturb each other.
+    ``base`` is a Python list, read from ``start`` on, or another SharedList. ``front`` is only appended to, by the list
+    that holds its end, so lists that share it do not disturb each other.
     """
 
     __slots__ = ("__weakref__", "base", "count", "front", "length", "start")
@@ -91,7 +91,7 @@ class SharedList:
 
     @classmethod
     def of(cls, elements: list[Any] | tuple[Any, ...]) -> SharedList:
-        """A list with these elements, which are copied: somebody else may change theirs."""
+        """A list with a copy of these elements: the original list may still change."""
         return cls([], 0, list(elements), 0)
 
     def __len__(self) -> int:
@@ -305,10 +305,11 @@ def pairs_to_dict(value: object) -> dict[str, Any] | None:
 
 
 def plain(value: object, text: Callable[[object], str] = str) -> Any:
-    """``value`` as JSON data: symbols become their names, models and dataclasses dicts, tuples lists, members of an Enum their values.
+    """``value`` as JSON data: symbols become their names, models and dataclasses dicts, tuples lists, members of an Enum
+    their values.
 
-    Objects without a JSON form become their ``text``. What occurs several times is converted once, and occurs several
-    times in the result. Raises ValueError past 1,000 levels of nesting.
+    Objects without a JSON form become their ``text``. A shared part is converted once, and shared in the result. Raises
+    ValueError past 1,000 levels of nesting.
     """
     if type(value) in LEAVES:
         return value
@@ -350,7 +351,7 @@ def opened(value: Any, text: Callable[[object], str] = str) -> Any:
 
 
 def _fields(value: BaseModel) -> dict[str, Any]:
-    """The fields of a model as JSON data; as they are, where that has no form for one of them, such as bytes that are no text."""
+    """The fields of a model as JSON data; unchanged if one of them has no JSON form, for example bytes that are not text."""
     try:
         return value.model_dump(mode="json", by_alias=True)
     except ValueError:

@@ -1,7 +1,8 @@
-"""Goes over data of any shape: without recursion, each shared part once, and in parts of :data:`~agentflow.core.data.walk.Work`.
+"""Goes over data of any shape: without recursion, each shared part once, and in parts of
+:data:`~agentflow.core.data.walk.Work`.
 
-Containers are told apart by identity, so that data which shares its parts costs what it occupies and not what it would
-take to write out; leaves never are.
+Containers are distinguished by identity, so data with shared parts costs its size in memory, not its size when written out;
+leaves are not distinguished.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PART = 2_048
 LONG_TEXT = 65_536
 """Characters from which on a text is gone over in parts where that can wait."""
 PAUSE_S = 0.002
-"""Seconds that work goes on before it gives the loop back."""
+"""Seconds of work after which it yields to the loop."""
 
 
 def finish(work: Work[T]) -> T:
@@ -121,7 +122,7 @@ def keyed(container: Any) -> bool:
 def copied(value: Any, opened: Callable[[Any], Any], *, deepest: float = MAX_DEPTH) -> Work[tuple[Any, bool]]:
     """A copy of data in which each container is copied once; and whether any occurs more than once.
 
-    ``opened`` is called with each value that is no leaf. It gives a new list or dict, whose parts are then replaced by
+    ``opened`` is called with each value that is not a leaf. It returns a new list or dict, whose parts are then replaced by
     their copies in turn, or anything else, which is the copy. Raises TooDeep past ``deepest`` levels.
     """
     root = [value]
@@ -162,9 +163,9 @@ def copied(value: Any, opened: Callable[[Any], Any], *, deepest: float = MAX_DEP
 
 
 def sizes(data: Any) -> Work[Sizes]:
-    """Measures each container in JSON ``data``; parts come before what they are part of.
+    """Measures each container in JSON ``data``; parts come before their containers.
 
-    A part that occurs a thousand times counts a thousand times, and is measured once. Raises TooDeep.
+    A part that occurs a thousand times counts a thousand times, but is measured once. Raises TooDeep.
     """
     measured: Sizes = {}
     opened: dict[int, tuple[int, list[Any]]] = {}

@@ -1,1 +1,1 @@
-"""JSON Schema: checks data against schemas, and writes schemas for what hosts declare. Read ``json_schema`` first."""
+"""JSON Schema: checks data against schemas, and writes schemas for declarations of hosts. Read ``json_schema`` first."""

@@ -1,6 +1,6 @@
-"""What a host or a program declares of data: simple type names, fields by name, or a JSON Schema; every place reads them by one rule.
+"""Declarations of data by hosts and programs: simple type names, fields by name, or a JSON Schema, all read by one rule.
 
-A dict may be fields or a JSON Schema. Which of them is decided here, and what could be both is refused.
+A dict may be fields or a JSON Schema. This module decides which, and refuses an ambiguous one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_NAME = 100
 
 
 def parse_type(name: str) -> dict[str, Any]:
-    """The JSON Schema of a simple type name. Raises ValueError that says what is wrong and what to write."""
+    """The JSON Schema of a simple type name. Raises ValueError with the problem and the correct form."""
     if len(name) > MAX_NAME:
         raise ValueError(f"a type name has at most {MAX_NAME} characters")
     try:
@@ -31,8 +31,9 @@ def parse_type(name: str) -> dict[str, Any]:
 def schema_of(declared: object) -> dict[str, Any]:
     """The JSON Schema of a declared output: a simple name, a JSON Schema, or a dict of field names to either.
 
-    A list of one is a list of such; with ``"<=8"`` beside it, of at most eight. A dict counts as a JSON Schema if it has ``type``, ``$ref``, ``anyOf``, ``enum`` ... as schemas do; any other dict
-    is an object whose fields are required unless their name ends in ``?``. Raises ValueError.
+    A list of one declaration is a list of such elements; with a second element ``"<=8"``, of at most eight. A dict counts
+    as a JSON Schema if it has ``type``, ``$ref``, ``anyOf``, ``enum`` ... as schemas do; any other dict is an object whose
+    fields are required unless their name ends in ``?``. Raises ValueError.
     """
     if isinstance(declared, str):
         return parse_type(declared)
@@ -115,9 +116,9 @@ _WORDS = frozenset(
         "unevaluatedProperties",
     ]
 )
-"""Keywords of schemas beside ``type``."""
+"""Keywords of schemas other than ``type``."""
 _TYPED = frozenset({"type", "title", "description", "default", "format", "pattern"})
-"""Keywords whose value may be a text, as that of a field may."""
+"""Keywords whose value may be a text, like that of a field."""
 
 
 def _is_json_schema(fields: dict[str, object]) -> bool:
@@ -143,7 +144,7 @@ def _is_json_schema(fields: dict[str, object]) -> bool:
 
 
 def _says_more(value: object) -> bool:
-    """Whether a value is no type of a field: a number, a text that names no type."""
+    """Whether a value is not the type of a field: a number, or a text that does not name a type."""
     return isinstance(value, int | float) or (isinstance(value, str) and not _names_a_type(value))
 
 

@@ -69,10 +69,7 @@ class Schema:
         return run.problems
 
     def without_nulls(self, value: Any) -> Any:
-        """``value`` without the properties that are null, may be left out and do not take null; itself if there are none.
-
-        Servers that want all properties are told to write null for one that is left out.
-        """
+        """``value`` without properties that are null, optional and not nullable; itself if there are none."""
         try:
             return _without_nulls(self._root, value, Check(), 0)
         except (Full, TooMuch):

@@ -31,7 +31,7 @@ def without(schema: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
 
 
 def reached(root: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the ``definitions`` (``$defs``) to which something in ``root`` refers, directly or not."""
+    """The ``definitions`` (``$defs``) to which ``root`` refers, directly or indirectly."""
     reachable: dict[str, Any] = {}
     pending: list[Any] = [{key: each for key, each in root.items() if key != "$defs"}]
     while pending:

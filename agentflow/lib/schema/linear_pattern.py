@@ -24,16 +24,19 @@ _PYTHON = (
     (re.compile(r"\[\^\]"), "."),
     (re.compile(r"\[\]"), "(?!)"),
 )
-"""What Python writes otherwise or does not have, with a stand-in: only whether the whole is a regular expression counts."""
+"""Constructs that Python spells differently or lacks, with a stand-in: it only matters whether the whole is a regular
+expression."""
 
 
 class LinearPattern:
-    """A regular expression on the Rust engine that comes with pydantic, which knows no look-around and no back-references.
+    """A regular expression on the Rust engine that comes with pydantic, which supports neither look-around nor
+    back-references.
 
-    As in JSON Schema, ``\\d`` and ``\\w`` are ASCII. Look-ahead at the beginning (``^(?!...)``) is matched as a condition of its own.
-    Parameters: ``text`` is the expression, ``room`` the maximum of ``size``, its length with counted repetitions expanded: a larger one is
-    not compiled. ``is_plain`` says that it has no look-around and no back-reference, ``is_checked`` that it is compiled and can be
-    matched in linear time: any other matches every text. Raises ValueError that says why the text is no regular expression.
+    As in JSON Schema, ``\\d`` and ``\\w`` are ASCII. Look-ahead at the beginning (``^(?!...)``) is matched as a separate
+    condition. Parameters: ``text`` is the expression, ``room`` the maximum of ``size``, its length with counted repetitions
+    expanded: a larger one is not compiled. ``is_plain``: it has neither look-around nor back-references; ``is_checked``: it
+    is compiled and can be matched in linear time: any other matches every text. Raises ValueError with the reason why the
+    text is not a regular expression.
     """
 
     __slots__ = ("_conditions", "is_checked", "is_plain", "size", "text")

@@ -38,7 +38,7 @@ def with_root(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def disclosed(value: Any) -> Any:
-    """What an object of :func:`enclosed` holds; any other value unchanged, for servers that ask for no schema."""
+    """The content of an object of :func:`enclosed`; any other value unchanged, for servers that ignore the schema."""
     entries: dict[str, Any] = cast(Any, value) if isinstance(value, dict) else {}
     return entries[KEY] if entries.keys() == {KEY} else value  # pyright: ignore[reportUnknownVariableType]
 
@@ -105,9 +105,9 @@ def data_of(text: object) -> Any:
 
 
 def without_thoughts(text: str) -> str:
-    """The text of a valid JSON answer after the thoughts that it begins with.
+    """The text of a valid JSON answer after its leading thoughts.
 
-    They are written ``<think>...</think>``, of which a server may have kept the first mark.
+    They are written ``<think>...</think>``; a server may have removed the first mark.
     """
     if _THOUGHT not in text:
         return text

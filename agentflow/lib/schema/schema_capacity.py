@@ -1,4 +1,4 @@
-"""How many values a JSON Schema allows: what an answer of such a shape can tell at most."""
+"""The number of values that a JSON Schema allows: an upper bound on the information in such an answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DEPTH = 20
 _LABELS = frozenset(
     {"title", "description", "default", "examples", "$defs", "definitions", "$schema", "$id", "$comment"}
 )
-"""Keywords that say nothing of which values there may be."""
+"""Keywords that do not restrict values."""
 _NUMBER_FORMS = 3
 """A whole number is itself in up to three ways: 0, 0.0 and -0.0."""
 
@@ -27,7 +27,7 @@ def capacity(schema: Mapping[str, Any] | None) -> int | None:
 
 
 def canonical(value: Any) -> Any:
-    """JSON data with its keys in order: an answer may not tell anything by the order in which it names fields."""
+    """JSON data with its keys in order: the order in which an answer names fields must not carry information."""
     if isinstance(value, dict):
         entries = cast("dict[str, Any]", value)
         return {key: canonical(entries[key]) for key in sorted(entries)}
@@ -104,7 +104,7 @@ def _objects(rules: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> i
 
 
 def _target(reference: object, root: Mapping[str, Any]) -> object:
-    """What ``#/$defs/Name`` stands for; None for any other reference."""
+    """The target of ``#/$defs/Name``; None for any other reference."""
     parts = str(reference).split("/")
     if len(parts) != 3 or parts[0] != "#" or parts[1] not in ("$defs", "definitions"):
         return None

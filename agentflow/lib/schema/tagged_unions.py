@@ -1,7 +1,7 @@
-"""Unions of classes in the type of an answer: each member is asked for with a tag, which is taken away when it is read.
+"""Unions of classes in the type of an answer: each member is requested with a tag, which is removed when it is read.
 
-Without one, half a ``Bug`` may be a whole ``Clean`` whose fields all have defaults, and of two classes with the same fields
-nobody can tell which was meant. Where all members have a field with a constant of their own, that is the tag.
+Without one, half a ``Bug`` may be a whole ``Clean`` whose fields all have defaults, and two classes with the same fields
+cannot be distinguished. If all members have a field with a constant of its own, this field is the tag.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ Members: TypeAlias = "frozenset[str]"
 """The names of the classes of a union: those of their definitions in a schema."""
 _KEY = "kind"
 _AROUND = (Annotated, Required, NotRequired)
-"""What stands around a type and says something of it."""
+"""Wrappers around a type that only annotate it."""
 _BESIDE = (type(None), str, int, float, bool)
-"""Types that may stand in a tagged union beside its classes."""
+"""Types that may stand in a tagged union next to its classes."""
 
 
 class UnionMissed(ValueError):
@@ -53,7 +53,8 @@ class UnionMissed(ValueError):
 
 @frozen
 class _Tag:
-    """How the members of a union are told apart: the value of ``key`` for each; an ``added`` key is in no class."""
+    """How the members of a union are distinguished: the value of ``key`` for each; an ``added`` key is not a field of any
+    class."""
 
     key: str
     values: Mapping[str, Any]
@@ -187,9 +188,9 @@ def tagged_unions(kind: Any) -> TaggedUnions | None:
     """The unions of classes in a type: pydantic models, dataclasses and TypedDicts, also in lists, dicts and fields. None
     without any.
 
-    A TypedDict's values are dicts, which do not say of which they are: what is written of them has no tags, and reads as it was.
+    A TypedDict's values are plain dicts, which do not name their class: they are written and read without tags.
 
-    Raises what pydantic raises for a type without a JSON Schema.
+    Raises the errors of pydantic for a type without a JSON Schema.
     """
     unions: dict[Members, None] = {}
     holding: set[type] = set()
@@ -230,7 +231,7 @@ def _holds(kind: Any, unions: dict[Members, None], holding: set[type], within: l
 
 
 def _bare(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A type without what is said beside it: its origin and arguments, or itself and none."""
+    """A type without its annotations: its origin and arguments, or itself and none."""
     while get_origin(kind) in _AROUND:
         kind = get_args(kind)[0]
     origin = get_origin(kind)
@@ -250,7 +251,7 @@ def _is_class(kind: Any) -> bool:
 
 
 def _is_listing(kind: Any, arguments: tuple[Any, ...]) -> bool:
-    """Whether a JSON array is of a type whose items are all of its first argument."""
+    """Whether a JSON array has a type whose items are all of its first argument."""
     items = len(arguments) == 1 or (len(arguments) == 2 and arguments[1] is Ellipsis)
     return items and isinstance(kind, type) and issubclass(kind, Sequence)
 

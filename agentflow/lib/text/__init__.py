@@ -1,1 +1,1 @@
-"""Text: search terms, suggestions for misspelled names, docstrings, and what is safe to show on a terminal."""
+"""Text: search terms, suggestions for misspelled names, docstrings, and safe output on terminals."""

@@ -1,4 +1,4 @@
-"""Parameters of a prompt that its texts do not use: nobody would tell the model what is given for them."""
+"""Parameters of a prompt that its texts do not use: their values would never reach the model."""
 
 from __future__ import annotations
 

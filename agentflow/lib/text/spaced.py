@@ -24,12 +24,12 @@ _CASES = bytes(
     else 32
     for code in range(256)
 )  # fmt: skip
-"""Small letters as ``a``, capitals as ``A``, digits and what lies beyond ASCII as ``0``, all else as blanks."""
+"""Small letters as ``a``, capitals as ``A``, digits and characters beyond ASCII as ``0``, everything else as blanks."""
 _NO_CAPITALS = _CASES.replace(b"0", b"a")
-"""The same with digits and what lies beyond ASCII as ``a``, too."""
+"""The same with digits and characters beyond ASCII as ``a`` too."""
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+")
 _CJK_FIRST = tuple(bytes([code]) for code in range(0xE3, 0xEE))
-"""First bytes in UTF-8 of what :data:`_CJK` matches."""
+"""First bytes in UTF-8 of characters that :data:`_CJK` matches."""
 _UTF8 = ("utf-8", "surrogatepass")
 
 

@@ -1,8 +1,8 @@
 """Makes text from models, tools and files safe to show on a terminal.
 
 Control sequences move the cursor, rewrite earlier lines, set the clipboard or answer as if typed, and bidirectional
-overrides show code in another order than it has. :func:`clean` removes them for display, :func:`escape` makes them
-visible where a person decides by what they read.
+overrides show code in another order than it has. :func:`clean` removes them for display, :func:`escape` makes them visible
+where a person makes a decision.
 
 Sequences follow ECMA-48 (CSI, OSC, DCS, SOS, PM, APC, two-character escapes), 7-bit and 8-bit forms.
 """

@@ -135,7 +135,7 @@ STOP_WORDS: frozenset[str] = frozenset(
 
 _WORD = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
 _SPLITTING = bytes(code if code >= 128 or chr(code).isalnum() or chr(code) == "_" else 32 for code in range(256))
-"""Blanks for all that is no part of a word in ASCII. What lies beyond is looked at when its word is."""
+"""Blanks for every character that is not part of an ASCII word. Characters beyond ASCII are handled with their word."""
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
 _CASED_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]*[^\W_A-Z]+|[A-Z]+")
 """A part of a word in the texts of :mod:`agentflow.lib.text.spaced`: digits belong to the part before them."""
@@ -214,7 +214,7 @@ class Tokeniser:
         return self._terms[word.encode("utf-8", "surrogatepass")].split()
 
     def name_terms(self, name: str) -> list[str]:
-        """The terms of a file name, in which hyphens and dots also separate words. The list is not to be changed."""
+        """The terms of a file name, in which hyphens and dots also separate words. Do not change the list."""
         terms = self._names.get(name)
         if terms is None:
             if len(self._names) >= _KEPT_NAMES:
@@ -239,7 +239,7 @@ class Tokeniser:
         return unique(term for word in _telling(text) for term in self.word_terms(word))
 
     def query_phrases(self, text: str) -> dict[str, str]:
-        """The terms of a question, each with what to look for in a text that was not turned into terms but only spaced
+        """The terms of a question, each with its search text for a text that was not turned into terms but only spaced
         (:mod:`agentflow.lib.text.spaced`): the part of a word before it is stemmed; for a compound, its parts in order.
         """
         phrases: dict[str, str] = {}
@@ -257,7 +257,7 @@ class Tokeniser:
 
 
 def common_start(term: str) -> str:
-    """What all forms of a word begin with that have this ``term``: of ``queri`` and ``query`` it is ``quer``."""
+    """The common prefix of all forms of a word with this ``term``: ``quer`` for ``queri`` and ``query``."""
     return term[:-1] if len(term) > 3 and term.endswith("i") else term
 
 
