@@ -72,7 +72,6 @@ from agentflow.providers.dialects.traits import Traits
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.prices import Price, Prices, read_prices
 from agentflow.providers.rates import RateTable, read_rates
-from agentflow.providers.shown import wire_of
 from agentflow.providers.table import Router
 from agentflow.run.bounds.estimator import LateEstimator
 from agentflow.run.bounds.facts import Facts
@@ -348,7 +347,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             in_force=in_force,
             roots=tuple(map(str, self.files.roots)),
         )
-        self._recording = recording_of(record, durable, self.redactor, wire_of(self.router)) if record else None
+        self._recording = recording_of(record, durable, self.redactor, self.router) if record else None
         if self._recording is not None:
             self.engine.subscribe(self._recording.recorder)
         self._durable = (

@@ -26,7 +26,7 @@ from agentflow.lib.option_table import unknown_field, wrong_value
 from agentflow.lib.redact import Redactor
 from agentflow.providers.prices import Prices
 from agentflow.providers.rates import ProcessRates, RateTable
-from agentflow.providers.shown import ShowCall
+from agentflow.providers.table import Router
 from agentflow.run.engine import Engine
 
 if TYPE_CHECKING:
@@ -52,18 +52,19 @@ def for_own_adapters(provider: object, **arguments: object) -> None:
 
 
 def recording_of(
-    record: bool | str | os.PathLike[str], durable: str | None, redactor: Redactor, wire: ShowCall
+    record: bool | str | os.PathLike[str], durable: str | None, redactor: Redactor, router: Router
 ) -> Recording:
     """Where a flow records its runs: in a directory, else beside its durable runs, else in the state directory."""
     from agentflow.observe.files import EventFiles
     from agentflow.observe.recording import Recording
+    from agentflow.providers.shown import wire_of
 
     store: EventStore
     if not isinstance(record, bool):
         store = EventFiles(Path(record))
     else:
         store = EventFiles(state_path() / "runs") if durable is None else open_events(durable)
-    return Recording(store, lambda value: redactor.redact(str(value)), wire)
+    return Recording(store, lambda value: redactor.redact(str(value)), wire_of(router))
 
 
 def reuse_in(store: JournalStore, redactor: Redactor) -> ReusePort:

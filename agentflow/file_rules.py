@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 from agentflow.connect.config import servers_of_table
 from agentflow.connect.servers import McpStdio
 from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.executors.command_executor import PATH
 from agentflow.executors.file_access import FileAccessManager
@@ -30,7 +30,7 @@ from agentflow.providers.base import DEFAULT_GATE
 from agentflow.providers.dialects.retry import RetryPolicy
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileRule:
     """What a directory's file may not do with a setting: ``why``, and what to do ``instead``. ``trusting``: unless the user
     trusts the file as it is; ``counts``: until then the setting is no error, and counts as far as it narrows.

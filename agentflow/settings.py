@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, PrivateAttr, Validat
 
 from agentflow.core.call.provenance import narrowing
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, clip
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Surface
 from agentflow.executors.policy import CommandPolicy
@@ -204,7 +205,7 @@ def load_settings(
     return settings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SettingsFile:
     """The settings of a directory: the ``path`` of the file, its ``values``, and which of them it gives because it is ``trusted``."""
 

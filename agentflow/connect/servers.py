@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.frozen import frozen
 
 Approve: TypeAlias = Literal["all", "writes", "none"]
 """Which calls by models need approval: all, those of tools that do not declare themselves read-only, or none."""
@@ -18,7 +19,7 @@ RESERVED = frozenset({"system", "files"})
 """Prefixes with another meaning: ``system:`` tools, and grants of files."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class McpStdio:
     """An MCP server that is a program, started in the flow's sandbox and spoken to over its standard input and output.
 
@@ -61,7 +62,7 @@ class McpStdio:
         return f"{self.name}{EVERY}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class McpHttp:
     """An MCP server at an address (Streamable HTTP).
 

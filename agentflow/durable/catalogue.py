@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias, cast
 
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.event_log import FIRST, EventId, LogBounds, LogInfo, event_id
+from agentflow.core.data.frozen import frozen
 from agentflow.core.events.events import Outcome
 from agentflow.core.events.journal import ENDED, EffectRow, EffectState, RunRow, RunStatus
 from agentflow.core.events.questions import Question
@@ -24,7 +25,7 @@ RunState: TypeAlias = Outcome | RunStatus | Literal["unfinished"]
 """The status of a durable run, else the outcome of a recorded one; ``unfinished``: its log has no end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class RunSummary:
     """A run as it is listed.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 from agentflow.core.data.errors import AgentflowError, JournalError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.names import CompiledTask, Template
 from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.events.journal import EffectRow, NewRun, RunRow
@@ -20,7 +20,7 @@ Overrides = Mapping[str, Mapping[str, Any]]
 """Fields of tasks, by the task's name, with their values in one run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Change:
     """How a generation differs from the run it is based on.
 

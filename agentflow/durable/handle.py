@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, NamedTuple
 
 from typing_extensions import TypeVar
 
 from agentflow.core.data.errors import AgentflowError, JournalError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
 from agentflow.core.data.source import Source
@@ -23,7 +24,7 @@ from agentflow.run.handle import Account, RunResult, account_of
 T = TypeVar("T", default=Any)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class RunInfo:
     """A durable run in a listing.
 
@@ -73,7 +74,7 @@ class RunInfo:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class PastRun:
     """A durable run whose records were removed, without its input and output.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import total
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
@@ -33,7 +33,7 @@ _LOOKS = 3
 """Number of consecutive checks without activity after which the replay has ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class PlannedEffect:
     """An effect of a plan: its ``action`` is ``reused``, or ``run``.
 
@@ -52,7 +52,7 @@ class PlannedEffect:
     recorded_at: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class RunPlan:
     """The effects of resuming a run, as far as a replay of its records shows.
 

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, cast
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import JournalError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import added
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
@@ -39,7 +40,7 @@ class _Wait:
     due: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rest:
     """The wait of an idle run: for answers to ``questions``, in the order in which they were asked, or for a unix time."""
 

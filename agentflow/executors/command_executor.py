@@ -22,12 +22,13 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from agentflow.core.call.approval import ApprovalRequest, Denied, refusal
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError, CommandDenied, ConfigurationError, FileFailure, PathDenied, cut
+from agentflow.core.data.frozen import frozen
 from agentflow.core.ports.executor_ports import CommandResult, FoundFiles
 from agentflow.executors import git_hardening
 from agentflow.executors.file_access import FileAccessManager
@@ -63,7 +64,7 @@ _LISTING_BYTES = 8_000_000
 """Bytes kept of the head and of the tail of a list of files."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resolved:
     """A command whose program has been located: what the policy judges and an approval covers."""
 
@@ -95,7 +96,7 @@ class Resolved:
         return hashlib.blake2b(json.dumps(fields).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Approval:
     """The content of an approval: the ``digest`` over all of it, and the files of the workspace that will be ``executed``."""
 

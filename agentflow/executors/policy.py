@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.frozen import frozen
 
 Verdict: TypeAlias = Literal["deny", "ask", "allow"]
 
@@ -74,7 +75,7 @@ READING: Mapping[str, tuple[str, ...]] = MappingProxyType(
 _ROOTS = ("/", "/*", "/.", "/..", "~", "~/", "$HOME")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommandRule:
     """A pattern over an argument vector, written like a command: ``git log *``.
 

@@ -12,9 +12,9 @@ import os
 import shlex
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from agentflow.core.data.errors import FileFailure, PathDenied
+from agentflow.core.data.frozen import frozen
 from agentflow.executors.file_access import FileAccessManager
 
 MAX_FILES = 64
@@ -44,7 +44,7 @@ _IMPLIED: dict[str, tuple[str, ...]] = {
 """Files of the working directory that a program executes by default, by program."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramFile:
     """A file that a command executes: its absolute ``path``, the ``digest`` of its content, and the ``content`` itself.
 

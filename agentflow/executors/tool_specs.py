@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, cast
 
 from agentflow.core.data.errors import cut
+from agentflow.core.data.frozen import frozen
 
 _TEXT: dict[str, Any] = {"type": "string"}
 _PATHS: dict[str, Any] = {"type": "array", "items": {"type": "string", "minLength": 1}}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class SystemTool:
     """One system tool; the flags are those of :class:`~agentflow.core.ports.ports.Tool`."""
 

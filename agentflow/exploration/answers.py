@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
+from agentflow.core.data.frozen import frozen
 from agentflow.exploration.outcomes import Values
 
 AnswerKind: TypeAlias = Literal["value", "fails", "no-json", "late", "turns", "calls"]
@@ -14,7 +15,7 @@ AnswerKind: TypeAlias = Literal["value", "fails", "no-json", "late", "turns", "c
 may also call tools until its turns are used up, or call one tool, whose value is ``{"tool": name, "arguments": {...}}``."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """An answer: its ``name`` (of a task or tool, ``ask-human``, ``get_context``, ``file a.md`` ...), and its ``value``.
 

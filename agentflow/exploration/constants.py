@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.values import name_of
 from agentflow.lang import ir
 from agentflow.lang.checks import children
@@ -20,7 +21,7 @@ LARGEST = 10**9
 """Numbers beyond it are none that an answer is near to."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Constants:
     """What a program mentions: ``numbers``; ``words`` that it compares with or looks up, compared ones first; ``keys`` that it
     reads from data; whether it ``parses`` JSON, ``reads_numbers`` from text, and has ``deadlines``, which are forms in which a

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, cast
 
 from agentflow.core.data.errors import AgentflowError, clip
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import to_json
 from agentflow.exploration.answers import Answer
@@ -17,7 +18,7 @@ FindingKind = Literal["error", "endless", "unhandled"]
 _SHOWN = 60
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Finding:
     """A fault that a program can reach, with the shortest run that reaches it.
 
@@ -98,7 +99,7 @@ class Finding:
         return f"error[{self.code}]{at} {self.message}{when}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exploration:
     """The results of an exploration: the faults ``found``, the ``arms``, those ``missed``, and the number of ``runs``;
     ``warnings`` name the assumptions that held for no answer."""

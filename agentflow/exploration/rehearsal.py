@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import CompiledTask
 from agentflow.core.data.results import TaskResult
@@ -65,7 +66,7 @@ class Setting:
     assumed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trial:
     """One run: how often it reached each arm, its outcome, and the number of its effects."""
 

@@ -12,13 +12,14 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from inspect import isawaitable
 from typing import Any, cast
 
 from agentflow.core.call.approval import ApprovalRequest, Denied, refusal
 from agentflow.core.call.call import CallContext, HostCode
 from agentflow.core.data.errors import RunStopped, TaskError, clip
+from agentflow.core.data.frozen import slotted
 from agentflow.core.data.labels import NO_SOURCES
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import to_json
@@ -31,7 +32,7 @@ from agentflow.lib.text.terminal import escape
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@slotted
 class ToolAdmission:
     """A call on its way to its start.
 

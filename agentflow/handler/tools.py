@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import field, is_dataclass, replace
 from types import UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, overload
 
@@ -16,6 +16,7 @@ from typing_extensions import TypedDict, is_typeddict
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.host_threads import as_async
 from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import ToolSpec
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
@@ -32,7 +33,7 @@ OPTIONS = "__agentflow_tool__"
 """The attribute of a function in which :func:`tool` stores its options."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ToolOptions:
     """The options of :func:`tool` for a function; the fields are those of :class:`~agentflow.core.ports.ports.Tool`."""
 

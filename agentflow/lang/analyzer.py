@@ -7,10 +7,10 @@ certain to fail. What names mean is worked out in :mod:`agentflow.lang.naming`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import DEFINE, GUARDED, Names
 from agentflow.core.data.source import Source
@@ -31,7 +31,7 @@ Tail: TypeAlias = Var | Function | None
 """Whose tail position a form is in: a named let's, a function's, or nobody's."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpecialForm:
     """A special form: its name, the function that analyses it, its usage, documentation and group.
 

@@ -9,13 +9,14 @@ literals are skipped.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from types import MappingProxyType
 from typing import Any, cast
 
 from agentflow.core.data.context import CONTEXT_KEYS
 from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.frozen import frozen, slotted
 from agentflow.core.data.names import NameInfo
 from agentflow.core.data.values import Symbol
 from agentflow.lang import ir
@@ -68,7 +69,7 @@ SHORTEST_MISSPELLING = 4
 """Minimum length of a name to suspect; shorter ones resemble too many others."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CertainFailure:
     """Something certain to fail. ``caught`` says that the program may go on all the same: a ``try`` or a ``race`` is
     around it, or the host may bind the name."""
@@ -77,7 +78,7 @@ class CertainFailure:
     caught: bool
 
 
-@dataclass(slots=True)
+@slotted
 class Suspects:
     """The nodes to judge in a program or a part of one, each with whether the program may go on if it fails."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, ClassVar, cast
 
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import Following
 from agentflow.core.data.source import Source, Span
 from agentflow.lang.abi import Code
@@ -13,7 +13,7 @@ from agentflow.lang.calling import guard
 from agentflow.lang.environment import SexpEnvironment
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class LambdaInfo:
     """Shared by all closures of one lambda: name, parameters, span; ``body`` the offsets of its body.
 

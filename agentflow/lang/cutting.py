@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any, cast
 
+from agentflow.core.data.frozen import frozen
 from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.analyzer import nodes_in
 from agentflow.lang.calling import TAIL, bounce
@@ -24,7 +24,7 @@ PART_NODES = 2_500
 """Nodes of a part, unless it is a single form, about 1,000 statements. What is too much code is compiled in pieces."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """A compiled part: ``link`` makes its code of its ``constants`` and of the environment's ``cells`` (name, own)."""
 

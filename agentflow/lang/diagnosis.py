@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import Names
 from agentflow.core.data.source import Source
@@ -72,7 +72,7 @@ def _read_whole(
     return analysis_of(source, forms, describe, limits, granted, port=names, allowance=allowance)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Diagnostic:
     """A mistake in a program text. A ``warning`` is one that does not make the program fail: it is caught there."""
 

@@ -5,9 +5,10 @@ Every node has ``at``, the syntax it came from. Trees are as deep as the program
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
+from agentflow.core.data.frozen import slotted
 from agentflow.lang.abi import Operation
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.syntax import Node
@@ -100,13 +101,13 @@ class Var:
         return None if self.mutated or self.early else self.value
 
 
-@dataclass(slots=True)
+@slotted
 class Const:
     at: Node
     value: Any
 
 
-@dataclass(slots=True)
+@slotted
 class Quote:
     """Quoted data, built anew at each evaluation."""
 
@@ -114,20 +115,20 @@ class Quote:
     value: Any
 
 
-@dataclass(slots=True)
+@slotted
 class MakeDict:
     at: Node
     keys: list[Any]
     values: list[IR]
 
 
-@dataclass(slots=True)
+@slotted
 class Local:
     at: Node
     var: Var
 
 
-@dataclass(slots=True)
+@slotted
 class Global:
     """A variable of the environment."""
 
@@ -135,7 +136,7 @@ class Global:
     name: str
 
 
-@dataclass(slots=True)
+@slotted
 class Unknown:
     """A name that was unbound at compile time; looked up when reached."""
 
@@ -143,27 +144,27 @@ class Unknown:
     name: str
 
 
-@dataclass(slots=True)
+@slotted
 class Prim:
     at: Node
     primitive: Primitive
 
 
-@dataclass(slots=True)
+@slotted
 class Dynamic:
     """``*loop-config*``: the one variable with dynamic scope."""
 
     at: Node
 
 
-@dataclass(slots=True)
+@slotted
 class CurrentEnvironment:
     """The environment the code runs in, as an operand of what looks up or defines tasks there."""
 
     at: Node
 
 
-@dataclass(slots=True)
+@slotted
 class SetLocal:
     at: Node
     var: Var
@@ -171,7 +172,7 @@ class SetLocal:
     foreign: bool = False
 
 
-@dataclass(slots=True)
+@slotted
 class SetGlobal:
     at: Node
     name: str
@@ -179,14 +180,14 @@ class SetGlobal:
     foreign: bool = False
 
 
-@dataclass(slots=True)
+@slotted
 class DefineGlobal:
     at: Node
     name: str
     value: IR
 
 
-@dataclass(slots=True)
+@slotted
 class If:
     at: Node
     test: IR
@@ -194,7 +195,7 @@ class If:
     other: IR
 
 
-@dataclass(slots=True)
+@slotted
 class Cond:
     """Clauses tried in order, each a test and a body; ``bind`` holds the test's value for ``=>`` (and empty bodies)."""
 
@@ -203,14 +204,14 @@ class Cond:
     other: IR
 
 
-@dataclass(slots=True)
+@slotted
 class Clause:
     test: IR
     body: IR
     bind: Var | None = None
 
 
-@dataclass(slots=True)
+@slotted
 class Logic:
     """``and`` and ``or``."""
 
@@ -219,13 +220,13 @@ class Logic:
     items: list[IR]
 
 
-@dataclass(slots=True)
+@slotted
 class Seq:
     at: Node
     items: list[IR]
 
 
-@dataclass(slots=True)
+@slotted
 class Let:
     """Variables set one after the other, then a body. Names being unique, it serves ``let``, ``let*`` and bodies.
 
@@ -238,7 +239,7 @@ class Let:
     body: IR
 
 
-@dataclass(slots=True)
+@slotted
 class Define:
     """Sets a variable of the enclosing :class:`Let`."""
 
@@ -247,7 +248,7 @@ class Define:
     value: IR
 
 
-@dataclass(slots=True)
+@slotted
 class Lambda:
     at: Node
     name: str | None
@@ -266,7 +267,7 @@ class Lambda:
         return self.rest is None and len(self.params) == count
 
 
-@dataclass(slots=True)
+@slotted
 class Call:
     """``operator`` applied to ``args``. ``pairs`` gives the names the operands would have if it names a task or tool."""
 
@@ -277,7 +278,7 @@ class Call:
     self_tail: bool = False
 
 
-@dataclass(slots=True)
+@slotted
 class Pair:
     """An operand ``(name expr)`` that is a named argument or a call, as the operator before it takes names or not.
 
@@ -299,7 +300,7 @@ class Pair:
         return [*(each.name for each in self.links), self.name]
 
 
-@dataclass(slots=True)
+@slotted
 class Link:
     """``operator`` in ``(operator (name expr))``, not yet known to take names or not.
 
@@ -312,14 +313,14 @@ class Link:
     effect: str | None = None
 
 
-@dataclass(slots=True)
+@slotted
 class PrimCall:
     at: Node
     primitive: Primitive
     args: list[IR]
 
 
-@dataclass(slots=True)
+@slotted
 class EffectCall:
     """A call of a task, tool or other effect with named arguments. ``kind``: task, tool, context, items, workflow."""
 
@@ -330,7 +331,7 @@ class EffectCall:
     args: list[IR]
 
 
-@dataclass(slots=True)
+@slotted
 class RuntimeCall:
     """An operation of the runtime: ``rt.operation(op, d, span, *constants, *args)``, awaited."""
 
@@ -340,7 +341,7 @@ class RuntimeCall:
     constants: list[Any] = field(default_factory=list[Any])
 
 
-@dataclass(slots=True)
+@slotted
 class Thunk:
     """A part of the program as a function ``(rt, d)``: a branch, or the body of ``timeout``, ``retry``, ``finally``."""
 
@@ -349,13 +350,13 @@ class Thunk:
     function: Function
 
 
-@dataclass(slots=True)
+@slotted
 class ThunkList:
     at: Node
     items: list[IR]
 
 
-@dataclass(slots=True)
+@slotted
 class NamedLoop:
     """A named let all of whose calls are tail calls of itself: a loop."""
 
@@ -366,7 +367,7 @@ class NamedLoop:
     loop: Var
 
 
-@dataclass(slots=True)
+@slotted
 class Repeat:
     """``(loop n body)``."""
 
@@ -375,7 +376,7 @@ class Repeat:
     body: IR
 
 
-@dataclass(slots=True)
+@slotted
 class While:
     """``while`` and ``do``: ``body`` as long as ``test`` is ``sense``; then ``result``."""
 
@@ -386,7 +387,7 @@ class While:
     result: IR
 
 
-@dataclass(slots=True)
+@slotted
 class Try:
     at: Node
     body: IR
@@ -395,7 +396,7 @@ class Try:
     final: Thunk | None
 
 
-@dataclass(slots=True)
+@slotted
 class Apart:
     """A large piece whose code is a nested function, so that it can be compiled apart."""
 

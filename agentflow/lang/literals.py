@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from agentflow.core.data.errors import cut
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.values import OrderedSet, Symbol, pairs_to_dict
 from agentflow.lang import ir
 from agentflow.lang.calling import Sentinel
@@ -51,7 +51,7 @@ RUNS: Final = frozenset(("timeout", "retry"))
 """Those that take a number, and then something that they run."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Misfit:
     """An argument whose type its parameter does not take. ``swapped``: another parameter takes it, so that two may have been confused."""
 
@@ -85,7 +85,7 @@ _UNSURE = frozenset({"$dynamicRef", "allOf", "oneOf", "not", "if", "patternPrope
 """Keywords that take more than a look to judge: nothing is said of a schema that has one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Problem:
     """Why a schema cannot accept a value. ``key`` says that a record has a key it may not have."""
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from agentflow.core.data.errors import DataError, SexpEvaluationError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import UNKNOWN, Following, Label, box, strip
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import ASKED, Names, Template, narrowed
@@ -265,7 +265,7 @@ def _with_tasks(
     return NamesInForce(names, defined=env)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Author:
     """The one thing that creating a procedure needs of a strand: the authority in force."""
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from agentflow.core.data.frozen import frozen
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.forms import FORMS
 from agentflow.lib.text.suggest import did_you_mean
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Example:
     """A worked example: its purpose, the program, and its value as program text in S-expressions."""
 
@@ -47,7 +47,7 @@ PRIMITIVE_TOPICS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """One documented name: ``kind`` is form, primitive or effect; ``group`` is its heading."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentflow.core.data.errors import AgentflowError, Frame
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import DEFINE, NameInfo
 from agentflow.core.data.names import Names as NamesPort
@@ -265,7 +266,7 @@ _VARIANTS = 4
 """How many results are kept of a form that stands in a text more than once."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Survey:
     """The survey of a text. ``symbols`` is None where it cannot be read; ``tasks`` says what calls of its tasks take."""
 
@@ -275,7 +276,7 @@ class Survey:
     tasks: dict[str, list[NameInfo]] = field(default_factory=dict[str, "list[NameInfo]"])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Result:
     """The analysis of a form, and what it adds to what the forms after it are told."""
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeAlias, TypeVar
 
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.names import NameInfo
 
 BindingKind: TypeAlias = Literal["variable", "parameter", "procedure", "task", "macro", "class", "field"]
@@ -92,7 +93,7 @@ class TextSymbols:
             self.occurrences[occurrence.start] = occurrence
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Located(Generic[T]):
     """A binding or an occurrence in a table: ``offset`` is where its part begins."""
 

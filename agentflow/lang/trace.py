@@ -10,12 +10,13 @@ import linecache
 import re
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from types import CodeType, TracebackType
 from typing import Any
 
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError, UnboundSymbolError, cut
+from agentflow.core.data.frozen import frozen, slotted
 from agentflow.core.data.source import Source, Span
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.closure import LambdaInfo
@@ -69,7 +70,7 @@ _QUOTED = re.compile(r"'([^']+)'")
 _MAX_WALK = 2_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class CodeInfo:
     """Links generated code to its program.
 
@@ -85,7 +86,7 @@ class CodeInfo:
     spans: dict[tuple[int, int], Span | None] = field(default_factory=dict[tuple[int, int], "Span | None"])
 
 
-@dataclass(slots=True)
+@slotted
 class _Seen:
     """The state of reading an error's traceback: the last entry read, the name of the outermost function, and spans.
 

@@ -7,7 +7,6 @@ import inspect
 import re
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
 from enum import Enum
 from math import inf
 from types import FunctionType
@@ -20,6 +19,7 @@ from pydantic_core import PydanticUndefined
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, clip
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.media import is_media
 from agentflow.core.data.values import Symbol
 from agentflow.core.data.walk import LEAVES, copied, in_slices
@@ -258,7 +258,7 @@ def _with_data(arguments: dict[str, Any], error: ValidationError) -> dict[str, A
     return changed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Origin:
     """All that a signature is made of."""
 

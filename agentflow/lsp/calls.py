@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from agentflow.core.data.frozen import frozen
 from agentflow.lang.tokens import tokens
 
 
@@ -22,7 +23,7 @@ class OpenCall:
     arguments: list[str] = field(default_factory=list[str])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cursor:
     """The cursor's surroundings: the open forms, outermost first, the word before it, or a string or comment."""
 

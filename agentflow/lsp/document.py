@@ -6,10 +6,10 @@ import asyncio
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from lsprotocol.types import PositionEncodingKind, TextDocumentContentChangeEvent
 
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.names import NameInfo
 from agentflow.core.data.source import Source, Surface
 from agentflow.core.data.walk import PAUSE_S, Work
@@ -24,7 +24,7 @@ _STATEMENT = re.compile(r"^[^\s#)\]}]", re.MULTILINE)
 _TRIED = 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shift:
     """Maps offsets between the text a table was built from and the current text, which differ in one stretch."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.names import NameInfo
 from agentflow.core.data.source import Surface
 from agentflow.lsp.calls import Cursor, OpenCall, cursor_at
@@ -29,7 +29,7 @@ _OPEN_FIELD = re.compile(r"(?:[fF][rR]?|[rR][fF])['\"](?:\{\{|[^{]|\{[^{}]*\})*\
 _STATEMENTS = frozenset(("def", "class"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PythonCursor(Cursor):
     """What the cursor is in. ``keyword`` is the argument whose value it is in, by the name in front of ``=``."""
 
@@ -103,7 +103,7 @@ def python_cursor_at(text: str, offset: int) -> PythonCursor:
     return PythonCursor(calls, word, start, keyword=keywords[-1])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Notation:
     """How a language is written.
 

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import chain
 
 from agentflow.core.data.errors import DataError
+from agentflow.core.data.frozen import frozen
 from agentflow.lib.file_writer import text_name
 from agentflow.lib.text.tokens import Tokeniser, repeated
 from agentflow.memory.git import Commit, GitFailed, GitRepository
@@ -45,7 +46,7 @@ class BuildStopped(Exception):
     """The caller was cancelled."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UpdateReport:
     """The result of an update: file counts by outcome, commits read, and which files were left out and why.
 
@@ -412,7 +413,7 @@ class Builder:
         return total
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _History:
     """What to add to an index: ``commits``, newest first, after ``count`` that it has; ``anew``: instead of those."""
 

@@ -14,9 +14,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from agentflow.core.data.frozen import frozen
 from agentflow.lib.file_writer import name_text
 
 _HARDENED: tuple[str, ...] = (
@@ -59,7 +59,7 @@ _MAX_OUTPUT = 256 * 1024 * 1024
 _RECORD = b"\x1e"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Commit:
     """One commit: hash, time (unix seconds), subject line, and the files it touched.
 

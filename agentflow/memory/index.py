@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -24,6 +24,7 @@ from typing import Any, Protocol, TypeVar
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.context import ContextGenerationInput
 from agentflow.core.data.errors import AgentflowError, DataError
+from agentflow.core.data.frozen import frozen
 from agentflow.lib.file_writer import name_text, text_name
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.text.tokens import Tokeniser
@@ -397,7 +398,7 @@ def _code_of(error: Exception) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Question:
     """A read of the store, and its result."""
 

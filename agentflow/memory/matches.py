@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from agentflow.core.data.context import ContextGenerationInput, MatchItem
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.values import as_text
 from agentflow.core.ports.memory_ports import Candidate
 from agentflow.lib.text.tokens import Tokeniser
@@ -30,7 +31,7 @@ FILES_OF_SYMBOLS = 30
 _SHOWN_FILES = 10
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundCommit:
     """A commit similar to a question: ``score`` in 0..1, and the files it touched that still exist."""
 
@@ -135,7 +136,7 @@ DEPTH = 50
 """Each source is asked for so many candidates at least, and so many ranked files are fused with them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Proposal:
     """A source's candidate that the index knows: its file, the lines that matter and the reason."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from agentflow.core.data.frozen import frozen
 from agentflow.lib.text.tokens import Tokeniser
 from agentflow.memory.rows import FileRow
 from agentflow.memory.store import Store
@@ -16,7 +16,7 @@ ReadTexts = Callable[[Sequence[FileRow]], Mapping[int, str]]
 """Returns the texts of files by id; files that cannot be read are absent."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ranked:
     """A file with its score in 0..1 and the signals behind it, each in 0..1.
 

@@ -6,7 +6,6 @@ import re
 import sqlite3
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
 
@@ -77,7 +76,7 @@ KnownFields = tuple[int, int, int, int, bytes, int, str]
 """The fields of a :class:`Known`: an unchanged tree is looked at without making one of each row."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PastCommit:
     """A commit in the history of ``root`` (its id): hash, time (unix seconds) and subject line."""
 

@@ -7,10 +7,10 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from agentflow.core.data.frozen import frozen
 from agentflow.lib.protected_names import PROTECTED, Protection
 
 MAX_PATTERNS = 20_000
@@ -333,7 +333,7 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _TEXT_CONTROLS = bytes({7, 8, 9, 10, 12, 13, 27} | set(range(0x20, 0x100)) - {0x7F})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IndexRules:
     """The rules for which files an index holds.
 

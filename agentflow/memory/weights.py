@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from agentflow.core.data.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class RankWeights:
     """How much each signal counts.
 

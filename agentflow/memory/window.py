@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from agentflow.core.data.frozen import frozen
 from agentflow.lib.text.tokens import common_start
 from agentflow.memory.weights import WINDOW_SATURATION
 
@@ -17,7 +17,7 @@ _MAX_SHOWN_HITS = 300
 """Occurrences of a term that may choose the lines to show: what stands on every page says little of where to look."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """Lines ``start`` to ``end`` (from 1, inclusive) of a file and their text."""
 

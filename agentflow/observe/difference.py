@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
+from agentflow.core.data.frozen import frozen
 from agentflow.core.events.journal import EffectRow, EffectState
 from agentflow.observe.run_view import Site, message_of
 
@@ -31,7 +31,7 @@ _NO_EFFECTS = frozenset({"decision", "timeout", "timer", "workflow", "model"})
 """Kinds of records about times, about the texts that a run read, and about answers within a task, which have ids."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DoneEffect:
     """An effect of a run: its input and output as JSON data. ``at`` is the slice and ``seq`` of its start."""
 
@@ -46,7 +46,7 @@ class DoneEffect:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EffectPair:
     """An effect in the first run and in the second: either may lack it."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.values import plain
 from agentflow.core.events.events import EventBase
 
@@ -43,7 +43,7 @@ AZURE_OPENAI = ".openai.azure.com"
 """Where OpenAI's models on Azure are asked, in OpenAI's own dialect."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpanStart:
     """The start of a span."""
 
@@ -52,7 +52,7 @@ class SpanStart:
     attributes: Attributes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Closed:
     """The end of a span: ``error_type`` is set where it failed or was cancelled, ``failed`` where its status is an error."""
 
@@ -62,7 +62,7 @@ class Closed:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Noted:
     """Something that happened within the enclosing span."""
 
@@ -70,7 +70,7 @@ class Noted:
     attributes: Attributes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Told:
     """Later attributes of an open span."""
 

@@ -13,11 +13,12 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypedDict, Unpack
 
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, ProviderError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import (
     CAP_SETTINGS,
     Attempt,
@@ -64,7 +65,7 @@ from agentflow.providers.proxies import ClientPool
 from agentflow.providers.servers import check_headers, traits_of
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpenedClients:
     """The state of an adapter on one event loop: SDK clients, what the exchange needs of the SDK, and the gate."""
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.frozen import frozen
 from agentflow.lib.option_table import policy_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Clocks:
     """Time limits of a model call, in seconds; None means no limit. Time spent waiting for the consumer does not
     count, except that a call always ends at twice its ``wall_s``.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 from agentflow.core.data.errors import AgentflowError, ProviderError, clip
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import ModelRequest
 from agentflow.core.data.provider_errors import (
     CallTimeout,
@@ -33,7 +33,7 @@ _DRAIN_S = 0.1
 _STALE_TRIES = 5
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sdk:
     """The parts of one SDK that an exchange uses: its exception classes, those of its transport, and arguments of ``post``.
 

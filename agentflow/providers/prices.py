@@ -6,13 +6,14 @@ import asyncio
 import importlib
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from agentflow.core.call.spending import PriceQuote
 from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import NANO
 from agentflow.core.data.messages import PromptCache, Usage
 from agentflow.core.ports.ports import ProviderAdapter
@@ -28,7 +29,7 @@ HOUR = 1.6
 of a quarter more. https://platform.claude.com/docs/en/build-with-claude/prompt-caching"""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Price:
     """US dollars per million tokens. ``cache_read`` and ``cache_write`` default to the input price.
 
@@ -275,7 +276,7 @@ def most_specific(rows: tuple[tuple[str, T], ...], dialect: str, *models: str) -
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Listing:
     """The data of genai-prices about a model.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.frozen import frozen
 from agentflow.providers.dialects.address import without_credentials
 
 
@@ -67,7 +67,7 @@ class ClientPool:
 _SCHEMES = ("http", "https", "socks5", "socks5h")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Proxy:
     """A proxy: its ``url``, and the ``variable`` that names it."""
 

@@ -7,12 +7,12 @@ import importlib
 import os
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
 from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.ports.ports import ProviderAdapter, RateLimiter
 from agentflow.lib.text.suggest import suggest
 from agentflow.providers.base import AdapterOptions
@@ -29,7 +29,7 @@ ENTRY_POINTS = "agentflow.providers"
 """Entry point group of factories that take the keywords of :func:`open_provider` and return a ProviderAdapter."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dialect:
     """A row of the table: ``module`` and ``factory`` of its adapter, its key check, prefixes of its vendor's models.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from agentflow.app import AgentFlow
 from agentflow.core.data.errors import ConfigurationError, DataError, cut
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source, Span
 from agentflow.core.data.templates import Parameter
@@ -30,7 +31,7 @@ _HISTORY = "history_config"
 _SWITCHES = ("use_session_history", "record_in_session_history")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Export:
     """A program, task or workflow that a server offers.
 
@@ -54,7 +55,7 @@ Exportable: TypeAlias = Export | ProgramLike | Callable[..., Any]
 """Values that can be exported; anything but an Export stands for one with defaults."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Offer:
     """A checked export: ``program`` is run with ``bindings`` and the values of ``parameters``.
 

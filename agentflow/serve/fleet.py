@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from agentflow.app import AgentFlow
 from agentflow.core.data.event_log import event_id
+from agentflow.core.data.frozen import frozen
 from agentflow.core.events.journal import ENDED, QueueLoad, WorkerInfo
 from agentflow.core.events.questions import Question
 from agentflow.durable.handle import RunInfo
@@ -26,7 +26,7 @@ CANCEL_S = 10.0
 """Seconds for which a request waits until a worker has cancelled a run; it stays asked for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class FleetRun:
     """A stored run: its summary, its open questions and approvals by key, and, once it has ended, its result or error."""
 

@@ -14,11 +14,12 @@ import secrets
 import time
 import tomllib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
 from agentflow.core.data.errors import ConfigurationError, LimitExceeded, cut
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits, Rate
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.providers.rates import Bucket
@@ -36,7 +37,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
 _PREFIX = "af-"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class KeyRules:
     """What the holder of a key may do; None is unlimited.
 

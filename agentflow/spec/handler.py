@@ -7,12 +7,13 @@ import logging
 import os
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, cast, overload
 
 from agentflow.core.call.call import CallContext, executing_call
 from agentflow.core.data.context import DataContext
 from agentflow.core.data.errors import ConfigurationError, RunStopped, TaskError, clip
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.messages import Message
 from agentflow.core.data.results import TaskResult
@@ -54,7 +55,7 @@ _ITS_OWN = ("tool_executors", "direct_tool_executors", "registered_tools", "sess
 """Properties that say what the handler has, and that nothing inside asks."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolByHand:
     """A tool as a function of one arguments dict, for hosts."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -17,6 +16,7 @@ from agentflow.core.call.call import CallContext, HostCode
 from agentflow.core.call.host_threads import as_async
 from agentflow.core.data.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput, DataContext
 from agentflow.core.data.errors import ConfigurationError, TaskError, cut
+from agentflow.core.data.frozen import frozen
 from agentflow.core.ports.executor_ports import CommandPort, CommandResult, FoundFiles, HostCommandPort
 from agentflow.core.ports.memory_ports import ContextFinder, MemoryPort
 from agentflow.core.ports.ports import HandlerPort
@@ -60,7 +60,7 @@ class DescribedMemory(Protocol):
     async def get_relevant_context_with_description(self, query: str) -> AssociativeMatchResult: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostMemory:
     """A host's memory as a :class:`~agentflow.core.ports.memory_ports.ContextFinder`; calls it makes join the question's run."""
 
@@ -93,7 +93,7 @@ def _matches(answer: object) -> AssociativeMatchResult:
     return answer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostCommands:
     """A host's command executor as a :class:`~agentflow.core.ports.executor_ports.CommandPort`; it applies its own policy.
 
@@ -137,7 +137,7 @@ class HostCommands:
         return FoundFiles(tuple(await own_thread(lambda: [path for path in paths if os.path.isfile(path)])))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HandlerCommands:
     """The ``commands`` of a handler whose way of finding files is the host's."""
 
@@ -152,7 +152,7 @@ class HandlerCommands:
         return FoundFiles(tuple(await asked(call, self.handler.execute_file_path_command, command)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HandlerContexts:
     """A handler's data context as a :class:`~agentflow.core.ports.ports.DataContextPort`."""
 

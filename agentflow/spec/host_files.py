@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from agentflow.core.data.errors import AgentflowError, FileFailure
+from agentflow.core.data.frozen import frozen
 from agentflow.core.ports.executor_ports import FilePort, FileText
 from agentflow.executors.file_access import FileAccessManager, digest_of, newline_of, not_done
 from agentflow.lib.text.terminal import shown
@@ -17,7 +17,7 @@ from agentflow.spec.host import asked, check_part, hosts
 _METHODS = ("read_file", "write_file", "list_directory")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostFiles:
     """A file manager of which the methods ``own`` are the host's, as a :class:`~agentflow.core.ports.executor_ports.FilePort`.
 

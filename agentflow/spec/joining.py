@@ -9,11 +9,12 @@ that hold the same parts share an engine.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 from agentflow.core.call.call import executing_call
 from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.ports.executor_ports import CommandPort, FilePort
 from agentflow.core.ports.memory_ports import ContextFinder
@@ -29,7 +30,7 @@ _ENGINES = 8
 """Maximum number of engines that a house keeps: those of the parts that were used last."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parts:
     """What an engine is built of. ``tasks`` makes the task port, and the service behind it, of the other parts; ``system`` and ``own``
     (the methods of it that are the host's) tell whether it would make others."""
@@ -46,7 +47,7 @@ class Parts:
     own: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Built:
     """An engine built of ``parts``, and the service of its tasks as their own methods use it."""
 

@@ -8,16 +8,17 @@ it; only a layer that itself names both sides of the contradiction fails.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from agentflow.core.data.errors import TaskError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.records import Entries
 from agentflow.core.data.templates import ContextManagement
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ContextSettings(Entries):
     """Resolved settings: every dimension has a value. Stored unchanged in the notes of the result."""
 

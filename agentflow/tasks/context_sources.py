@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, cast, runtime_checkable
 
 from pydantic import ValidationError
@@ -14,7 +14,7 @@ from agentflow.core.call.call import CallContext, HostCode
 from agentflow.core.call.reading import found_in
 from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext
 from agentflow.core.data.errors import DataError, PathDenied, RunStopped, TaskError, clip
-from agentflow.core.data.frozen import frozen
+from agentflow.core.data.frozen import frozen, slotted
 from agentflow.core.data.models import validation_messages
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.values import pairs_to_dict
@@ -35,7 +35,7 @@ class DescriptionFinder(Protocol):
     async def find_described(self, description: str, call: CallContext) -> AssociativeMatchResult: ...
 
 
-@dataclass(slots=True)
+@slotted
 class FoundPaths:
     """Absolute paths without duplicates, in the order of their sources; ``errors`` of the sources that failed."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from agentflow.core.data.errors import clip
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.names import ASK, DEFINE, ENDORSE, FILES, Definitions
 from agentflow.core.data.source import Surface
 from agentflow.core.data.templates import Parameter
@@ -52,7 +52,7 @@ _TYPES: Mapping[str, str] = MappingProxyType(
 """The types of parameters as Python writes them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GrantedNames:
     """Describes tasks, tools, workflows and effects by name."""
 

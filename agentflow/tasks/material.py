@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePath
 from typing import Any, cast
 
 from agentflow.core.data.context import AssociativeMatchResult, MatchItem
 from agentflow.core.data.errors import AgentflowError, FileFailure, PathDenied, ResourceExhausted, TaskError
 from agentflow.core.data.file_choice import read_choice
-from agentflow.core.data.frozen import frozen
+from agentflow.core.data.frozen import frozen, slotted
 from agentflow.core.data.media import MEDIA_TYPES, MediaPart, is_media, part_of
 from agentflow.core.data.messages import Part, TextPart
 from agentflow.core.data.results import TaskResult
@@ -81,7 +81,7 @@ NO_CONTEXT = ContextInputs()
 """The empty context; compare with `is`."""
 
 
-@dataclass(slots=True)
+@slotted
 class PromptMaterial:
     """Prompt parts built from a :class:`ContextInputs`: ``parts``, the ``paths`` in them, and the ``skipped`` files."""
 

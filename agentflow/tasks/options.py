@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from agentflow.core.call.call import CallContext
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.data.values import to_json
@@ -17,7 +18,7 @@ from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.registry import CompiledTemplate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class TaskOptions:
     """Overrides that the caller of a task may set beside its request.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Protocol, cast, runtime_checkable
 
 from agentflow.core.call.call import CallContext, HostCode
 from agentflow.core.call.host_threads import as_async
 from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import Message, ModelResponse, TextPart, Usage
 from agentflow.core.data.results import TaskResult, warn_of_failure
 from agentflow.core.data.values import to_json
@@ -94,7 +95,7 @@ class _ExecutesPrompts(Protocol):
     async def execute_prompt(self, prompt: str, **options: Any) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HandlerPrompts:
     """Uses the ``execute_prompt`` of a handler as a turn loop.
 

@@ -12,7 +12,7 @@ import glob
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.journal_port import Content
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, RunStopped, clip
+from agentflow.core.data.frozen import frozen, slotted
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.names import FILES
 from agentflow.core.data.requests import SubtaskRequest
@@ -43,7 +44,7 @@ _TEMPLATES: Mapping[Surface, str] = MappingProxyType({"sexp": "atomic:solve", "p
 """The built-in template that asks for a program, by the language that it is written in."""
 
 
-@dataclass(slots=True)
+@slotted
 class _Round:
     """One attempt: the program, its errors, and whether they came from checking, exploring or running it."""
 
@@ -52,7 +53,7 @@ class _Round:
     stage: str = "checking"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Solver:
     """Carries out ``(solve goal (allow ...) (max-rounds n))`` and takes over tasks that ran out of context or output.
 

@@ -8,11 +8,12 @@ it is refused with a FAILED result, which the parent's model reads like any othe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import TaskError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.session import Session
@@ -23,7 +24,7 @@ from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
 from agentflow.tasks.runner import TaskRunner
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subtasks:
     """Runs subtask requests. Holds no state: depth and ancestors are on the call."""
 

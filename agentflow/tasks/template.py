@@ -12,13 +12,14 @@ import dataclasses
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
 from agentflow.core.data.errors import DataError, SexpEvaluationError, TaskError, cut
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.media import is_media, media_fields
 from agentflow.core.data.models import MappingModel, validation_messages
 from agentflow.core.data.requests import FunctionCallNode, SubtaskRequest
@@ -215,7 +216,7 @@ FunctionCaller: TypeAlias = Callable[[FunctionCallNode], Awaitable[str]]
 """Runs a function call whose arguments are evaluated, and returns the text to insert."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slot:
     """``{{name.field...}}``. ``literal`` is its text if there is no such variable (function arguments)."""
 
@@ -225,14 +226,14 @@ class Slot:
     literal: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Constant:
     """A literal argument of a function call."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TemplateCall:
     """``{{name(argument ...)}}``."""
 
@@ -245,7 +246,7 @@ class TemplateCall:
 Argument: TypeAlias = "Slot | Constant | TemplateCall"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompiledText:
     """A parsed template text. ``variables`` are the names its slots need, ``functions`` those it calls, each as often as
     it does."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -31,6 +31,7 @@ from xml.sax import SAXException, SAXParseException
 from xml.sax.handler import ContentHandler
 
 from agentflow.core.data.errors import AgentflowError, DataError, cut
+from agentflow.core.data.frozen import slotted
 from agentflow.core.data.source import Source, Span
 from agentflow.core.data.templates import ContextManagement, HistoryConfig, TaskTemplate
 from agentflow.lib.own_threads import own_thread
@@ -51,7 +52,7 @@ class TemplateFileError(DataError):
     default_reason = "xml_validation_failure"
 
 
-@dataclass(slots=True)
+@slotted
 class Element:
     """An XML element: its ``tag``, ``attributes``, child nodes, text and span."""
 

@@ -10,7 +10,7 @@ from dataclasses import FrozenInstanceError, dataclass, field
 
 import pytest
 
-from agentflow.core.data.frozen import frozen
+from agentflow.core.data.frozen import frozen, slotted
 from agentflow.core.data.results import TaskResult
 from agentflow.events import EVENTS, Log
 
@@ -52,6 +52,48 @@ class Keyed:
 
     a: int
     b: int = 1
+
+
+@frozen
+class Part:
+    """A field that takes no part in comparison."""
+
+    name: str
+    note: int = field(compare=False)
+
+
+@frozen
+class Loud(Part):
+    """A comparison of its own, and a field that is set after the constructor."""
+
+    loud: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loud", self.name.upper())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Loud) and self.loud == other.loud
+
+    def __hash__(self) -> int:
+        return hash(self.loud)
+
+
+@frozen
+class Wide(Loud):
+    """So many fields that they are set by assignment."""
+
+    a: int
+    b: int
+    c: int
+    kept: list[int] = field(default_factory=list[int], init=False)
+
+
+@slotted
+class Slot:
+    """Fields can be set."""
+
+    name: str
+    number: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +155,43 @@ def test_everything_but_the_constructor_is_the_standard_library() -> None:
     match point:
         case Point(x, y):
             assert (x, y) == (1, 2)
+
+
+def test_equal_objects_have_equal_fields_and_one_hash() -> None:
+    """Objects of one class are compared and hashed by the fields that take part; a class may have its own comparison."""
+    assert Part("a", 1) == Part("a", 2) != Part("b", 1) and len({Part("a", 1), Part("a", 2)}) == 1
+    assert Part("a", 1) != Loud("a", 1) and Loud("a", 1) == Loud("A", 2) and hash(Loud("a", 1)) == hash(Loud("A", 2))
+    with pytest.raises(TypeError):
+        hash(Point(1))
+
+
+def test_post_init_runs_after_the_constructor() -> None:
+    """It sets the fields that the constructor does not take, in small objects and in large ones."""
+    assert Loud("a", 1).loud == "A" and Wide("b", 1, 2, 3, 4).loud == "B" and Wide("b", 1, 2, 3, 4).kept == []
+    assert list(inspect.signature(Loud).parameters) == ["name", "note"]
+
+
+def test_a_method_is_compiled_when_it_is_first_looked_up() -> None:
+    """A class that nobody uses costs no compiling; its methods are then ordinary functions."""
+
+    @frozen
+    class Unused:
+        a: int
+
+    assert not any([inspect.isfunction(vars(Unused)[name]) for name in ("__init__", "__eq__", "__hash__")])
+    assert Unused(1) == Unused(1) and hash(Unused(1)) == hash(Unused(1))
+    assert all([inspect.isfunction(vars(Unused)[name]) for name in ("__init__", "__eq__", "__hash__")])
+
+
+def test_a_slotted_object_can_be_changed() -> None:
+    """``slotted`` is the same, but that fields can be set, and that an object has no hash."""
+    slot = Slot("a")
+    slot.number = 3
+    assert slot == Slot("a", 3) and repr(slot) == "Slot(name='a', number=3)" and copy.deepcopy(slot) == slot
+    with pytest.raises(AttributeError):
+        slot.other = 1  # type: ignore[attr-defined]
+    with pytest.raises(TypeError):
+        hash(slot)
 
 
 def test_a_large_object_is_of_its_own_class() -> None:

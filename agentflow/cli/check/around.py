@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentflow.cli.check.language import ShippedNames
 from agentflow.cli.shared.mcp_names import KnownServers, servers_of, servers_of_flow
 from agentflow.cli.shared.mcp_options import McpOptions
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.names import Names
 from agentflow.core.ports.ports import Tool
 from agentflow.executors.tool_specs import SCHEMAS
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agentflow.app import AgentFlow
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Surroundings:
     """Tasks and tools around a program: their ``names``, their ``descriptions``, those of them that are a server's words
     (``foreign``), and ``notes`` about what is unknown."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from agentflow.cli.shared.common import Exit, UsageError, parse_bindings, read_program, write_json, write_out
@@ -13,13 +12,14 @@ from agentflow.cli.shared.mcp_names import servers_of_flow, stand_ins
 from agentflow.cli.shared.options import FlowOptions, make_flow
 from agentflow.cli.shared.tool_files import tools_in_files
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.source import Source
 from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
 from agentflow.lib.text.terminal import clean
 from agentflow.run.bounds.estimate import Bounds, named_sizes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Maxima:
     """The bounds that a program must keep to be accepted: ``model_calls``, and ``usd`` dollars. None: no limit."""
 

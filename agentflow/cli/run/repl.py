@@ -10,13 +10,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast, get_args
 
 from agentflow.cli.shared.common import UsageError
 from agentflow.cli.shared.values import print_data, python_notation
 from agentflow.core.data.errors import AgentflowError, clip
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.names import NameInfo
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source, Surface
@@ -37,7 +37,7 @@ MAX_SHOWN = 20_000
 """Maximum number of characters shown of a value."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Language:
     """A language of the shell.
 

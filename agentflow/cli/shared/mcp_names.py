@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from agentflow.cli.shared.mcp_options import McpOptions
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.names import NameInfo, Names, Template, info_of_schema
 from agentflow.core.ports.ports import Tool
 from agentflow.lib.file_writer import FILE_NAME
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from agentflow.connect.servers import McpServer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KnownServers:
     """The recorded ``tools`` of servers by name; ``unknown`` are servers without a record, and ``notes`` explain why. ``sampling`` are
     servers that may ask the model."""

@@ -14,6 +14,7 @@ from rich.text import Text
 from agentflow.cli.shared.amounts import money
 from agentflow.cli.shared.cost_table import cost_table
 from agentflow.cli.shared.terminal import LiveRows, is_interactive, is_utf8, print_line, print_text, same_screen, screen
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Span
@@ -82,7 +83,7 @@ class RunningNode:
     share: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Look:
     """How rows are drawn: the spinner's frame, the width of the terminal, and whether it is limited to ASCII."""
 
@@ -405,7 +406,7 @@ def beside_bounds(run: RunFinished, most: Mapping[str, str]) -> Text:
     return Text(", ".join(shown) + "\n" if shown else "", "dim")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Effect:
     what: str
     detail: str

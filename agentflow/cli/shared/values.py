@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from agentflow.cli.shared.common import PROVIDER_REASONS, Exit
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.models import MappingModel
 from agentflow.core.data.records import is_dict
 from agentflow.core.data.results import TaskResult
@@ -25,7 +25,7 @@ MAX_TEXT = 20_000
 _MAX_INDENT = 60
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Marks:
     """What stands around and between the parts of data in a notation."""
 

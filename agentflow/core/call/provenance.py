@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
@@ -114,7 +114,7 @@ def unlabelled(value: Any, reading: Reading | None) -> Any:
     return value.value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sink:
     """A rule: the sources that may reach an argument of a callable with side effects.
 
@@ -180,7 +180,7 @@ class Sink:
 _NOTHING_BUT_USER = Sink("*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Provenance:
     """Which sources may reach which arguments: the policy of ``AgentFlow(provenance=...)``. With a policy, values carry
     their sources.
@@ -257,7 +257,7 @@ class Provenance:
             raise _malformed(where, "readers is a table of lists of texts")
         rules: list[Sink] = []
         for each in cast("list[Mapping[str, Any]]", sinks):
-            wrong = [key for key in each if key not in Sink.__slots__]
+            wrong = [key for key in each if key not in Sink.__match_args__]
             if wrong or "tool" not in each:
                 raise _malformed(
                     where, f"a sink has no key '{clip(wrong[0], 60)}'" if wrong else "a sink names its tool"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from agentflow.core.data.errors import ConfigurationError, ProviderError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import ModelResponse
 from agentflow.core.data.provider_errors import (
     CallTimeout,
@@ -29,7 +29,7 @@ def may_be_billed(error: BaseException) -> bool:
     return not isinstance(error, ConfigurationError)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PriceQuote:
     """The most that a call may cost: ``input_usd`` dollars for its input, ``output_usd`` for each token of its answer."""
 

@@ -38,10 +38,10 @@ Upper layers add frames; they never re-wrap or stringify an error. Rendering is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from string import ascii_letters, digits
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.reasons import Reason, known_reason
 from agentflow.core.data.source import Span
 
@@ -54,7 +54,7 @@ MAX_FRAMES = 24
 """Maximum number of program frames in an error; those in the middle are only counted."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Frame:
     """A program call that an error passed through: the called name, and the span."""
 

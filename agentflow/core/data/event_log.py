@@ -12,8 +12,9 @@ import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, cast
+
+from agentflow.core.data.frozen import frozen
 
 CONTENT = "content"
 """The ``type`` of a line with the fields that several events share."""
@@ -45,7 +46,7 @@ class LogEntry(NamedTuple):
         return len(self.line) + (sum([len(body) for _, body in self.contents]) if self.contents else 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogInfo:
     """Summary of a log, from its first and last lines: the data of its first RunStarted and of the RunFinished that closes it.
 
@@ -67,7 +68,7 @@ class LogInfo:
         return self.finished.get("outcome") == "suspended"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogBounds:
     """How much is kept: total ``bytes`` and number of ``runs``."""
 

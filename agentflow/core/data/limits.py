@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from math import ceil, isfinite
 from typing import Any
 
 from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.frozen import frozen
 
 NANO = 1_000_000_000
 """Nano-dollars in a US dollar."""
@@ -44,7 +45,7 @@ def total(costs: Iterable[float | None]) -> float | None:
     return nanos / NANO
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Limits:
     """Limits of a run and of everything it starts. ``None`` means unlimited.
 
@@ -120,7 +121,7 @@ def _least(one: Any, other: Any) -> Any:
     return one if other is None else other if one is None else min(one, other)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Rate:
     """The maximum rate of a model: ``requests_per_min`` and ``tokens_per_min``, input and output. None is unlimited.
 

@@ -9,10 +9,10 @@ field; :mod:`agentflow.core.data.message_json` reads it back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal, TypeAlias, cast
 
-from agentflow.core.data.frozen import frozen
+from agentflow.core.data.frozen import frozen, slotted
 
 Role: TypeAlias = Literal["user", "assistant"]
 StopReason: TypeAlias = Literal[
@@ -360,7 +360,7 @@ class Waiting:
     over: bool = False
 
 
-@dataclass(slots=True)
+@slotted
 class ModelDelta:
     """One step of a streamed model call. Exactly one thing is set:
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.records import Record
 
 NoteSharing = Literal["session", "flow"]
@@ -16,7 +16,7 @@ MAX_KEY = 200
 """Characters of a note's key."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Note(Record):
     """A remembered text.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
 from typing import Any, Literal, TypeAlias
@@ -80,7 +79,7 @@ def named_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {f"the argument '{name}'": each for name, each in arguments.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class BranchEnd:
     """The end of a branch that is a run of its own: its ``record`` in the run around it, and whether it ``settles`` the form.
 
@@ -91,7 +90,7 @@ class BranchEnd:
     settles: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class StoredResult:
     """The result of a task or tool that other runs may reuse.
 
@@ -107,7 +106,7 @@ class StoredResult:
     at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class NewRun:
     """The beginning of a run: its ``program`` text with its ``digest``, and ``input``, JSON data with everything else.
 
@@ -129,7 +128,7 @@ class NewRun:
     priority: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class RunRow:
     """A stored run.
 
@@ -164,7 +163,7 @@ class RunRow:
     build: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class PastRow:
     """A run whose records were removed, without its input and output.
 
@@ -186,7 +185,7 @@ class PastRow:
     tenant: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Claim:
     """A job that this worker has claimed: the next slice of a run, which had ``slice`` of them when the job was queued."""
 
@@ -194,7 +193,7 @@ class Claim:
     slice: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class QueueLoad:
     """The work in one queue for one tenant: the number of runs in each status.
 
@@ -209,7 +208,7 @@ class QueueLoad:
     oldest_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class WorkerInfo:
     """A worker of a fleet: the process ``pid`` on ``host``, which carries out ``runs`` at present, at most ``slots``.
 
@@ -226,7 +225,7 @@ class WorkerInfo:
     seen: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class FleetCounts:
     """Counters of this process among those that share a store, since it opened the store.
 
@@ -242,7 +241,7 @@ class FleetCounts:
     commit_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Schedule:
     """A program that workers run at certain times.
 
@@ -259,7 +258,7 @@ class Schedule:
     last: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class OwnedRun:
     """A run that this process may now work on, with the records that can answer.
 
@@ -276,7 +275,7 @@ class OwnedRun:
     other_build: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Deposit:
     """The rest of a run's US dollars and tokens, for itself and the runs of its branches; None: no limit.
 
@@ -289,7 +288,7 @@ class Deposit:
     held_tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Leased:
     """The part granted of the US dollars and tokens that a run requested.
 
@@ -301,7 +300,7 @@ class Leased:
     later: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class StoredSession:
     """A stored conversation: its ``turns``, oldest first, and its ``state``, everything else; JSON data.
 
@@ -315,7 +314,7 @@ class StoredSession:
     last: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class SessionInfo:
     """A stored conversation in a listing: the number of its exchanges, and the unfinished run that holds it.
 
@@ -329,7 +328,7 @@ class SessionInfo:
     run_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class SessionChanges:
     """Changes of a stored conversation: ``turns`` are added, after all others are dropped if ``reset``.
 

@@ -11,11 +11,11 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.names import CompiledTask
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.walk import Work
@@ -108,7 +108,7 @@ class ReusePort(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RateShare:
     """A process's share of a rate: the first ``calls`` of its request, and none for the next ``delay`` seconds.
 

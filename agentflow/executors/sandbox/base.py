@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Coroutine
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.frozen import frozen
 from agentflow.executors.program_files import ProgramFile
 
 SYSTEM_PATHS: tuple[str, ...] = (
@@ -94,7 +95,7 @@ def public_in_etc(*, network: bool) -> list[str]:
     return sorted([*fixed, *matching])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class CommandLimits:
     """What one command may use: resource limits.
 
@@ -127,7 +128,7 @@ class CommandLimits:
                 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Spawn:
     """One command, ready to start: no path in it is resolved again where the command could change the result.
 
@@ -162,7 +163,7 @@ class Spawn:
         return self.writable if self.read_only else (*self.workspace, *self.writable)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommandEnding:
     """How a command ended: ``exit_code``, number of the ``signal`` that killed it, or ``error``, why it never ran."""
 

@@ -13,8 +13,8 @@ import secrets
 import shutil
 import socket
 import tempfile
-from dataclasses import dataclass
 
+from agentflow.core.data.frozen import frozen
 from agentflow.executors.sandbox.base import CommandLimits, Sandbox, Spawn
 from agentflow.executors.sandbox.installations import installation
 from agentflow.executors.sandbox.pipes import Output, attach
@@ -70,7 +70,7 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Scene:
     workspace: str
     outside: str

@@ -10,12 +10,12 @@ import resource
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
 from agentflow.core.data.errors import SandboxUnavailable
+from agentflow.core.data.frozen import frozen
 from agentflow.executors.sandbox.base import CommandEnding, CommandLimits, Spawn
 from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.pipes import Status, attach
@@ -34,7 +34,7 @@ _START = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Walls:
     """What the supervisor applies: ``landlock`` rules (None: none), ``code`` the system-call filter (empty: none), and the
     calls that the filter hands to the supervisor (None: none)."""

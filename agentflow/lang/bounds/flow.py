@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.names import Template
 from agentflow.lang import ir
 from agentflow.lang.builtins import Primitive
@@ -31,7 +32,7 @@ UNSEEN: Point = "unseen"
 RAISED: Point = "raised"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Done:
     """An effect in a text, ``kind`` and ``name`` as for bounds: what goes into each argument (``"*"``: into any), and the point of its result."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 from agentflow.core.data.errors import ConfigurationError, SexpEvaluationError, cut
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.records import is_dict
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import SharedList, Symbol
@@ -25,7 +25,7 @@ FlowLetter: TypeAlias = Literal["k", "o", "e", "r"]
 _MARK = "__primitives__"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Primitive:
     """A procedure that is part of the language; a first-class value of programs.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.source import Source, Span
 from agentflow.lang import ir
 from agentflow.lang.builtins.registry import Primitive
@@ -18,7 +19,7 @@ ArmKind: TypeAlias = Literal["then", "else", "clause", "operand", "body", "handl
 from within itself, directly or through others."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arm:
     """A part of a program that need not be reached: what it is, and where it stands; a round with the loop or procedure it is in."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import Following
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import UNKNOWN, NameInfo, Names
@@ -44,7 +44,7 @@ _MAYBE_LARGE = 1_800
 """Nodes of a text beyond which it is compiled in pieces. Of so many, those that are most code (f-strings, functions, comprehensions: 20 µs each) take Python's compiler 36 ms."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compiled:
     """A text as code: its part, what its free names were, the names of the tasks that it defines, and what is suspicious."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError, TaskError
+from agentflow.core.data.frozen import frozen
 from agentflow.lang.builtins.records import field_of
 from agentflow.lang.python.errors import article, kind_of
 from agentflow.lang.python.rows import code
@@ -54,7 +54,7 @@ _CODES: dict[str, tuple[str, ...]] = {
 _FAMILIES: dict[str, str] = {"type": "TypeError", "arity": "TypeError", "call": "TypeError", "name": "NameError"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Failure:
     """What ``except ... as e`` binds: ``name`` is the class it goes by, ``error`` the value that raises it again."""
 

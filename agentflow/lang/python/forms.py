@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from agentflow.core.data.frozen import frozen
 from agentflow.lang.python.emitter import Emitter
 
 Write = Callable[[Emitter, ast.Call], ast.expr]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PythonForm:
     """A form: ``usage`` is how it is called, ``about`` what it does, ``write`` the rule that writes its code.
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NoReturn, TypeVar
 
 from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.frozen import frozen
 from agentflow.lang.charging import check_collection
 from agentflow.lib.text.suggest import did_you_mean
 
@@ -25,7 +25,7 @@ _ROW = "__row__"
 _HIDDEN = ("rt", "d")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class RowTraits:
     """How a function that generated code calls treats values in boxes.
 
@@ -52,7 +52,7 @@ class RowTraits:
     maker: Maker = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Row(RowTraits):
     """A function or method that texts call by name.
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import NameInfo
 from agentflow.core.data.names import Names as NamesPort
@@ -397,7 +398,7 @@ _DECORATED = re.compile(r"^@workflow\b", re.MULTILINE)
 _MODULE = re.compile(r"^[ \t]*(?:import|from)[ \t]+([\w.]+)", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NamesFound:
     """What is wrong with a text, what is suspicious in it, its names (None: it cannot be read), and what calls of its tasks take."""
 

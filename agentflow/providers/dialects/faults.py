@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from agentflow.core.data.errors import ProviderError, clip
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.provider_errors import (
     AuthenticationFailed,
     BadRequest,
@@ -114,7 +114,7 @@ _MINIMAX: Mapping[object, str] = MappingProxyType(
 """Numbers of ``base_resp``, which holds errors beside status 200 (https://platform.minimax.io/docs/api-reference/errorcode, 2026-11)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fault:
     """The contents of an error body: its textual ``kind``, ``code`` if that is an HTTP status, its ``message``, and the request
     field that it is about (``param``)."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from agentflow.core.data.errors import ConfigurationError, ProviderError
+from agentflow.core.data.frozen import frozen
 from agentflow.lib.option_table import policy_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class RetryPolicy:
     """Retries of one model call: at most ``attempts`` in all, only while nothing of the answer was delivered.
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
+from agentflow.core.data.frozen import frozen
 from agentflow.providers.dialects.traits import SchemaRules
 
 Place: TypeAlias = Literal["output", "tool", "strict tool"]
 """Where a schema stands in a request."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subset:
     """A part of JSON Schema.
 

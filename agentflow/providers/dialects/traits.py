@@ -8,11 +8,12 @@ servers are in :mod:`agentflow.providers.servers`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
+from agentflow.core.data.frozen import frozen
 from agentflow.lib.option_table import unknown_field, wrong_value
 
 OutputForm: TypeAlias = Literal["json_schema", "json_object", "prompt"]
@@ -41,7 +42,7 @@ _MEANT: Mapping[str, str] = MappingProxyType(
 """Names that people write for a trait."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Traits:
     """What a model server takes. ``AgentFlow(traits={"limit_field": "max_completion_tokens"})`` states some of it.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, cast
 
 from agentflow.core.call.provenance import PolicyInForce
+from agentflow.core.data.frozen import slotted
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import CompiledTask, Definitions
 from agentflow.core.data.requests import MOST_SUMMARIES, WITHOUT_TOOLS
@@ -17,7 +18,7 @@ from agentflow.core.ports.toolbox import offered
 from agentflow.tasks.workflows import WorkflowLibrary
 
 
-@dataclass(slots=True)
+@slotted
 class Facts:
     """The tasks and tools of a flow.
 

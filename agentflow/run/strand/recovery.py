@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn, cast
 
 import anyio
@@ -13,6 +13,7 @@ import anyio
 from agentflow.core.call.call import CallContext, JournalPort, RunPort, view_of
 from agentflow.core.call.host_threads import left_at_work
 from agentflow.core.data.errors import AgentflowError, RunStopped, SexpEvaluationError, TaskError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import bare, because_of
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Span
@@ -32,7 +33,7 @@ _FIRST_WAIT_S = 0.25
 _LONGEST_WAIT_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ErrorValue:
     """What ``catch`` binds: the error as data, with declared fields for ``get-field``.
 

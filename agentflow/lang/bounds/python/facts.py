@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from agentflow.core.data.frozen import frozen
 from agentflow.lang import ir
 from agentflow.lang.bounds.gathering import Gathering, Length, more_of, together
 from agentflow.lang.ir import Lambda, Var
@@ -25,7 +26,7 @@ from agentflow.lang.python.names import (
 from agentflow.lang.syntax import Atom, Node
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Body:
     """What a function of the text does, as a node that is followed."""
 

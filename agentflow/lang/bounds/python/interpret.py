@@ -405,7 +405,7 @@ def _put(state: State, var: Var, value: Value) -> None:
         state[var] = value if before is None else before.join(value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     """Statements in sequence, as a node that is followed."""
 
