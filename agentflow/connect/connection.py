@@ -18,10 +18,10 @@ from mcp.shared.exceptions import MCPError
 from agentflow.connect.listing import ListedTool, list_tools
 from agentflow.connect.live import CLOSED, EXPIRED, Live, was_closed
 from agentflow.connect.servers import McpServer
-from agentflow.core.call.own_task import outlast
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.ports.ports import PromptRunner
 from agentflow.core.ports.service_port import ServicePort
+from agentflow.lib.event_loop import outlast
 from agentflow.lib.redact import Redactor
 from agentflow.lib.text.terminal import escape
 

@@ -11,10 +11,10 @@ from contextvars import Context
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from agentflow.core.call.own_task import outlast
 from agentflow.core.data.errors import AgentflowError, ConfigurationError
 from agentflow.core.ports.ports import PromptRunner, Tool
 from agentflow.core.ports.service_port import ServicePort
+from agentflow.lib.event_loop import outlast
 from agentflow.lib.own_threads import loaded
 from agentflow.lib.redact import Redactor
 

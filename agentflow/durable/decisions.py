@@ -19,7 +19,7 @@ from agentflow.core.data.errors import JournalError
 from agentflow.core.events.journal import EffectRow, EffectState
 from agentflow.durable.records import Records, wait_for_end
 from agentflow.durable.values.record_values import differing, fingerprint, marks_in
-from agentflow.run.strand.permits import Permits, without_permit
+from agentflow.run.strand.budget import Permits, without_permit
 
 ARRIVAL_S = 5.0
 """Seconds for which the branch that settles a replayed form waits until the others have reached their clean-up."""

@@ -11,8 +11,7 @@ from agentflow.core.data.source import Source
 from agentflow.core.events.journal import ENDED, EffectState, RunRow
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.changes import RunChanges, wait_for
-from agentflow.durable.handle import RunEnd
-from agentflow.durable.live_run import LiveRun
+from agentflow.durable.handle import LiveRun, RunEnd
 from agentflow.durable.records import Rest, question_of
 
 LOOK_S = 0.1

@@ -63,9 +63,8 @@ from agentflow.lang.trace import annotate
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import holds_secret, redacted_json, redaction
 from agentflow.lib.schema.json_types import left_out, without
-from agentflow.run.strand.budget import Budget
+from agentflow.run.strand.budget import Budget, Permits
 from agentflow.run.strand.perform import EffectRunner
-from agentflow.run.strand.permits import Permits
 
 _FIELDS = len(fields(Usage))
 

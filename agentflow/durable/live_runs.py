@@ -26,9 +26,8 @@ from agentflow.durable.conversations import Conversations, RunSession
 from agentflow.durable.deriving import overrides_of, stored_run, successor_of
 from agentflow.durable.following import Following
 from agentflow.durable.generations import Change
-from agentflow.durable.handle import RunEnd
+from agentflow.durable.handle import LiveRun, RunEnd, RunWork
 from agentflow.durable.journal import RunJournal, beside, holds_much
-from agentflow.durable.live_run import LiveRun, RunWork
 from agentflow.durable.records import Records, last_failures
 from agentflow.durable.remote import worker_forms
 from agentflow.durable.repeated import unusable, usable_limits
@@ -46,13 +45,39 @@ from agentflow.durable.values.codec import Codec, NotData, read_usage, write_usa
 from agentflow.durable.values.error_codec import NO_VALUE, as_recorded, bare_error
 from agentflow.lang.program import Program
 from agentflow.lib.event_loop import TaskTable
-from agentflow.lib.key_locks import KeyLocks
 from agentflow.lib.redact import Redactor
 from agentflow.run.engine import Engine
 from agentflow.run.handle import Recorded, RunResult
 from agentflow.run.reservation import RunPurse
 from agentflow.run.run import Run
 from agentflow.run.run_spec import RunSpec
+
+
+class KeyLocks:
+    """One lock for each key that is in use, on one event loop. Locks are not reentrant."""
+
+    __slots__ = ("_locks",)
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
+
+    @asynccontextmanager
+    async def hold(self, key: str) -> AsyncGenerator[None]:
+        """A block that has ``key`` to itself."""
+        lock, users = self._locks.setdefault(key, (asyncio.Lock(), []))
+        users.append(None)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.pop()
+            if not users and self._locks.get(key, (None,))[0] is lock:
+                del self._locks[key]
+
+    def clear(self) -> None:
+        """Forget all locks, whose event loop was closed."""
+        self._locks.clear()
+
 
 LOOK_S = 1.0
 """Seconds between two queries for answers from other processes."""

@@ -25,8 +25,7 @@ from agentflow.durable.values.codec import Codec, write_usage
 from agentflow.lang.program import Program
 from agentflow.run.engine import Engine
 from agentflow.run.run_spec import RunSpec
-from agentflow.run.strand.budget import Budget
-from agentflow.run.strand.permits import Permits, without_permit
+from agentflow.run.strand.budget import Budget, Permits, without_permit
 
 _LOOK_S = 0.002
 _LOOKS = 3

@@ -25,7 +25,7 @@ from agentflow.durable.values.codec import read_usage
 from agentflow.durable.values.error_codec import NO_VALUE
 from agentflow.run.handle import AccountedRun
 from agentflow.run.reservation import RunPurse
-from agentflow.run.strand.permits import Permits, without_permit
+from agentflow.run.strand.budget import Permits, without_permit
 
 PARKED_S = 5.0
 """Seconds from which on a wait may be spent outside of the memory."""

@@ -28,8 +28,7 @@ from agentflow.durable.values.data_adapter import DataAdapter
 from agentflow.durable.values.record_values import as_data, fingerprint, from_data, output_of
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted_json
-from agentflow.run.strand.budget import Budget
-from agentflow.run.strand.permits import without_permit
+from agentflow.run.strand.budget import Budget, without_permit
 
 T = TypeVar("T", bound=TaskResult)
 

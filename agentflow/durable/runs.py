@@ -32,9 +32,8 @@ from agentflow.durable.conversations import Conversations
 from agentflow.durable.deriving import Generations, another_run, overrides_of, stored_run
 from agentflow.durable.following import no_value
 from agentflow.durable.generations import Change
-from agentflow.durable.handle import DurableRun, PastRun, RunEnd, RunInfo
+from agentflow.durable.handle import DurableRun, LiveRun, PastRun, RunEnd, RunInfo
 from agentflow.durable.journal import Journaled, beside
-from agentflow.durable.live_run import LiveRun
 from agentflow.durable.live_runs import LiveRuns
 from agentflow.durable.open_questions import OpenQuestions
 from agentflow.durable.plan import RunPlan, make_plan

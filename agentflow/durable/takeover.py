@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 from agentflow.core.data.errors import AgentflowError, JournalError
 from agentflow.core.events.journal import EffectState, RunRow
 from agentflow.core.ports.store_ports import JournalStore
-from agentflow.durable.handle import DurableRun
-from agentflow.durable.live_run import LiveRun
+from agentflow.durable.handle import DurableRun, LiveRun
 
 LOOK_S = 0.25
 """Seconds between two queries."""

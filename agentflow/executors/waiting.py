@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from agentflow.core.call.own_task import outlast
+from agentflow.lib.event_loop import outlast
 
 T = TypeVar("T")
 

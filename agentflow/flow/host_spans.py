@@ -68,7 +68,7 @@ class HostSpans:
             if file is None:
                 file = self._files[path] = Source(path, "".join(linecache.getlines(path, scope)))
             name = _name(path, str(scope.get("__name__", "")))
-            source = self._sources[code] = HostSource(name, file.text, file=file, shown=_lines(code))
+            source = self._sources[code] = HostSource(name, file.text, file=file, lines=_lines(code))
         return source
 
     def _located(self, source: HostSource, line: int, position: tuple[int | None, ...]) -> Span:
@@ -77,7 +77,7 @@ class HostSpans:
         if first is None or last is None or start is None or end is None or last > len(starts):
             if line > len(starts):
                 file = Source(source.file.name, "\n" * (line - 1))  # no text, but the line number is right
-                source = HostSource(source.name, file.text, file=file, shown=NO_LINES)
+                source = HostSource(source.name, file.text, file=file, lines=NO_LINES)
             return source.span(source.line_starts[line - 1], source.line_starts[line - 1])
         return source.span(_offset(source, first, start), _offset(source, last, end))
 

@@ -1,6 +1,6 @@
 """Handler: conversations with models. Prompts, the loop of model calls and tool calls, and the tools themselves.
 
 Reaches models, executors and runs through the ports of ``core`` only. Read ``turn_loop`` (model calls and
-tool calls in turn), then down to the model with ``prompt_run`` and ``model_turn``, and down to the tools with ``tool_turn``,
-``admitting`` (may this call start?) and ``tool_registry``. ``answer`` reads typed answers; ``compaction`` shortens conversations.
+tool calls in turn), then down to the model with ``prompt_run`` (one conversation) and ``model_turn`` (one call and its typed answer), and down to the
+tools with ``admitting`` (may this call start?) and ``tool_registry``. ``compaction`` shortens conversations.
 """

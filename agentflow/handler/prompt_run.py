@@ -52,9 +52,8 @@ from agentflow.core.data.values import is_long, plain
 from agentflow.core.events.events import WaitReason, WaitStarted
 from agentflow.core.ports.ports import Pricing, Prompt, PromptOutcome, ProviderAdapter, Tool, ToolPort
 from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox, offered
-from agentflow.handler.answer import OutputSchema, checked_calls, without_calls
 from agentflow.handler.estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator, size_of, size_of_message
-from agentflow.handler.model_turn import ContextGuard, model_turn
+from agentflow.handler.model_turn import ContextGuard, OutputSchema, checked_calls, model_turn, without_calls
 from agentflow.handler.tool_registry import NO_TOOLS, ToolTurn
 from agentflow.handler.tools import task_tool
 

@@ -22,7 +22,6 @@ from struct import error as StructError
 from typing import Any, TypeVar
 from zlib import crc32
 
-from agentflow.core.call.own_task import outlast
 from agentflow.core.data.errors import AgentflowError, JournalError
 from agentflow.core.events.journal import EffectRow, NewRun, RunRow, Sync
 from agentflow.journal.cleaning import ROW_BYTES, StorageSurvey, keep_summaries, removable
@@ -32,6 +31,7 @@ from agentflow.journal.rows import EFFECT, EFFECT_CHANGED, KEPT, LONG, Rows, dum
 from agentflow.journal.sessions import Sessions, remove_openings
 from agentflow.journal.store import Journal
 from agentflow.journal.writer import Put, Unavailable, WriteJob, Writer
+from agentflow.lib.event_loop import outlast
 from agentflow.lib.file_writer import make_private_directory, make_private_file, open_private
 
 VERSION = 4

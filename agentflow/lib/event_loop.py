@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine
 from heapq import heappop, heappush, heapreplace
 from typing import Any, Generic, TypeVar
 
+import anyio
+
 from agentflow.core.data.errors import ConfigurationError
 
 
@@ -214,3 +216,42 @@ def running_loop() -> asyncio.AbstractEventLoop:
             code="config/no-asyncio",
             hint="start it with asyncio.run(...), or under Trio inside of trio_asyncio.open_loop()",
         ) from None
+
+
+async def in_own_task(work: Coroutine[Any, Any, T]) -> T:
+    """Await ``work`` in a task of its own, and return its result: for code that another framework's task hosts.
+
+    On CPython 3.11 and 3.12 a task group whose child fails while the parent waits at the group's end leaves the parent's
+    ``cancelling()`` count at 1. An anyio cancel scope around it, in the same task, then ends in a stray CancelledError. So
+    a run, a tool or a hook that is started from inside an anyio-hosted handler (Starlette, an MCP session) runs this way.
+
+    A cancellation of the waiter cancels the work and is raised when the work has ended, even if the work fails.
+    """
+    task = asyncio.get_running_loop().create_task(work)
+    cancelled = await outlast(task, cancel=True)
+    if cancelled is not None:
+        raise cancelled
+    return task.result()
+
+
+async def outlast(task: asyncio.Task[Any], *, cancel: bool = False) -> asyncio.CancelledError | None:
+    """Wait for the end of ``task``, however often the waiter is cancelled; give the first of those cancellations.
+
+    With ``cancel`` the task is cancelled too, once. Its result or error is left in it, and marked as seen.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            if cancelled is None:
+                await asyncio.wait([task])
+            else:
+                # a cancelled anyio scope of the host cancels again and again until the task gives in
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            if cancel and cancelled is None:
+                task.cancel()
+            cancelled = cancelled or error
+    if not task.cancelled():
+        task.exception()
+    return cancelled

@@ -34,24 +34,20 @@ from agentflow.lang.program import Program, ProgramCache, as_source, compile_pro
 from agentflow.lang.support import apply
 from agentflow.lib.event_loop import StartThrottle, running_loop
 from agentflow.lib.redact import Redactor
-from agentflow.observe.stream import Fanout, Observer, Subscriber, pacers_of
+from agentflow.observe.stream import EventRedactor, Fanout, Observer, Subscriber, pacers_of
 from agentflow.run.admission import Admission
 from agentflow.run.bounds.estimator import LateEstimator
-from agentflow.run.part import RunPart
 from agentflow.run.questions import Approver, LocalQuestions
-from agentflow.run.redaction import EventRedactor
-from agentflow.run.run import News, OpenRun, Run, Tenant, check_name, check_priority
+from agentflow.run.run import News, OpenRun, Run, RunPart, Tenant, check_name, check_priority
 from agentflow.run.run_spec import PLAIN, RunSpec
-from agentflow.run.strand.budget import Budget, MemoryAccounts, budget_of
+from agentflow.run.strand.budget import Budget, CallBack, MemoryAccounts, budget_of
 from agentflow.run.strand.calls import located_error
-from agentflow.run.strand.definitions import FlowNames, view
 from agentflow.run.strand.hops import on_fresh_task
 from agentflow.run.strand.operations import OPERATIONS
 from agentflow.run.strand.perform import EffectRunner, Paced
-from agentflow.run.strand.permits import CallBack
 from agentflow.run.strand.program_compiler import ProgramCompiler, beside_the_loop
 from agentflow.run.strand.recovery import run_of_tool
-from agentflow.run.strand.strand import EffectHandler, Publish, Strand
+from agentflow.run.strand.strand import EffectHandler, FlowNames, Publish, Strand, view
 from agentflow.tasks.template import request_from_arguments
 
 if TYPE_CHECKING:

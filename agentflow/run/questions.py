@@ -27,8 +27,7 @@ from agentflow.core.events.events import WaitReason, WaitStarted
 from agentflow.core.events.questions import Answerer, Question
 from agentflow.lib.schema.declared_schema import schema_of
 from agentflow.lib.schema.json_schema import Schema
-from agentflow.run.strand.budget import Budget
-from agentflow.run.strand.permits import Permits, without_permit
+from agentflow.run.strand.budget import Budget, Permits, without_permit
 
 NOBODY = "nobody was there to approve it"
 """Why an approval that nobody answers is denied."""

@@ -1,4 +1,4 @@
-"""A run: one workflow (or one public call) with its events, limits, usage and session, from start to end."""
+"""A run: one workflow (or one public call) with its events, limits, usage and session, from start to end; and its parts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import os
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
 from agentflow.core.call.approval import ApprovalRequest, Decision
-from agentflow.core.call.call import CallContext, EventScope, JournalPort, RunServices, contained, is_stray
+from agentflow.core.call.call import CallContext, EventScope, JournalPort, RunPort, RunServices, contained, is_stray
 from agentflow.core.call.host_calls import PartialValues
 from agentflow.core.call.run_port import UnderWay
 from agentflow.core.call.spending import Purse
@@ -32,9 +33,8 @@ from agentflow.core.events.questions import Answerer
 from agentflow.lang.charging import BYTES_PER_CHARACTER
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import examination
-from agentflow.observe.stream import Fanout
+from agentflow.observe.stream import EventRedactor, Fanout, Subscriber
 from agentflow.run.questions import Approver, Asking, LocalQuestions
-from agentflow.run.redaction import EventRedactor
 from agentflow.run.reservation import RunPurse
 from agentflow.run.strand.budget import Budget, MemoryAccounts, out_of_time
 from agentflow.run.strand.crew import together
@@ -152,9 +152,7 @@ class Run:
         self._own_purse = RunPurse(limits, shared, used=self.usage, cost=self.cost_usd) if own else None
         self.purse: Purse | None = self._own_purse
         self._fanout = fanout
-        self._asking = Asking(
-            self.run_id, approver, answerer, open_questions, None if tenant is None else tenant.approval_ttl
-        )
+        self._answerers = approver, answerer, open_questions
         self._redactor = redactor
         self._redaction = EventRedactor(redactor) if redactor is not None and fanout.watched else None
         self._seq = itertools.count(1)
@@ -167,6 +165,10 @@ class Run:
         self.admission = services.admission
         self.limited = services.limited
         self.run_program = services.run_program
+
+    @cached_property
+    def _asking(self) -> Asking:
+        return Asking(self.run_id, *self._answerers, None if self._tenant is None else self._tenant.approval_ttl)
 
     @property
     def steps_used(self) -> int:
@@ -501,3 +503,110 @@ async def _pumping(fanout: Fanout) -> AsyncGenerator[None, None]:
             pump.cancel()
     if failure is not None:
         raise failure
+
+
+class RunPart(Run):
+    """A part of the run ``outer`` with its own services and, if passed, its own limits, approver and reader.
+
+    Events, numbers, usage and steps of the part are also the outer run's. Its limits only narrow the outer ones, so
+    that nothing started inside a run can leave that run's budget. ``usage`` and ``cost_usd`` are the part's.
+    """
+
+    def __init__(
+        self,
+        outer: RunPort,
+        services: RunServices,
+        *,
+        limits: Limits | None = None,
+        own: Subscriber | None = None,
+        approver: Approver | None = None,
+        redactor: Redactor | None = None,
+    ) -> None:
+        super().__init__(
+            limits=outer.limits if limits is None else limits.within(outer.limits),
+            services=services,
+            fanout=Fanout((), own),
+            approver=approver,
+            run_id=outer.run_id,
+            redactor=redactor,
+            tools=outer.tools,
+        )
+        self._outer = outer
+        self._narrowed = limits is not None
+        above = outer.budget
+        self.budget = Budget(self.limits, parent=above if isinstance(above, Budget) else None)
+        if isinstance(outer.purse, RunPurse):
+            self._own_purse = RunPurse(self.limits, outer.purse) if self._narrowed else None
+            self.purse = self._own_purse or outer.purse
+        self.next_seq = outer.next_seq
+        self.slice = outer.slice
+        self.journal = outer.journal
+        self.programs = outer.programs
+        self._read = own is not None
+        self.watched = self._read or outer.watched
+        self.streaming = self._read or outer.streaming
+
+    def clock(self) -> contextlib.AbstractAsyncContextManager[Any]:
+        """A context manager that ends its block with LimitExceeded when the part's own wall time is up."""
+        return WallClock(self.budget) if self._narrowed else contextlib.nullcontext()
+
+    def congested(self) -> bool:
+        """Whether the part's reader, or the outer run's own stream, is behind."""
+        return super().congested() or self._outer.congested()
+
+    def publish(self, event: Event) -> None:
+        """Hand an event to the run's observers and to the part's reader."""
+        if self._read:
+            self._show(event)
+        self._outer.publish(event)
+
+    async def examine(self, *values: object, lasting: bool = False) -> None:
+        """Search large values for secrets and encode them for the run's recorders, right before an event shows them."""
+        if self._read:
+            await super().examine(*values, lasting=lasting)
+        await self._outer.examine(*values, lasting=lasting)
+
+    async def room(self) -> None:
+        """Wait until both readers take deltas again."""
+        await super().room()
+        if self._outer.congested():
+            await self._outer.room()
+
+    def calls_left(self) -> int | None:
+        """Model calls that can still be made by the part, and by the run."""
+        here, above = super().calls_left(), self._outer.calls_left()
+        return above if here is None else here if above is None else min(here, above)
+
+    def charge_model_call(self) -> None:
+        """Count a model call for the part and the run. Raises LimitExceeded."""
+        super().charge_model_call()
+        self._outer.charge_model_call()
+
+    def under_way(self, call: UnderWay, begins: bool) -> None:
+        """Count a prompt's model calls in the account of the part and of the run."""
+        super().under_way(call, begins)
+        self._outer.under_way(call, begins)
+
+    def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
+        """Add a call's usage and cost to the part and the run. Raises LimitExceeded."""
+        try:
+            self._outer.charge_usage(usage, cost_usd)
+        finally:
+            super().charge_usage(usage, cost_usd)
+
+    async def approve(self, request: ApprovalRequest, call: CallContext) -> Decision:
+        """Ask the part's approver or, without one, the run's."""
+        if self._asking.approver is None:
+            return await self._outer.approve(request, call)
+        return await super().approve(request, call)
+
+    def cover(self, path: str, tools: Mapping[str, str]) -> None:
+        """Stop asking for approval of ``tools`` that the program at ``path`` calls itself."""
+        if self._asking.approver is None:
+            self._outer.cover(path, tools)
+        else:
+            super().cover(path, tools)
+
+    async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
+        """Ask the run's answerer."""
+        return await self._outer.ask(question, schema, call)

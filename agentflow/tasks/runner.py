@@ -37,16 +37,14 @@ from agentflow.core.ports.ports import Prompt, PromptOutcome, PromptRunner
 from agentflow.core.ports.store_ports import ReusePort
 from agentflow.core.ports.toolbox import NO_TOOLBOX
 from agentflow.lib.text.suggest import did_you_mean
-from agentflow.tasks.content import PARTS, content_of
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.context_sources import ContextSources, literal_paths, question_of, rendered_source, subset_of
 from agentflow.tasks.functions import FunctionCalls, check_files, settings_within_grants
 from agentflow.tasks.library import INTERNAL, builtin
 from agentflow.tasks.material import NO_CONTEXT, ContextInputs, PromptMaterial, attached, gather_material
 from agentflow.tasks.options import TaskOptions, offered_tools, select_model, task_mark
-from agentflow.tasks.output import result_of
-from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
-from agentflow.tasks.template import CompiledText, resolve_beside, resolve_inputs, text_of
+from agentflow.tasks.registry import PARTS, CompiledTemplate, TemplateRegistry, content_of
+from agentflow.tasks.template import CompiledText, resolve_beside, resolve_inputs, result_of, text_of
 
 _MEDIA = frozenset({*MEDIA_PARTS, list, tuple})
 """Types of arguments among which may be images, documents and sound."""
@@ -379,7 +377,7 @@ class TaskRunner:
         *,
         settled: bool = True,
     ) -> list[Any]:
-        """What identifies a task at ``call`` besides its arguments; see :mod:`agentflow.tasks.content`."""
+        """What identifies a task at ``call`` besides its arguments; see :mod:`agentflow.tasks.registry`."""
         template, prompts = compiled.template, options.prompts or self.executor.prompts
         model = template.model
         if options.available_models is not None or (model is None and template.fallbacks):

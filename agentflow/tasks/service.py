@@ -26,7 +26,7 @@ from agentflow.tasks.context_sources import ContextSources, literal_of, source_o
 from agentflow.tasks.environment import Environment
 from agentflow.tasks.functions import check_depth
 from agentflow.tasks.history import previous_outputs_text
-from agentflow.tasks.library import builtin, scripted_builtin
+from agentflow.tasks.library import FILES, TEST_FILES, read
 from agentflow.tasks.material import match_result
 from agentflow.tasks.options import ORDINARY, TaskOptions
 from agentflow.tasks.prompt_runners import TestModePrompts, prompts_of
@@ -51,11 +51,17 @@ class _Mode:
     """Whether test mode is on; shared by the services over the same templates."""
 
     def __init__(self) -> None:
-        self.test = False
+        self.set(False)
+
+    def set(self, test: bool) -> None:
+        """Switch the mode."""
+        self.test = test
+        self._files = {**FILES, **TEST_FILES} if test else FILES
 
     def builtin(self, identifier: str) -> CompiledTemplate | None:
         """The template that comes with agentflow, in this mode."""
-        return scripted_builtin(identifier) if self.test else builtin(identifier)
+        file = self._files.get(identifier)
+        return None if file is None else read(file)
 
 
 class TaskService:
@@ -137,7 +143,7 @@ class TaskService:
     def set_test_mode(self, enabled: bool) -> None:
         """Switch test mode: prompts are answered by a deterministic script instead of a model, and the templates
         ``greeting`` and ``format_date`` exist."""
-        self._mode.test = bool(enabled)
+        self._mode.set(bool(enabled))
         self._registry.changed()
 
     def register_template(self, template: Mapping[str, Any] | TaskTemplate) -> None:
@@ -199,7 +205,7 @@ class TaskService:
         return self._runner.run(compiled, request, call, self._options() if self._mode.test else ORDINARY)
 
     def content(self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext) -> list[Any]:
-        """What identifies a task at ``call`` besides its arguments; see :mod:`agentflow.tasks.content`."""
+        """What identifies a task at ``call`` besides its arguments; see :mod:`agentflow.tasks.registry`."""
         return self._runner.content(compiled, request, call, self._options() if self._mode.test else ORDINARY)
 
     async def run_request(self, request: SubtaskRequest, call: CallContext) -> TaskResult:

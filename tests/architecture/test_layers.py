@@ -188,6 +188,18 @@ def test_a_folder_can_be_looked_over() -> None:
             )
 
 
+def test_a_room_names_files_that_it_has() -> None:
+    """The files that a room's docstring says to read are there: a merge or a move takes the text along."""
+    gone = [
+        f"{room.relative_to(ROOT)}: {word}"
+        for room in ROOT.rglob("__init__.py")
+        for text in [ast.get_docstring(ast.parse(room.read_text("utf-8"))) or ""]
+        for word in re.findall(r"``([a-z_]+)``", text.partition("Read ")[2])
+        if not {f"{word}.py", word} & {each.name for each in [*room.parent.iterdir(), *ROOT.iterdir()]}
+    ]
+    assert not gone, gone
+
+
 def test_every_room_has_a_level() -> None:
     """A new top-level module or package has to be given its place in the house."""
     rooms = {path.stem if path.is_file() else path.name for path in ROOT.iterdir() if not path.name.startswith("__pyc")}

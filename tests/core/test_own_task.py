@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from agentflow.core.call.own_task import in_own_task, outlast
+from agentflow.lib.event_loop import in_own_task, outlast
 
 AWAITS = 6
 

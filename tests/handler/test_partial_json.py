@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from agentflow.core.data.messages import TextPart
 from agentflow.core.ports.ports import Prompt
-from agentflow.handler.answer import OutputSchema, OutputSchemas, PartialAnswer, partial_type
+from agentflow.handler.model_turn import OutputSchema, OutputSchemas, PartialAnswer, partial_type
 from agentflow.lib.schema.partial_json import PartialJson, parse_answer, prune
 from tests.support.spending import at_most, spent
 

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from agentflow import AgentFlow
 from agentflow.core.data.messages import ModelRequest, ToolSpec, user
 from agentflow.core.events.events import Event, Warning
-from agentflow.handler.answer import OutputSchema
+from agentflow.handler.model_turn import OutputSchema
 from agentflow.lib.schema.json_schema import check
 from agentflow.providers.dialects.schema_subsets import Place, subsets_of
 from agentflow.providers.dialects.schema_translation import SchemaForm, tool_form, translated

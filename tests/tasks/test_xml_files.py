@@ -8,7 +8,7 @@ import pytest
 
 from agentflow.core.data.errors import AgentflowError
 from agentflow.spec.task_system import TaskSystem
-from agentflow.tasks.library import FILES, TEST_FILES, builtin, scripted_builtin
+from agentflow.tasks.library import FILES, TEST_FILES, builtin, read
 from agentflow.tasks.xml import TemplateFileError, parse_templates, read_directory
 from tests.support.fake_tasks import FakePrompts
 from tests.support.spending import at_most
@@ -188,8 +188,8 @@ def test_every_built_in_template_is_well_formed() -> None:
         compiled = builtin(identifier)
         assert compiled is not None and compiled.template.type == "atomic" and compiled.template.description
         assert system.find_template(identifier) is not None
-    for identifier in TEST_FILES:
-        assert scripted_builtin(identifier) is not None and builtin(identifier) is None
+    for identifier, file in TEST_FILES.items():
+        assert read(file) is not None and builtin(identifier) is None
     for identifier in ("atomic:solve", "atomic:associative_matching:content", "atomic:associative_matching:metadata"):
         compiled = builtin(identifier)
         assert compiled is not None and compiled.template.tools == []

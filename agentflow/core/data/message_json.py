@@ -17,15 +17,11 @@ from agentflow.core.data.messages import (
     ModelResponse,
     Part,
     TextPart,
-    ThinkingPart,
-    ToolCallPart,
-    ToolResultPart,
     ToolSpec,
     Usage,
 )
 from agentflow.core.data.models import validation_messages
-from agentflow.core.data.values import plain, rough_size
-from agentflow.core.data.walk import LONG_TEXT
+from agentflow.core.data.values import plain
 
 PARTS: Mapping[str, type[Part]] = {kind.type: kind for kind in get_args(Part)}
 """The class of each ``type`` of part."""
@@ -56,18 +52,6 @@ def read_part(data: object, where: str = "the part") -> Part:
         return _adapter(kind).validate_python(entries)
     except ValidationError as error:
         raise _wrong(where, "; ".join(validation_messages(error)[:5])) from None
-
-
-def are_long(parts: Iterable[Part]) -> bool:
-    """Whether parts of messages are so long together that they are searched, recorded and sent in slices."""
-    size = 0
-    for part in parts:
-        kind: type[Part] = part.__class__
-        if kind is TextPart or kind is ToolResultPart or kind is ThinkingPart:
-            size += len(cast(TextPart, part).text)
-        else:
-            size += rough_size(part.arguments if isinstance(part, ToolCallPart) else part, LONG_TEXT)
-    return size > LONG_TEXT
 
 
 def exchange_data(exchange: Iterable[Message]) -> list[Any]:

@@ -13,6 +13,8 @@ from dataclasses import field
 from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from agentflow.core.data.frozen import frozen, slotted
+from agentflow.core.data.values import rough_size
+from agentflow.core.data.walk import LONG_TEXT
 
 Role: TypeAlias = Literal["user", "assistant"]
 StopReason: TypeAlias = Literal[
@@ -403,3 +405,15 @@ class ModelProfile:
     route: str = ""
     takes_effort: bool = False
     thinking_tokens: int = 0
+
+
+def are_long(parts: Iterable[Part]) -> bool:
+    """Whether parts of messages are so long together that they are searched, recorded and sent in slices."""
+    size = 0
+    for part in parts:
+        kind: type[Part] = part.__class__
+        if kind is TextPart or kind is ToolResultPart or kind is ThinkingPart:
+            size += len(cast(TextPart, part).text)
+        else:
+            size += rough_size(part.arguments if isinstance(part, ToolCallPart) else part, LONG_TEXT)
+    return size > LONG_TEXT

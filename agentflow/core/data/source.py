@@ -29,12 +29,13 @@ class Source:
     """A piece of program text with a display name.
 
     Parameters: ``name`` its name in messages (a file path, or ``<string>``), ``text`` the whole text, ``surface`` the language
-    it is written in.
+    it is written in, ``lines`` the first and the last line that events may show; None for all.
     """
 
     name: str
     text: str
     surface: Surface = "sexp"
+    lines: Lines | None = None
 
     @classmethod
     def of(cls, name: str, text: str) -> Source:
@@ -66,11 +67,6 @@ class Source:
     def place(self) -> str:
         """The location of the text for the user: its name, or the path if the name omits directories."""
         return self.name
-
-    @property
-    def lines(self) -> Lines | None:
-        """The lines that events may show; None for a program, which they show whole."""
-        return None
 
     def only(self, lines: Iterable[Lines]) -> str:
         """The text with every other line empty, so that positions do not change."""
@@ -105,7 +101,6 @@ class HostSource(Source):
     """
 
     file: Source
-    shown: Lines
 
     @cached_property
     def line_starts(self) -> list[int]:
@@ -121,11 +116,6 @@ class HostSource(Source):
     def place(self) -> str:
         """The path of the file."""
         return self.file.name
-
-    @property
-    def lines(self) -> Lines | None:
-        """The lines of the function."""
-        return self.shown
 
 
 @frozen

@@ -19,7 +19,7 @@ from agentflow.core.events.journal import EffectRow, JsonText, named_arguments
 from agentflow.core.ports.ports import Tool
 from agentflow.durable.values.codec import LONG_TEXT, Shaped, comparable
 from agentflow.durable.values.data_adapter import DataAdapter, adapter_of, refuse_secret, unfit
-from agentflow.tasks.content import PARTS
+from agentflow.tasks.registry import PARTS
 
 _FEW = 16
 _SMALL = 1 << 62

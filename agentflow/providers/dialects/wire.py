@@ -13,8 +13,7 @@ from pydantic_core import to_json
 
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.json_text import encoded, written
-from agentflow.core.data.message_json import are_long
-from agentflow.core.data.messages import ModelRequest, Notice, ToolCallPart
+from agentflow.core.data.messages import ModelRequest, Notice, ToolCallPart, are_long
 from agentflow.core.data.provider_errors import ProtocolError
 from agentflow.core.data.values import is_long
 from agentflow.core.data.walk import LONG_TEXT, Work, in_slices

@@ -36,7 +36,7 @@ from agentflow.lib.schema.json_schema import Schema
 from agentflow.lib.schema.schema_capacity import canonical, capacity
 from agentflow.lib.text.suggest import did_you_mean, suggest
 from agentflow.run.bounds.sinks import held_by
-from agentflow.run.strand.definitions import name_of_function, parameters_of
+from agentflow.run.strand.calls import name_of_function, parameters_of
 
 
 class WrittenFiles:

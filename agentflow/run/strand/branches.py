@@ -26,8 +26,7 @@ from agentflow.lang.printer import print_value
 from agentflow.lang.support import apply
 from agentflow.lang.trace import annotate
 from agentflow.run.strand.crew import Crew
-from agentflow.run.strand.definitions import Overlay
-from agentflow.run.strand.strand import Strand
+from agentflow.run.strand.strand import Overlay, Strand
 
 _UNFINISHED = object()
 

@@ -9,8 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import RunStopped
-from agentflow.run.strand.budget import Budget
-from agentflow.run.strand.permits import waiting
+from agentflow.run.strand.budget import Budget, waiting
 
 T = TypeVar("T")
 

@@ -23,9 +23,8 @@ from agentflow.lang.program import Program, as_source, compile_program
 from agentflow.run.strand import branches, director, recovery
 from agentflow.run.strand.authority import not_granted
 from agentflow.run.strand.budget import Budget
-from agentflow.run.strand.definitions import view
 from agentflow.run.strand.program_compiler import beside_the_loop
-from agentflow.run.strand.strand import Operations, Strand
+from agentflow.run.strand.strand import Operations, Strand, view
 
 _CALLS_OF_A_PROGRAM = 10
 """As many calls of procedures take the Python stack that a program within a program takes, its compiler's at the end included."""

@@ -50,8 +50,7 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.lib.text.terminal import escape
 from agentflow.run.strand.calls import calling_span
-from agentflow.run.strand.definitions import FlowNames
-from agentflow.run.strand.strand import EffectHandler
+from agentflow.run.strand.strand import EffectHandler, FlowNames
 
 _SHOWN = 2_000
 

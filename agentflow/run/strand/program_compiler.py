@@ -16,8 +16,8 @@ from agentflow.lang.program import Program, ProgramCache, compile_program, compi
 from agentflow.lib.event_loop import running_loop
 from agentflow.run.strand.authority import grants_of
 from agentflow.run.strand.budget import BYTES_PER_STEP, Budget, MemoryAccount, out_of_time
-from agentflow.run.strand.definitions import view
 from agentflow.run.strand.perform import EffectRunner
+from agentflow.run.strand.strand import view
 
 T = TypeVar("T")
 

@@ -3,6 +3,9 @@
 A run begins with one strand; ``parallel`` and similar forms fork others. A strand counts steps, resolves names and the
 code of callees, numbers effects and passes them to the performer, and continues deep recursion on fresh Python stacks.
 Everything else that programs need are operations: functions of the strand, in a table passed to it.
+
+A task is looked up in this order: those that the branch and the branches around it have defined since they forked, the
+environment that the code was written in, the definitions around the program, and last the flow's own tasks and tools.
 """
 
 from __future__ import annotations
@@ -15,13 +18,15 @@ from typing import Any, Concatenate, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import LimitExceeded, SexpEvaluationError, UnboundSymbolError, cut
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import Definitions, Names, Template, narrowed, permitted
+from agentflow.core.data.names import CompiledTask, Definitions, NameInfo, Names, Template, narrowed, permitted
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import HELD, Symbol, name_of, text_size, unshared
 from agentflow.core.data.walk import LONG_TEXT, PAUSE_S, Work
 from agentflow.core.events.effects import Effect, GetContext, LogMessage, TaskCall, ToolCall
 from agentflow.core.events.events import LoopProgress
+from agentflow.core.ports.ports import TemplatePort, ToolPort
 from agentflow.lang.abi import Code, Fork, Operation, Runtime
 from agentflow.lang.analyzer import EFFECT_NAMES
 from agentflow.lang.builtins import PRIMITIVES, Primitive
@@ -42,7 +47,6 @@ from agentflow.run.strand.calls import (
     shared_set,
     wrong_count,
 )
-from agentflow.run.strand.definitions import Overlay, view
 from agentflow.run.strand.hops import on_fresh_task
 from agentflow.tasks.history import MAX_UNFOLDED, ProgramSteps
 
@@ -58,6 +62,96 @@ class EffectHandler(Protocol):
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         """Carry out ``effect`` at ``call``. Gives its value."""
         ...
+
+
+class Overlay:
+    """The tasks that a branch has defined, by environment; its siblings see them only after the join."""
+
+    __slots__ = ("parent", "tables")
+
+    def __init__(self, parent: Overlay | None) -> None:
+        self.parent = parent
+        self.tables: dict[SexpEnvironment, dict[str, Template]] = {}
+
+    def define(self, env: SexpEnvironment, template: Template) -> None:
+        """Bind a task in ``env`` for this branch."""
+        table = self.tables.setdefault(env, {})
+        table.pop(template.name, None)
+        table[template.name] = template
+
+
+@frozen
+class View:
+    """What code written in ``env`` sees where ``overlay`` is in force and ``outer`` lies around the program."""
+
+    env: SexpEnvironment
+    overlay: Overlay | None
+    outer: Definitions | None
+
+    def task(self, name: str) -> Template | None:
+        """The task called ``name``; None if no visible program defined one."""
+        at: Definitions | None = self
+        while isinstance(at, View):  # programs start programs: as many views as they are nested deep
+            for table in at._tables():
+                template = table.get(name)
+                if template is not None:
+                    return template
+            at = at.outer
+        return at.task(name) if at is not None else None
+
+    def tasks(self) -> dict[str, Template]:
+        """All visible tasks by name, outermost first; of one name the nearest."""
+        tables: list[Mapping[str, Template]] = []
+        at: Definitions | None = self
+        while isinstance(at, View):
+            tables.extend(at._tables())
+            at = at.outer
+        names = dict(at.tasks()) if at is not None else {}
+        for table in reversed(tables):
+            for name, template in table.items():
+                names.pop(name, None)
+                names[name] = template
+        return names
+
+    def _tables(self) -> Iterator[Mapping[str, Template]]:
+        at: SexpEnvironment | None = self.env
+        while at is not None:
+            overlay = self.overlay
+            while overlay is not None:
+                table = overlay.tables.get(at)
+                if table is not None:
+                    yield table
+                overlay = overlay.parent
+            yield at.own_tasks
+            at = at.parent
+
+
+def view(env: SexpEnvironment, overlay: Overlay | None, outer: Definitions | None) -> Definitions:
+    """The definitions that code written in ``env`` sees now; ``env`` itself if there are none elsewhere."""
+    if overlay is None:
+        if outer is None or outer is env:
+            return env
+        if not env.tasks():
+            return outer
+    return View(env, overlay, outer)
+
+
+@frozen
+class FlowNames:
+    """The names of a flow: its tasks, and its tools, which a task of the same name hides."""
+
+    tasks: TemplatePort
+    tools: ToolPort
+
+    def describe(self, name: str) -> NameInfo | None:
+        template = self.tasks.find_compiled(name)
+        return template.info if template is not None else self.tools.describe(name)
+
+    def prepare(self, fields: Mapping[str, Any]) -> CompiledTask:
+        return self.tasks.prepare(fields)
+
+    def known_names(self) -> Iterable[str]:
+        return [*self.tasks.template_names(), *self.tools.names()]
 
 
 class StrandNaming:

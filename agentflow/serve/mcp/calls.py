@@ -25,7 +25,6 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from agentflow.core.call.own_task import outlast
 from agentflow.core.data.values import to_json
 from agentflow.core.events.events import (
     BranchStarted,
@@ -37,6 +36,7 @@ from agentflow.core.events.events import (
     ToolStarted,
 )
 from agentflow.core.events.questions import Question
+from agentflow.lib.event_loop import outlast
 from agentflow.serve.asked import Asked
 from agentflow.serve.mcp.tools import refusal, result_of, sendable, waiting_of
 from agentflow.serve.runs import ServedRun

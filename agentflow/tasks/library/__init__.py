@@ -42,17 +42,12 @@ TEST_FILES: Mapping[str, str] = MappingProxyType(
 def builtin(identifier: str) -> CompiledTemplate | None:
     """The built-in template for ``type:subtype``, or None."""
     file = FILES.get(identifier)
-    return None if file is None else _read(file)
-
-
-def scripted_builtin(identifier: str) -> CompiledTemplate | None:
-    """The test-mode template of that name, or else the ordinary built-in one."""
-    file = TEST_FILES.get(identifier)
-    return _read(file) if file is not None else builtin(identifier)
+    return None if file is None else read(file)
 
 
 @cache
-def _read(file: str) -> CompiledTemplate:
+def read(file: str) -> CompiledTemplate:
+    """The template in ``file``, one of the values of :data:`FILES` and :data:`TEST_FILES`."""
     from agentflow.tasks.xml import parse_templates
 
     text = resources.files("agentflow.tasks.library").joinpath(f"{file}.xml").read_text("utf-8")
