@@ -30,6 +30,7 @@ _NAMES = {
     "lang.closure": "Closure",
     "lang.environment": "SexpEnvironment",
     "lang.program": "Program",
+    "journal.urls": "Durable",
     "lib.redact": "Secret",
     "observe.otel": "OpenTelemetry",
     "observe.report.observer": "Report",

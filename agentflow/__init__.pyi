@@ -57,6 +57,7 @@ from agentflow.handler.tools import tool as tool
 from agentflow.lang.closure import Closure as Closure
 from agentflow.lang.environment import SexpEnvironment as SexpEnvironment
 from agentflow.lang.program import Program as Program
+from agentflow.journal.urls import Durable as Durable
 from agentflow.lib.redact import Secret as Secret
 from agentflow.observe.otel import OpenTelemetry as OpenTelemetry
 from agentflow.observe.report.observer import Report as Report

@@ -42,7 +42,6 @@ from agentflow.core.data.messages import PromptCache
 from agentflow.core.data.remembered import NoteSharing
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Surface
-from agentflow.core.events.journal import OnInflight, Sync
 from agentflow.core.events.questions import Answerer
 from agentflow.core.ports.memory_ports import CandidateSource, Embedder, MemoryPort
 from agentflow.core.ports.ports import Observer, ProviderAdapter
@@ -59,7 +58,7 @@ from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import ToolSettings, tool_from_function
 from agentflow.handler.turn_loop import TurnLoop
-from agentflow.journal.urls import is_postgres, open_store
+from agentflow.journal.urls import Durable, durable_of, open_store
 from agentflow.lang.card import language_card
 from agentflow.lang.words import TOOL_FORMS, WORDS
 from agentflow.lib.option_table import over
@@ -125,12 +124,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
         rates: how much models are sent a minute: ``{"anthropic:*": Rate(requests_per_min=50, tokens_per_min=40_000)}``;
             all processes together where ``durable`` is PostgreSQL.
         prices: what models cost, beside the prices that are known: ``{"openai-chat:llama*": Price(input=0, output=0)}``.
-        durable: where durable runs are stored, ``sqlite:///runs.db`` or, for several machines, ``postgresql://user@host/db``;
-            see :meth:`start`.
-        sync: of SQLite: ``normal`` survives a killed process, ``full`` a power cut too.
-        take_over: resume runs of other processes that died, within the flow's block; None: in PostgreSQL.
-        on_inflight: what becomes of a tool marked ``idempotent=False`` that was at work when its durable run was interrupted: ``retry``
-            it, ``ask`` (the run is ``interrupted`` until :meth:`resume` decides), or ``fail``.
+        durable: where durable runs are stored, ``sqlite:///runs.db`` or, for several machines, ``postgresql://user@host/db``, or
+            :class:`Durable` with its options; see :meth:`start`.
         prompt_cache: how long providers are asked to keep what a prompt begins with, so that the next call reads it for less:
             ``5m``, ``1h``, or False. Default: five minutes, where tools or history are sent or the same was sent before.
         fallbacks: models to try, in order, when a call fails before anything was delivered.
@@ -201,10 +196,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         clocks: Mapping[str, Any] | Clocks | None = None,
         retry: Mapping[str, Any] | RetryPolicy | None = None,
         rates: Mapping[str, Rate] | None = None,
-        durable: str | None = None,
-        sync: Sync = "normal",
-        take_over: bool | None = None,
-        on_inflight: OnInflight = "retry",
+        durable: str | Durable | None = None,
         prompt_cache: PromptCache | None = None,
         fallbacks: Sequence[str] = (),
         approve: Approver | None = None,
@@ -234,7 +226,9 @@ class AgentFlow(ProgramMethods, DurableMethods):
         base_system = base_system_of(system, settings.system)
         roots = roots or [settings.root, *settings.roots]
         self.limits = limits or settings.make_limits()
-        passwords = [each for url in (durable or "").split() for each in passwords_in(url)]
+        stored = durable_of(durable)
+        url = self.database = stored and stored.url
+        passwords = [each for url in (url or "").split() for each in passwords_in(url)]
         self.redactor = Redactor.from_environment(os.environ, [*passwords, *([api_key] if api_key else [])])
 
         self.files = FileAccessManager([directory("root", each) for each in roots])
@@ -250,7 +244,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             readable=[existing("readable", each) for each in (*settings.readable, *paths_of(readable))],
         )
         paces = RateTable(read_rates(rates or {}), read_rates(settings.rates))
-        self._rates, pace = adapter_rates(paces, durable)
+        self._rates, pace = adapter_rates(paces, url)
         for_own_adapters(provider, traits=traits, clocks=clocks, retry=retry)
         self.router = Router(
             model or settings.model,
@@ -269,8 +263,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             ),
             rates=pace,
         )
-        self.database = durable
-        store = None if durable is None else open_store(durable, sync)
+        store = None if stored is None else open_store(stored.url, stored.sync)
         reuse = None if store is None else reuse_in(store, self.redactor)
         self.tools = ToolRegistry({} if notes else dict.fromkeys(TOOL_FORMS, _NO_NOTES), reuse, WORDS)
         others = tuple(fallbacks) or tuple(settings.fallbacks)
@@ -288,8 +281,9 @@ class AgentFlow(ProgramMethods, DurableMethods):
         rerank = executor.run_template if settings.rerank and memory is None else None
         embedder = (embeddings or settings.embeddings) if memory is None else None
         if isinstance(embedder, str):
-            url = embeddings_url or settings.embeddings_url
-            embedder = embedder_of(embedder, base_url=url, prices=self.router.prices, rates=pace)
+            embedder = embedder_of(
+                embedder, base_url=embeddings_url or settings.embeddings_url, prices=self.router.prices, rates=pace
+            )
         self._memory: Any = memory
         self._index = (
             FileFinder(self.files, cache=index_cache, rerank=rerank, sources=sources, embedder=embedder)
@@ -304,7 +298,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             templates.register_template(template)
         for built_in in SystemTools(finder, self.files, self.commands, DataContexts(finder, self.files)).tools():
             self.tools.add(built_in)
-        self.notes = notes_of(notes, os.path.realpath(roots[0]), durable, self.redactor)
+        self.notes = notes_of(notes, os.path.realpath(roots[0]), url, self.redactor)
         for tool in tools_of_notes(self.notes):
             self.tools.add(tool)
         in_force = PolicyInForce(policy_of(provenance, settings.provenance))
@@ -347,18 +341,17 @@ class AgentFlow(ProgramMethods, DurableMethods):
             in_force=in_force,
             roots=tuple(map(str, self.files.roots)),
         )
-        self._recording = recording_of(record, durable, self.redactor, self.router) if record else None
+        self._recording = recording_of(record, url, self.redactor, self.router) if record else None
         if self._recording is not None:
             self.engine.subscribe(self._recording.recorder)
         self._durable = (
             None
-            if store is None or durable is None
-            else durable_runs(
-                self.engine, store, self.redactor, durable, on_inflight=on_inflight, records=self._recording
-            )
+            if store is None or stored is None
+            else durable_runs(self.engine, store, self.redactor, stored, records=self._recording)
         )
-        self._takes_over = durable is not None and (is_postgres(durable) if take_over is None else take_over)
+        self._takes_over = stored is not None and stored.takes_over
         self._host = FlowHost(self.engine, self.tools, self.estimator, self._recording)
+        self._session = Session()
         self._provider = provider
         self._base_system = base_system
         for function in tools:
@@ -401,6 +394,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             file_manager=self.files,
             command_executor=self.commands,
             redact=self.redactor.redact,
+            session=self._session,
             engine=self.engine,
         )
         return system, handler
@@ -428,9 +422,6 @@ class AgentFlow(ProgramMethods, DurableMethods):
         from agentflow.spec.evaluator import SexpEvaluator
 
         return SexpEvaluator(self.task_system, self.handler, self.memory_system, engine=self.engine)
-
-    def _session(self) -> Session:
-        return self.handler.session
 
     async def __aenter__(self) -> AgentFlow:
         try:

@@ -13,14 +13,13 @@ from agentflow.core.call.provenance import Provenance, narrowing
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.remembered import NoteSharing
 from agentflow.core.data.templates import TaskTemplate
-from agentflow.core.events.journal import OnInflight
 from agentflow.core.ports.memory_ports import ContextFinder, Embedder, MemoryPort
 from agentflow.core.ports.ports import RateLimiter, Tool
 from agentflow.core.ports.service_port import ServicePort
 from agentflow.core.ports.store_ports import EventStore, JournalStore, RateStore, ReusePort
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
-from agentflow.journal.urls import database_file, is_postgres, open_events, open_rates
+from agentflow.journal.urls import Durable, database_file, is_postgres, open_events, open_rates
 from agentflow.lib.file_writer import state_path
 from agentflow.lib.option_table import unknown_field, wrong_value
 from agentflow.lib.redact import Redactor
@@ -78,16 +77,15 @@ def durable_runs(
     engine: Engine,
     store: JournalStore,
     redactor: Redactor,
-    url: str,
+    durable: Durable,
     *,
-    on_inflight: OnInflight,
     records: Recording | None,
 ) -> DurableRuns:
     """The durable runs of a flow with a store, which no other flow loads. Raises ConfigurationError (``config/on-inflight``)."""
     from agentflow.durable.runs import DurableRuns
 
-    recordings = partial(open_events, url)
-    return DurableRuns(engine, store, redactor, on_inflight=on_inflight, records=records, recordings=recordings)
+    recordings = partial(open_events, durable.url)
+    return DurableRuns(engine, store, redactor, on_inflight=durable.on_inflight, records=records, recordings=recordings)
 
 
 def notes_of(sharing: NoteSharing | None, home: str, durable: str | None, redactor: Redactor) -> FlowNotes | None:

@@ -147,10 +147,8 @@ class ProgramMethods:
     limits: Limits
     engine: Engine
     _host: FlowHost
-
-    def _session(self) -> Session:
-        """The session of what runs outside of a run and names none."""
-        raise NotImplementedError
+    _session: Session
+    """The conversation of the flow: that of calls outside of a run, and of ``flow.handler``."""
 
     # -- programs ---------------------------------------------------------------------------------------------------
 
@@ -252,7 +250,7 @@ class ProgramMethods:
         Every later run finds them. Gives their names. Raises the program's error.
         """
         source = await load_program(program)
-        async with in_run(self.engine, "define", self._session()) as call:
+        async with in_run(self.engine, "define", self._session) as call:
             return await self.engine.define(source, bindings, call)
 
     async def call(self, function: Any, *arguments: Any) -> Any:
@@ -262,7 +260,7 @@ class ProgramMethods:
             with await in_turn(line, "flow.call"):
                 outer = executing_call() or outer
                 return await outer.call(function, *arguments)
-        async with in_run(self.engine, "call", self._session()) as call:
+        async with in_run(self.engine, "call", self._session) as call:
             return await call.call(function, *arguments)
 
     def _spec(self, where: str, program: object, options: RunOptions) -> RunSpec:

@@ -2,15 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from importlib.util import find_spec
 from pathlib import Path
 
 from agentflow.core.data.errors import ConfigurationError, cut
-from agentflow.core.events.journal import Sync
+from agentflow.core.data.frozen import frozen
+from agentflow.core.events.journal import OnInflight, Sync
 from agentflow.core.ports.store_ports import EventStore, JournalStore, RateStore
 
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
+
+
+@frozen
+class Durable:
+    """Where durable runs are stored, and how: ``AgentFlow(durable=Durable("sqlite:///runs.db", sync="full"))``.
+
+    ``durable="sqlite:///runs.db"`` is a ``Durable`` with the defaults.
+
+    Attributes:
+        url: ``sqlite:///runs.db``, with four slashes for an absolute path, or, for several machines, ``postgresql://user@host/db``.
+        sync: how SQLite writes: ``normal`` survives a killed process, ``full`` also a power cut.
+        take_over: resume the runs of processes that died, while the flow's block is open. Default: in PostgreSQL only.
+        on_inflight: how to continue a run that was interrupted in a tool marked ``idempotent=False``: ``retry`` the call, ``ask``
+            (the run is ``interrupted`` until :meth:`AgentFlow.resume` decides), or ``fail`` it.
+    """
+
+    url: str
+    sync: Sync = field(default="normal", kw_only=True)
+    take_over: bool | None = field(default=None, kw_only=True)
+    on_inflight: OnInflight = field(default="retry", kw_only=True)
+
+    @property
+    def takes_over(self) -> bool:
+        """Whether a flow resumes the runs of processes that died."""
+        return is_postgres(self.url) if self.take_over is None else self.take_over
+
+
+def durable_of(durable: object) -> Durable | None:
+    """The argument ``durable=`` of a flow as settings. Raises ConfigurationError (``config/durable``) for a value of another type."""
+    stated = Durable(durable) if isinstance(durable, str) else durable
+    if stated is None or (isinstance(stated, Durable) and isinstance(stated.url, str)):  # pyright: ignore[reportUnnecessaryIsInstance] - hosts need no checker
+        return stated
+    raise ConfigurationError(
+        f"durable={cut(repr(durable), 120)} is not the URL of a database",
+        code="config/durable",
+        hint="write durable='sqlite:///runs.db', or durable=Durable('sqlite:///runs.db', sync='full') for its options",
+    )
 
 
 def open_store(url: str, sync: Sync = "normal") -> JournalStore:

@@ -152,6 +152,9 @@ _DEPS = "there are no declared dependencies yet: let the tool be a closure or a 
 _AROUND = "there is no middleware around calls yet: check in the workflow, or in the tool"
 _HANDOFF = "there are no handoffs yet: give the other task as a tool, tools=[billing]"
 _ROUNDS = "an answer of another type is repaired once; retries=2 repeats the whole task"
+_STORED = (
+    "it is an option of the database: AgentFlow(durable=Durable('sqlite:///runs.db', sync='full', on_inflight='ask'))"
+)
 _ABSENT: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("deps", "deps_type", "context_type", "dependencies"), _DEPS),
@@ -160,6 +163,7 @@ _ABSENT: Mapping[str, str] = MappingProxyType(
             ("guardrails", "input_guardrails", "output_guardrails", "hooks", "callbacks", "middleware"), _AROUND
         ),
         **dict.fromkeys(("output_retries", "result_retries", "rounds", "max_rounds"), _ROUNDS),
+        **dict.fromkeys(("sync", "take_over", "on_inflight"), _STORED),
         "tool_choice": "there is no tool_choice yet: it goes into settings={...}, as the model's dialect has it",
         "params": "the parameters are those of the function",
         "is_function": "a text function is a template: flow.task_system.register_template({..., 'is_function': True})",

@@ -19,7 +19,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from agentflow import AgentFlow, Limits, ScriptedProvider
+from agentflow import AgentFlow, Durable, Limits, ScriptedProvider
 from tests.benchmarks.timing import FIB_BY_HAND_MS, fib_by_hand_ms
 
 ALONE = "(for-each (lambda (i) (look (at i))) (range 300))"
@@ -41,8 +41,7 @@ def flow(directory: str, sync: str) -> AgentFlow:
         root=directory,
         tools=[look],
         limits=LIMITS,
-        durable=f"sqlite:///{directory}/runs.db",
-        sync=sync,  # type: ignore[arg-type]
+        durable=Durable(f"sqlite:///{directory}/runs.db", sync=sync),  # type: ignore[arg-type]
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, ScriptedProvider
+from agentflow import AgentFlow, Durable, ScriptedProvider
 from tests.durable.world import Flow, World
 
 
@@ -23,11 +23,11 @@ async def flow(world: World, tmp_path: Path) -> AsyncIterator[Flow]:
     """Opens a flow over the same database, as another process would."""
 
     @contextlib.asynccontextmanager
-    async def open_flow(**options: Any) -> AsyncIterator[AgentFlow]:
+    async def open_flow(sync: Any = "normal", **options: Any) -> AsyncIterator[AgentFlow]:
         arguments = {
             "provider": ScriptedProvider(world.answer),
             "tools": [world.look],
-            "durable": f"sqlite:///{tmp_path}/runs.db",
+            "durable": Durable(f"sqlite:///{tmp_path}/runs.db", sync=sync),
             "root": tmp_path,
             **options,
         }

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, DurableRun, ScriptedProvider, tool
+from agentflow import AgentFlow, Durable, DurableRun, ScriptedProvider, tool
 from agentflow.core.data.errors import AgentflowError, DataError, JournalError, SessionBusy
 
 ASKS = '(begin (ask-human "ok?" {"type" "boolean"}) (value-of (work)))'
@@ -47,9 +47,11 @@ class Shop:
         self.cleaned += 1
         return "tidy"
 
-    def flow(self, **options: Any) -> AgentFlow:
+    def flow(self, take_over: bool | None = None) -> AgentFlow:
         return AgentFlow(
-            provider=ScriptedProvider(["x"]), tools=[self.work, self.tidy], durable=self._database, **options
+            provider=ScriptedProvider(["x"]),
+            tools=[self.work, self.tidy],
+            durable=Durable(self._database, take_over=take_over),
         )
 
 

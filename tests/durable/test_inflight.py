@@ -15,6 +15,7 @@ from agentflow import (
     AgentFlow,
     CallContext,
     ConfigurationError,
+    Durable,
     LimitExceeded,
     Limits,
     ScriptedProvider,
@@ -53,7 +54,7 @@ class Bank:
         """Look at something."""
         return await self.work(at)
 
-    def flow(self, **options: Any) -> AgentFlow:
+    def flow(self, on_inflight: Any = "retry", **options: Any) -> AgentFlow:
         async def pay(to: str, ctx: CallContext) -> str:
             """Pay somebody."""
             self.keys.append(ctx.idempotency_key)
@@ -62,7 +63,7 @@ class Bank:
         arguments: dict[str, Any] = {"provider": ScriptedProvider([]), "root": self.directory, **options}
         return AgentFlow(
             tools=[tool(idempotent=False)(pay), self.look],
-            durable=f"sqlite:///{self.directory}/runs.db",
+            durable=Durable(f"sqlite:///{self.directory}/runs.db", on_inflight=on_inflight),
             **arguments,
         )
 

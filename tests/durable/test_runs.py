@@ -13,6 +13,7 @@ from agentflow import (
     AgentFlow,
     CallContext,
     ConfigurationError,
+    Durable,
     LimitExceeded,
     Limits,
     ScriptedProvider,
@@ -389,8 +390,22 @@ async def test_without_a_database_there_are_no_durable_runs(world: World, tmp_pa
         assert caught.value.code == "config/durable"
     for url, sync in (("runs.db", "normal"), ("sqlite:///", "normal"), ("sqlite:///x.db", "never")):
         with pytest.raises(ConfigurationError) as caught:
-            AgentFlow(provider=ScriptedProvider([]), root=tmp_path, durable=url, sync=sync)  # type: ignore[arg-type]
+            AgentFlow(provider=ScriptedProvider([]), root=tmp_path, durable=Durable(url, sync=sync))  # type: ignore[arg-type]
         assert caught.value.code == "config/durable"
+    for wrong in (tmp_path / "runs.db", Durable(tmp_path), 3):  # type: ignore[arg-type]
+        with pytest.raises(ConfigurationError, match="is not the URL") as caught:
+            AgentFlow(durable=wrong)  # type: ignore[arg-type]
+        assert caught.value.code == "config/durable"
+
+
+def test_the_options_of_a_database_belong_to_it() -> None:
+    """A flow takes no ``sync=``, ``take_over=`` or ``on_inflight=`` and says where they go; a URL is a ``Durable`` with the defaults."""
+    for name in ("sync", "take_over", "on_inflight"):
+        with pytest.raises(ConfigurationError) as caught:
+            AgentFlow(durable="sqlite:///runs.db", **{name: "x"})  # type: ignore[arg-type]
+        assert caught.value.code == "config/option" and "durable=Durable(" in str(caught.value.hint)
+    assert not Durable("sqlite:///runs.db").takes_over and Durable("postgresql://h/d").takes_over
+    assert not Durable("postgresql://h/d", take_over=False).takes_over
 
 
 async def test_inside_a_call_nothing_durable_is_started(world: World, flow: Flow) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from agentflow import AgentFlow
+from agentflow import AgentFlow, Durable
 from agentflow.core.data.errors import AgentflowError
 
 PROGRAM = """
@@ -32,7 +32,7 @@ def app(url: str, log: Path, hang: str | None = None) -> AgentFlow:
                 await asyncio.sleep(0.02)
         return f"<{at}>"
 
-    return AgentFlow(model="offline", tools=[look], durable=url, take_over=True)
+    return AgentFlow(model="offline", tools=[look], durable=Durable(url, take_over=True))
 
 
 async def main(url: str, run: str, log: str, hang: str | None = None) -> None:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentflow import AgentFlow
+from agentflow import AgentFlow, Durable
 from agentflow.core.data.errors import JournalError
 from agentflow.durable.runs import DurableRuns
 from agentflow.durable.worker import work_on
@@ -135,7 +135,7 @@ async def leave(url: str, runs: int) -> None:
         """Look at something for a while."""
         raise AssertionError("whoever leaves a run to workers does none of it")
 
-    async with AgentFlow(model="offline", tools=[look], durable=url, take_over=False) as flow:
+    async with AgentFlow(model="offline", tools=[look], durable=Durable(url, take_over=False)) as flow:
         for start in range(0, runs, 50):
             numbers = range(start, min(start + 50, runs))
             await asyncio.gather(
@@ -241,7 +241,7 @@ async def wide(
 
     dice = random.Random(seed)
     fleet = Fleet()
-    async with AgentFlow(model="offline", tools=[_unused], durable=url, take_over=False) as flow:
+    async with AgentFlow(model="offline", tools=[_unused], durable=Durable(url, take_over=False)) as flow:
         program, count = (RACES, branches) if races else (WIDE, branches // 4)
         await flow.start(program, {"N": count}, run_id="r", where="workers")
     db: Any = await asyncpg.connect(url)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow
+from agentflow import AgentFlow, Durable
 from agentflow.core.data.errors import AgentflowError, JournalError
 from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.postgres.schema import MIGRATIONS, VERSION
@@ -60,7 +60,7 @@ async def test_a_database_that_cannot_be_used_is_named_without_its_password(post
     for url in wrong:
         error = await refused(url)
         assert error.code == "durable/database" and "hunter2secret" not in f"{error} {error.hint}", url
-        async with AgentFlow(model="offline", durable=url, take_over=False) as flow:
+        async with AgentFlow(model="offline", durable=Durable(url, take_over=False)) as flow:
             with pytest.raises(AgentflowError):
                 await flow.start("(+ 1 2)", run_id="r")
 

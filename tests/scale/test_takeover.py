@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agentflow import AgentFlow
+from agentflow import AgentFlow, Durable
 from agentflow.core.events.journal import NewRun
 from agentflow.errors import JournalError
 from agentflow.journal.postgres import PostgresJournal
@@ -167,7 +167,7 @@ async def test_a_server_that_restarts_is_waited_for(postgres_server: Server, pos
 async def test_a_flow_may_leave_runs_alone(postgres_url: str, tmp_path: Path) -> None:
     """With ``take_over=False``, as the command has it, a flow goes on with nothing by itself."""
     await abandoned(postgres_url)
-    async with AgentFlow(model="offline", durable=postgres_url, take_over=False) as flow:
+    async with AgentFlow(model="offline", durable=Durable(postgres_url, take_over=False)) as flow:
         await asyncio.sleep(0.4)
         run = await flow.find_run("r")
     assert run is not None and (run.status, run.slices) == ("queued", 1)

@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from agentflow import AgentFlow
+from agentflow import AgentFlow, Durable
 from agentflow.observe.otel import OpenTelemetry
 from tests.scale.workers import detached, working
 
@@ -20,7 +20,7 @@ async def test_the_slices_of_a_run_and_its_branches_stand_in_one_trace(postgres_
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracer = provider.get_tracer("host")
     async with (
-        AgentFlow(model="offline", durable=postgres_url, take_over=False) as starter,
+        AgentFlow(model="offline", durable=Durable(postgres_url, take_over=False)) as starter,
         AgentFlow(model="offline", durable=postgres_url) as worker,
     ):
         for flow in (starter, worker):

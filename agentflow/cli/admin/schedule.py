@@ -7,6 +7,7 @@ from pathlib import Path
 
 from agentflow.cli.shared.common import Exit, UsageError, parse_bindings, read_program, write_json, write_out
 from agentflow.cli.shared.options import ScheduleOptions, open_flow
+from agentflow.cli.shared.state import stored_at
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import plain
 from agentflow.core.events.journal import Schedule
@@ -24,7 +25,7 @@ async def schedule(cron: str | None, file: str | None, options: ScheduleOptions)
             "schedules need a PostgreSQL database, which workers share",
             hint="agentflow schedule '0 7 * * *' FILE --db postgresql://user@host/database",
         )
-    async with open_flow(options, durable=options.db, approve=None, answer=None) as flow:
+    async with open_flow(options, durable=stored_at(options.db), approve=None, answer=None) as flow:
         if cron is not None and file is not None:
             name, text = read_program(file)
             stored = await flow.schedule(

@@ -36,7 +36,7 @@ from agentflow.cli.shared.options import (
     ResumeOptions,
     open_flow,
 )
-from agentflow.cli.shared.state import database
+from agentflow.cli.shared.state import stored_at
 from agentflow.cli.shared.values import FailedTexts
 from agentflow.cli.shared.waiting import resume_line, show_waiting
 from agentflow.core.data.errors import AgentflowError, WorkflowError
@@ -126,7 +126,7 @@ _OPTIONS = ("app", "model", "base_url", "root", "tasks", "workflows", "allow", "
 async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
     """Start or resume a durable run of a program and print its value. Returns the exit code. Raises UsageError."""
     bindings = parse_bindings(options.bind or [])
-    async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options) as failed:
+    async with open_flow(options, durable=stored_at(options.db)) as flow, watching(flow, options) as failed:
         try:
             program = flow.compile(Source.of(name, text), bindings=bindings, allow=options.allow)
         except AgentflowError as error:
@@ -214,7 +214,7 @@ async def fork_run(run_id: str, options: ForkOptions) -> int:
 
 async def cancel_run(run_id: str, options: CancelOptions) -> int:
     """Cancel a durable run. Returns the exit code. Raises UsageError."""
-    async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options):
+    async with open_flow(options, durable=stored_at(options.db)) as flow, watching(flow, options):
         try:
             await flow.cancel(run_id)
             run = await flow.find_run(run_id)
@@ -230,7 +230,7 @@ async def cancel_run(run_id: str, options: CancelOptions) -> int:
 
 
 async def _plan(options: ChangeOptions, make: Callable[[AgentFlow], Awaitable[RunPlan]]) -> int:
-    async with open_flow(options, durable=database(options.db)) as flow:
+    async with open_flow(options, durable=stored_at(options.db)) as flow:
         try:
             plan = await make(flow)
         except AgentflowError as error:
@@ -244,7 +244,7 @@ async def _plan(options: ChangeOptions, make: Callable[[AgentFlow], Awaitable[Ru
 
 
 async def _change(run_id: str, options: ChangeOptions, begin: Callable[[AgentFlow], Awaitable[DurableRun]]) -> int:
-    async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options) as failed:
+    async with open_flow(options, durable=stored_at(options.db)) as flow, watching(flow, options) as failed:
         try:
             async with _kept(flow, run_id, options) as kept:
                 handle = await begin(flow)

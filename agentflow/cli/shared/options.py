@@ -450,7 +450,6 @@ def make_flow(options: FlowOptions, **overrides: Any) -> AgentFlow:
         "approve": approver(options.approve),
         "answer": None if "durable" in overrides else answerer(),
         "index_cache": True,
-        "take_over": False,  # runs of others need their own tools, and outlive the command
         "notes": options.notes,
         "mcp": options.servers(),
         "record": getattr(options, "record", False) and can_record(),

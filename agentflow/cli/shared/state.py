@@ -11,6 +11,7 @@ from agentflow.lib.file_writer import make_private_directory, state_path
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
+    from agentflow.journal.urls import Durable
 
 
 def state_directory() -> Path:
@@ -37,8 +38,15 @@ def database(url: str | None) -> str:
     return url or f"sqlite:///{state_directory().absolute() / 'runs.db'}"
 
 
+def stored_at(url: str | None) -> Durable:
+    """The database of :func:`database`, of which a command takes over no runs: they need their own tools, and outlive it."""
+    from agentflow.journal.urls import Durable
+
+    return Durable(database(url), take_over=False)
+
+
 def stored_runs(url: str | None) -> AgentFlow:
     """A flow for managing the durable runs of a database; it resumes none by itself."""
     from agentflow.app import AgentFlow
 
-    return AgentFlow(durable=database(url), take_over=False)
+    return AgentFlow(durable=stored_at(url))
