@@ -121,22 +121,24 @@ class Program:
         is not among what a program knows: ``flow.bounds`` says it.
         """
         from agentflow.lang.bounds.analysis import analyse_bounds
+        from agentflow.lang.bounds.interpret import AnalysisInputs
 
         def describe(name: str) -> NameInfo:
             return VARIABLE if name in variables else self.free.get(name, UNKNOWN)
 
         variables = {*(bindings or {}), *[name for name, info in self.free.items() if info.kind == "variable"]}
-        sources = variables - (bindings or {}).keys()
+        bindings = bindings or {}
+        inputs = AnalysisInputs(lambda kind, name, own: {}, bindings, variables - bindings.keys())
         if self.source.surface == "python":
             from agentflow.lang.bounds.python.analysis import analyse_python
             from agentflow.lang.python.compiling import checked
 
             g = checked(self.source, describe, self.limits, self.allow, None)
-            return analyse_python(g, lambda kind, name, own: {}, bindings=bindings, sources=sources)
+            return analyse_python(g, inputs)
         with collector_paused():
             forms = read(self.source, limits=self.limits)
             analyzer, tree = analysis_of(self.source, forms, describe, self.limits, self.allow)
-        return analyse_bounds(analyzer, tree, lambda kind, name, own: {}, bindings=bindings, sources=sources)
+        return analyse_bounds(analyzer, tree, inputs)
 
     def fits(self, describe: Describe, revision: object = None) -> bool:
         """Whether the free names are what they were when this was compiled, in kind and in what calls of them take.

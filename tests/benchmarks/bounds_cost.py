@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from agentflow import AgentFlow
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Source, Surface
+from agentflow.lang.bounds.interpret import AnalysisInputs
 from agentflow.lang.bounds.texts import readied
 from tests.spec.test_manual import PAGES
 from tests.spec_python.test_python_manual import PAGES as PYTHON_PAGES
@@ -113,7 +114,7 @@ def cost(text: str, times: int = 5, surface: Surface = "sexp") -> float | None:
         text_read = readied(Source.unnamed(text, surface), names=names, env_names=LISTS)
     except AgentflowError:
         return None
-    return best(lambda: text_read.follow(_weights, sources=LISTS), times)
+    return best(lambda: text_read.follow(AnalysisInputs(_weights, sources=LISTS)), times)
 
 
 def manual(surface: Surface) -> Iterator[str]:

@@ -29,6 +29,7 @@ from agentflow.core.data.source import Source, Surface
 from agentflow.core.events.effects import Effect, ToolCall
 from agentflow.core.ports.ports import NameFacts
 from agentflow.lang.bounds.analysis import Analysis
+from agentflow.lang.bounds.interpret import AnalysisInputs
 from agentflow.lang.bounds.texts import readied
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import ProgramCache
@@ -82,7 +83,7 @@ def bounds(source: Source) -> Analysis:
     world = World(dict.fromkeys(TOOLS, _steady))
     text = readied(source, names=world, limits=LIMITS, env_names=LISTS)
     inner = InnerPrograms(cast(NameFacts, None), world, LIMITS, _Weights(), None, None, text.templates)
-    return text.follow(_weights, sources=LISTS, programs=inner, visits=VISITS)
+    return text.follow(AnalysisInputs(_weights, sources=LISTS, programs=inner, visits=VISITS))
 
 
 class Counted(World):

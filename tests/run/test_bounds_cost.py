@@ -7,7 +7,7 @@ import pytest
 from agentflow.core.data.errors import LimitExceeded
 from agentflow.core.data.source import Source, Surface
 from agentflow.lang.allowance import Allowance, CompilationStopped
-from agentflow.lang.bounds.interpret import MOST_VISITS
+from agentflow.lang.bounds.interpret import MOST_VISITS, AnalysisInputs
 from agentflow.lang.bounds.texts import readied
 from tests.lang.test_bounds import GIVEN, WEIGHTS, Described
 
@@ -28,7 +28,7 @@ def test_each_visit_takes_a_step_of_what_is_allowed(surface: Surface) -> None:
 
     def follow(allowance: Allowance) -> None:
         text = readied(source, names=Described(), env_names=GIVEN, allowance=allowance)
-        text.follow(WEIGHTS, sources=GIVEN)
+        text.follow(AnalysisInputs(WEIGHTS, sources=GIVEN))
 
     free = Allowance()
     follow(free)

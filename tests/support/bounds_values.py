@@ -21,7 +21,7 @@ from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import OrderedSet
-from agentflow.lang.bounds.interpret import MOST_VISITS
+from agentflow.lang.bounds.interpret import MOST_VISITS, AnalysisInputs, free
 from agentflow.lang.bounds.python.analysis import RULES
 from agentflow.lang.bounds.python.expressions import at_key, element_of, is_number, iterations
 from agentflow.lang.bounds.python.facts import Text
@@ -246,17 +246,8 @@ def said_of(text: str, rules: Rules = RULES) -> tuple[Python, Value] | None:
     facts = Text(g)
     heap, left, passes = Heap(Changes()), MOST_VISITS, 0
     while True:
-        i = Python(
-            facts,
-            rules,
-            heap,
-            lambda kind, name: {},
-            {},
-            g.kind,
-            shape=lambda name: None,
-            programs=None,
-            visits=left,
-        )
+        inputs = AnalysisInputs(lambda kind, name, templates: {}, visits=left)
+        i = Python(facts, rules, heap, inputs, {}, {}, g.kind, free)
         outermost = AbstractScope(None)
         for var in facts.own[g.tree]:
             outermost.bind(var, NEVER)

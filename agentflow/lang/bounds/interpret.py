@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import given
 from agentflow.lang.bounds.recursion import Body, CallFrame, Recursion, parameter_values
 from agentflow.lang.bounds.scopes import AbstractClosure, AbstractScope, position
-from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Shape, Value, result_of
+from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Shape, Value, constant, joined, number, result_of
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.ir import IR, Var
@@ -74,8 +74,16 @@ ANYTHING = "anything"
 """The key that counts calls of unknown code, which may have any effect."""
 _UNSEEN = Cost({(): Effects({ANYTHING: ONE, WIDTH: ONE})})
 
-Weigh: TypeAlias = Callable[[str, str], Mapping[str, float] | str]
-"""The weights of an effect, by its kind and name: numbers by key; a text is the reason why it has no upper bound."""
+Weights: TypeAlias = Callable[[str, str, Sequence[Any]], Mapping[str, float] | str]
+"""The weights of one effect, by its kind, its name and the templates that the program itself defines under that name.
+
+Kinds are ``task``, ``tool``, ``context``, ``workflow``, ``ask``, ``any``, which is a call of a name that is data, and ``solve``: one model
+call of those that a ``solve`` says that it makes at most; and ``history_config`` and ``context``, what a call of a task weighs more that
+has settings of that name. The keys
+of the answer are the caller's own; a text says why nothing bounds what it does.
+"""
+Shapes: TypeAlias = Callable[[str, Sequence[Any]], Mapping[str, Any] | None]
+"""The JSON Schema that the answers of a task keep to, by its name and the templates that the program gives that name."""
 Spend: TypeAlias = Callable[[int], None]
 """Pays for so many visits. What it raises ends the analysis."""
 Outcome: TypeAlias = tuple[Value, Cost]
@@ -100,6 +108,36 @@ class TooManyVisits(Exception):
     """The analysis needs more visits than it is allowed."""
 
 
+@frozen
+class AnalysisInputs:
+    """The inputs of an analysis besides its text.
+
+    ``weights`` are those of effects. ``bindings`` are values that the text is given, ``sources`` names of bindings whose value is not
+    known: their sizes are named after them, or after what ``sources`` says of a name, as are those of names that nothing binds and
+    that are used as values. Any other variable may be anything. ``shapes`` gives the JSON Schema that the answers of a task keep to,
+    ``programs`` analyses programs that the text runs, which find the templates ``around`` them by name. At most ``visits`` nodes are visited.
+    """
+
+    weights: Weights
+    bindings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    sources: Iterable[str] | Mapping[str, str] = ()
+    shapes: Shapes = lambda name, templates: None
+    programs: Programs | None = None
+    around: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, "Sequence[Any]"])
+    visits: int = MOST_VISITS
+
+    def templates(self, own: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+        """The templates that a text finds by name: those around it, then its ``own``."""
+        return {**self.around, **{name: [*self.around.get(name, ()), *each] for name, each in own.items()}}
+
+    def variables(self, used: Iterable[str]) -> dict[str, Value]:
+        """The abstract values of the variables from outside; ``used`` are names that the text uses as values."""
+        named = {name: name for name in used}
+        named |= self.sources if isinstance(self.sources, Mapping) else {name: name for name in self.sources}
+        variables = {name: Value(foreign=True, texts=None, origins={source: None}) for name, source in named.items()}
+        return variables | {name: constant(value) for name, value in self.bindings.items()}
+
+
 class _Call(NamedTuple):
     """A call whose outcome is kept for others with the same arguments, while no variable changes."""
 
@@ -111,10 +149,9 @@ class _Call(NamedTuple):
 class Interpreter:
     """The analysis of one program.
 
-    ``weigh`` says what calls cost, ``variables`` what the free names are that are variables, ``kind`` whether another one
-    is a task or a tool (or ``unknown``), ``fixed`` the names that the program defines once, at top level, and never sets,
-    ``shape`` the JSON Schema that the answers of a task keep to, ``programs`` analyses programs that it runs, ``setters`` are the assignments of its variables;
-    ``spend`` pays for visits; ``remembers`` says that a call has the same outcome as one before with the same arguments, if no
+    ``templates`` are the tasks that it finds by name, ``variables`` the free names that are variables, ``kind`` says whether another one
+    is a task or a tool (or ``unknown``), ``fixed`` are the names that the program defines once, at top level, and never sets,
+    ``setters`` the assignments of its variables; ``spend`` pays for visits; ``remembers`` says that a call has the same outcome as one before with the same arguments, if no
     variable has changed since; ``beside`` counts the forms around what is followed that run their parts at the same time;
     ``rest_of_none_fails`` says that the rest of an empty list is an error;
     ``rules``, ``operations`` and ``higher`` follow each kind of node, operation and primitive that calls procedures.
@@ -122,7 +159,8 @@ class Interpreter:
 
     def __init__(
         self,
-        weigh: Weigh,
+        inputs: AnalysisInputs,
+        templates: Mapping[str, Sequence[Any]],
         variables: Mapping[str, Value],
         kind: Callable[[str], str],
         fixed: frozenset[str],
@@ -130,11 +168,8 @@ class Interpreter:
         rules: Mapping[type[Any], Rule],
         operations: Mapping[str, Operator],
         higher: Mapping[str, Higher],
-        shape: Callable[[str], Mapping[str, Any] | None],
-        programs: Programs | None,
         setters: Setters,
-        visits: int = MOST_VISITS,
-        spend: Spend = free,
+        spend: Spend,
     ) -> None:
         self.operations = operations
         self.rest_of_none_fails = True
@@ -143,15 +178,15 @@ class Interpreter:
         self.reach = Reach()
         self.guards: list[GuardFact] = []
         self.frames: list[CallFrame] = []
-        self._weigh = weigh
+        self._inputs = inputs
+        self._templates = templates
         self._kind = kind
         self._fixed = fixed
-        self._shape = shape
-        self.programs = programs
+        self.programs = inputs.programs
         self.setters = setters
         self._defined: dict[str, Value] = {}
         self._globals = dict(variables)
-        self.visits: int = visits
+        self.visits = inputs.visits
         self._spend = spend
         self._level = 0
         self._numbers = 0
@@ -234,6 +269,13 @@ class Interpreter:
 
     # -- effects --------------------------------------------------------------------------------------------------
 
+    def kind(self, name: str) -> str:
+        """What a free name is: ``task``, ``tool``, ``variable`` or ``unknown``."""
+        return "task" if name in self._templates else self._kind(name)
+
+    def _weigh(self, kind: str, name: str) -> Mapping[str, float] | str:
+        return self._inputs.weights(kind, name, self._templates.get(name, ()))
+
     def effect(self, kind: str, name: str, at: Node) -> Outcome:
         """A call of a task, a tool or another effect."""
         called = kind, name
@@ -247,7 +289,7 @@ class Interpreter:
         """What any call of an effect gives and costs; a text is the reason why it has no upper bound."""
         weights = self._weigh(kind, name)
         source = result_of(name) if kind in ("task", "tool") else "context" if kind == "context" else name
-        schema = self._shape(name) if kind == "task" else None
+        schema = self._inputs.shapes(name, self._templates.get(name, ())) if kind == "task" else None
         shape = None if schema is None else Shape(schema, schema)
         value = Value(foreign=kind not in ("task", "context"), texts=None, origins={source: shape})
         if isinstance(weights, str):
@@ -257,7 +299,7 @@ class Interpreter:
 
     def named(self, name: str, at: Node) -> Outcome:
         """A call of the task or tool with this name."""
-        kind = self._kind(name)
+        kind = self.kind(name)
         if kind in ("task", "tool"):
             return self.effect(kind, name, at)
         if name in ("get_context", "get-context-items"):
@@ -296,6 +338,65 @@ class Interpreter:
         """The cost of what follows an inner program that changes the values it is given: here all lists are taken to stay as they are."""
         return self.anything(at, f"{what} changes the lists that it is given")
 
+    # -- what both surfaces have ----------------------------------------------------------------------------------
+
+    def workflow(self, name: str, arguments: Mapping[str, Value], at: Node) -> Outcome:
+        """A call of a saved workflow."""
+        value, cost = self.effect("workflow", name, at)
+        if self.programs is not None:
+            inner = self.programs.workflow(name, self.visits)
+            cost = cost.then(self.program(inner, f"workflow '{name}'", arguments, at))
+        return value, cost
+
+    def reached(self, names: Iterable[str], at: Node) -> None:
+        """Note what a program may call that is granted ``names``, without what was said of how often."""
+        noted = self.reach.noted()
+        for name in names:
+            self.named(name, at)
+        self.reach.forget(noted)
+
+    def together(self, parts: Iterable[Callable[[], Outcome]]) -> tuple[list[Value], Cost]:
+        """Parts that run at the same time: the value of each, and what they cost."""
+        values: list[Value] = []
+        cost = FREE
+        self.beside += 1
+        for part in parts:
+            value, more = part()
+            values.append(value)
+            cost = cost.then(more, beside=True)
+        self.beside -= 1
+        return values, cost
+
+    def mapped(self, procedure: Value, item: Value, count: Bound | None, limit: Value | None, at: Node) -> Outcome:
+        """``count`` calls of ``procedure`` at the same time, or at most ``limit`` of them."""
+        wide = count
+        if limit is not None and limit.high is not None and limit.high.number:
+            most = limit.high.number
+            wide = Bound.of(min(most, wide.number)) if wide is not None and wide.number is not None else Bound.of(most)
+        self.beside += 1
+        outcome = self.each(procedure, [item], count, at, wide if wide is not None else ONE)
+        self.beside -= 1
+        return outcome
+
+    def retried(self, tries: Value, body: Cost, at: Node) -> Cost:
+        """What ``retry`` costs, whose body costs as much at each try."""
+        if tries.high is None:
+            return self.loose(at, "how often 'retry' tries is not known", body)
+        return body.times(tries.high.join(ONE))
+
+    def directed(self, clauses: Mapping[str, Value], most: Bound | None, at: Node) -> Outcome:
+        """Rounds of a director, an executor, an evaluator and a controller, at ``most`` so many."""
+        turn = number(1, None, whole=True)
+        plan, planned = self.call(clauses["director"], [FOREIGN, turn], at)
+        result, executed = self.call(clauses["executor"], [plan, turn], at)
+        judged, evaluated = self.call(clauses["evaluator"], [result, plan, turn], at)
+        decided, controlled = self.call(clauses["controller"], [judged, plan, result, turn], at)
+        rounds = planned.then(executed).then(evaluated).then(controlled)
+        value = joined([result, decided.element()])
+        if most is None:
+            return value, self.loose(at, "the number of iterations is not known", rounds)
+        return value, rounds.times(most)
+
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def call(self, operator: Value, arguments: list[Value], at: Node) -> Outcome:
@@ -311,7 +412,7 @@ class Interpreter:
             self.reach.any_name[id(at)] = at
             outcomes.append(self._any(at))
         for name in sorted(operator.texts or ()):
-            primitive = PRIMITIVES.get(name) if self._kind(name) == "unknown" else None
+            primitive = PRIMITIVES.get(name) if self.kind(name) == "unknown" else None
             outcomes.append(self.named(name, at) if primitive is None else self.primitive(primitive, arguments, at))
         if not outcomes:
             return NEVER, FREE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -25,7 +26,6 @@ from agentflow.lang.bounds.values import (
     Value,
     constant,
     joined,
-    number,
     sequence,
     text,
 )
@@ -37,14 +37,7 @@ from agentflow.lang.syntax import Node
 def _branches(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
     listed = node.args[0]
     assert isinstance(listed, ir.ThunkList)
-    values: list[Value] = []
-    cost = FREE
-    i.beside += 1
-    for item in listed.items:
-        value, more = i.follow(item, scope)
-        values.append(value)
-        cost = cost.then(more, beside=True)
-    i.beside -= 1
+    values, cost = i.together([partial(i.follow, item, scope) for item in listed.items])
     whole = joined(values)
     return (whole if node.op == "race" else sequence(len(values), whole)), cost
 
@@ -52,28 +45,15 @@ def _branches(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Out
 def _pmap(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
     (procedure, listed, *limit), cost = i.in_order(node.args, scope)
     count = shortest([listed])
-    wide = count if count is not None else None
-    if limit and limit[0].high is not None and limit[0].high.number:
-        most = limit[0].high.number
-        wide = Bound.of(min(most, wide.number)) if wide is not None and wide.number is not None else Bound.of(most)
     if listed.never or procedure.never:
         return NEVER, cost
-    i.beside += 1
-    value, more = i.each(procedure, [listed.element()], count, node.at, wide if wide is not None else ONE)
-    i.beside -= 1
+    value, more = i.mapped(procedure, listed.element(), count, limit[0] if limit else None, node.at)
     return like(listed, listed.elements, value), cost.then(more)
 
 
 def _branches_on(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
     procedures, cost = i.in_order(node.args, scope)
-    values: list[Value] = []
-    together = FREE
-    i.beside += 1
-    for procedure in procedures:
-        value, more = i.call(procedure, [], node.at)
-        values.append(value)
-        together = together.then(more, beside=True)
-    i.beside -= 1
+    values, together = i.together([partial(i.call, each, list[Value](), node.at) for each in procedures])
     whole = joined(values)
     return (whole if node.op == "race-on" else sequence(len(values), whole)), cost.then(together)
 
@@ -86,9 +66,7 @@ def _timeout(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outc
 def _retry(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
     tries, cost = i.follow(node.args[0], scope)
     value, body = i.follow(node.args[1], scope)
-    if tries.high is None:
-        return value, cost.then(i.loose(node.at, "how often 'retry' tries is not known", body))
-    return value, cost.then(body.times(tries.high.join(ONE)))
+    return value, cost.then(i.retried(tries, body, node.at))
 
 
 def _raise(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
@@ -120,7 +98,7 @@ def _solve(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcom
         return FOREIGN, cost.then(_written(i, node, reason))
     if "inputs" in options and _has_lists(options["inputs"]):  # a program in Python may change them
         return FOREIGN, cost.then(i.changed("the program of 'solve'", [options["inputs"]], node.at))
-    _reached(i, node)
+    i.reached(node.constants[0], node.at)
     return FOREIGN, cost.then(i.effect("solve", "solve", node.at)[1].times(most.high))
 
 
@@ -128,14 +106,6 @@ def _has_lists(inputs: Value) -> bool:
     """Whether there may be a list or a dict among the inputs of a program."""
     parts = inputs.fields
     return parts is None or any(each.high is None and each.texts in (None, frozenset()) for each in parts.values())
-
-
-def _reached(i: Interpreter, node: ir.RuntimeCall) -> None:
-    """Note what a program may call that is granted names, without what was said of how often."""
-    noted = i.reach.noted()
-    for name in node.constants[0]:
-        i.named(name, node.at)
-    i.reach.forget(noted)
 
 
 def _written(i: Interpreter, node: ir.RuntimeCall, reason: str) -> Cost:
@@ -147,17 +117,8 @@ def _written(i: Interpreter, node: ir.RuntimeCall, reason: str) -> Cost:
 def _director(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
     values, cost = i.in_order(node.args, scope)
     clauses = dict(zip(node.constants[0], values, strict=True))
-    turn = number(1, None, whole=True)
-    plan, planned = i.call(clauses["director"], [FOREIGN, turn], node.at)
-    result, executed = i.call(clauses["executor"], [plan, turn], node.at)
-    judged, evaluated = i.call(clauses["evaluator"], [result, plan, turn], node.at)
-    decided, controlled = i.call(clauses["controller"], [judged, plan, result, turn], node.at)
-    rounds = planned.then(executed).then(evaluated).then(controlled)
-    most = clauses["max-iterations"].high
-    value = joined([result, decided.element()])
-    if most is None:
-        return value, cost.then(i.loose(node.at, "the number of iterations is not known", rounds))
-    return value, cost.then(rounds.times(most))
+    value, rounds = i.directed(clauses, clauses["max-iterations"].high, node.at)
+    return value, cost.then(rounds)
 
 
 # -- primitives that call procedures ------------------------------------------------------------------------------
@@ -475,13 +436,13 @@ def _prim_call(i: Interpreter, node: ir.PrimCall, scope: AbstractScope) -> Outco
 def _effect(i: Interpreter, node: ir.EffectCall, scope: AbstractScope) -> Outcome:
     values, cost = i.in_order(node.args, scope)
     kind = "context" if node.kind == "items" else node.kind
-    value, more = i.effect(kind, node.name, node.at)
+    arguments = dict(zip(node.names, values, strict=True))
+    if kind == "workflow":
+        value, more = i.workflow(node.name, arguments, node.at)
+    else:
+        value, more = i.effect(kind, node.name, node.at)
     if kind == "task":
-        more = more.then(i.settings(node.name, dict(zip(node.names, values, strict=True)), node.at))
-    if kind == "workflow" and i.programs is not None:
-        inner = i.programs.workflow(node.name, i.visits)
-        arguments = dict(zip(node.names, values, strict=True))
-        more = more.then(i.program(inner, f"workflow '{node.name}'", arguments, node.at))
+        more = more.then(i.settings(node.name, arguments, node.at))
     return value, cost.then(more)
 
 

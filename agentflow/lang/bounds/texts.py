@@ -4,44 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import Names
 from agentflow.core.data.source import Source
 from agentflow.lang.allowance import Allowance
-from agentflow.lang.bounds.analysis import Analysis, Shapes, Weights, analyse_bounds, templates_of
+from agentflow.lang.bounds.analysis import Analysis, analyse_bounds, templates_of
 from agentflow.lang.bounds.flow import Flows, flows_of
-from agentflow.lang.bounds.inner import Programs
-from agentflow.lang.bounds.interpret import MOST_VISITS, free
+from agentflow.lang.bounds.interpret import AnalysisInputs, free
 from agentflow.lang.diagnosis import analyse
 from agentflow.lang.program import as_source, describer
 from agentflow.lang.stack import collector_paused
 
 
-class Follow(Protocol):
-    """Follows a text; parameters as for :func:`~agentflow.lang.bounds.analysis.analyse_bounds`."""
-
-    def __call__(
-        self,
-        weights: Weights,
-        *,
-        bindings: Mapping[str, Any] | None = None,
-        sources: Iterable[str] | Mapping[str, str] = (),
-        shapes: Shapes = ...,
-        programs: Programs | None = None,
-        around: Mapping[str, Sequence[Any]] | None = None,
-        visits: int = MOST_VISITS,
-    ) -> Analysis: ...
-
-
 @frozen
 class Readied:
-    """A text that can be followed. ``templates`` are the tasks that it defines, by name; ``flows`` says what may flow where in it."""
+    """A text that can be followed, with its inputs. ``templates`` are the tasks that it defines, by name;
+    ``flows`` says what may flow where in it."""
 
     templates: Mapping[str, Sequence[Any]]
-    follow: Follow
+    follow: Callable[[AnalysisInputs], Analysis]
     flows: Callable[[], Flows]
 
 

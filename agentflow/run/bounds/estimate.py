@@ -24,7 +24,7 @@ from agentflow.lang.allowance import Allowance
 from agentflow.lang.bounds.analysis import Analysis, Unbounded
 from agentflow.lang.bounds.cost import WIDTH
 from agentflow.lang.bounds.flow import Flows
-from agentflow.lang.bounds.interpret import ANYTHING, SETTINGS
+from agentflow.lang.bounds.interpret import ANYTHING, SETTINGS, AnalysisInputs
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.bounds.texts import readied
 from agentflow.lang.program import as_source
@@ -227,13 +227,8 @@ class ProgramEstimator:
         surface = as_source(program).surface
         weights = _Weights(self, granted, defined, surface, text.templates, limits or self._limits)
         inner = InnerPrograms(self.facts, names, self._limits, weights, granted, allowance, text.templates)
-        analysis = text.follow(
-            weights.of,
-            bindings=bindings,
-            sources=variables - (bindings or {}).keys(),
-            shapes=weights.shape,
-            programs=inner,
-        )
+        bindings = bindings or {}
+        analysis = text.follow(AnalysisInputs(weights.of, bindings, variables - bindings.keys(), weights.shape, inner))
         authority = authority_of(
             analysis,
             text.templates,
@@ -242,7 +237,7 @@ class ProgramEstimator:
             defined,
             lambda template: map(self._router.full_name, self._models_of(template)),
             flows=text.flows,
-            bindings=bindings or {},
+            bindings=bindings,
         )
         return _bounds(analysis, weights, authority)
 

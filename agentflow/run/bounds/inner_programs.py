@@ -13,6 +13,7 @@ from agentflow.core.data.source import Source, Surface
 from agentflow.core.ports.ports import NameFacts
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.bounds.inner import PARAMETER, Inner
+from agentflow.lang.bounds.interpret import AnalysisInputs
 from agentflow.lang.bounds.texts import readied
 
 _DEEPEST = 8
@@ -134,13 +135,9 @@ class InnerPrograms:
             outer=(*self.outer, key),
             cache={},
         )
+        sources = {name: f"{PARAMETER}{name}" for name in parameters}
         analysis = text.follow(
-            weights.of,
-            sources={name: f"{PARAMETER}{name}" for name in parameters},
-            shapes=weights.shape,
-            programs=inner,
-            around=self.templates,
-            visits=visits,
+            AnalysisInputs(weights.of, {}, sources, weights.shape, inner, around=self.templates, visits=visits)
         )
         reasons = [f"line {each.span.line}: {each.reason}" for each in analysis.unbounded]
         return Inner(

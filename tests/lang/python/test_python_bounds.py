@@ -11,6 +11,7 @@ import pytest
 from agentflow.core.data.source import Source
 from agentflow.lang.bounds.analysis import Analysis
 from agentflow.lang.bounds.cost import FREE
+from agentflow.lang.bounds.interpret import AnalysisInputs
 from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
 from agentflow.lang.bounds.python.analysis import RULES
 from agentflow.lang.bounds.python.interpret import NONE
@@ -27,7 +28,7 @@ from tests.support import bounds_values as values
 def said(text: str, **bindings: Any) -> Analysis:
     """The analysis of a text in a world of three tasks and a tool."""
     source = Source.unnamed(text.strip("\n"), "python")
-    return readied(source, names=Described(), env_names=GIVEN).follow(WEIGHTS, sources=GIVEN, bindings=bindings)
+    return readied(source, names=Described(), env_names=GIVEN).follow(AnalysisInputs(WEIGHTS, bindings or {}, GIVEN))
 
 
 HALVES = (

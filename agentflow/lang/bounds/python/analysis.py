@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, cast
 
-from agentflow.lang.bounds.analysis import TOO_LONG, Analysis, Shapes, Unbounded, Weights
+from agentflow.lang.bounds.analysis import Analysis, analysis_from
 from agentflow.lang.bounds.cost import FREE, GROWN
-from agentflow.lang.bounds.inner import Programs
-from agentflow.lang.bounds.interpret import ANYTHING, MOST_VISITS, Spend, TooManyVisits, free
-from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
+from agentflow.lang.bounds.interpret import AnalysisInputs, Spend, TooManyVisits, free
+from agentflow.lang.bounds.polynomial import Bound
 from agentflow.lang.bounds.python.calls import FORMS, FUNCTIONS, METHOD_RULES, call
 from agentflow.lang.bounds.python.expressions import EXPRESSIONS
 from agentflow.lang.bounds.python.facts import Text
@@ -19,7 +20,7 @@ from agentflow.lang.bounds.python.heap import Changes, Heap
 from agentflow.lang.bounds.python.interpret import Block, Python, Rules
 from agentflow.lang.bounds.python.statements import STATEMENTS, block
 from agentflow.lang.bounds.scopes import AbstractScope
-from agentflow.lang.bounds.values import NEVER, Value, constant
+from agentflow.lang.bounds.values import NEVER
 from agentflow.lang.python.emitter import Emitter
 
 RULES = Rules(
@@ -32,71 +33,31 @@ RULES = Rules(
 """How each kind of node is followed."""
 
 
-def analyse_python(
-    g: Emitter,
-    weights: Weights,
-    *,
-    bindings: Mapping[str, Any] | None = None,
-    sources: Iterable[str] | Mapping[str, str] = (),
-    shapes: Shapes = lambda name, templates: None,
-    programs: Programs | None = None,
-    around: Mapping[str, Sequence[Any]] | None = None,
-    visits: int = MOST_VISITS,
-    spend: Spend = free,
-) -> Analysis:
+def analyse_python(g: Emitter, inputs: AnalysisInputs, spend: Spend = free) -> Analysis:
     """Follow a text whose code was written by ``g``. Parameters as for :func:`~agentflow.lang.bounds.analysis.analyse_bounds`."""
-    text = Text(g)
-    templates = {name: [*each] for name, each in (around or {}).items()}
-    for name, own in g.templates.items():
-        templates.setdefault(name, []).extend(own)
-
-    def kind(name: str) -> str:
-        return "task" if name in templates else g.kind(name)
-
-    variables = _variables(text, kind, bindings or {}, sources)
-    heap, left, passes = Heap(Changes()), visits, 0
+    text, templates = Text(g), inputs.templates(g.templates)
+    main = g.scopes.function("main")
+    used = [name for name in text.used if name not in templates and g.kind(name) in ("unknown", "variable")]
+    used += [var.name for var in text.parameters[main]] if main is not None else []
+    variables = inputs.variables(used)
+    heap, left, passes = Heap(Changes()), inputs.visits, 0
     outermost = AbstractScope(
         None
     )  # of all passes: functions that one finds in a list are those that the next one makes
     while True:
-        pass_ = Python(
-            text,
-            RULES,
-            heap,
-            lambda kind, name: weights(kind, name, templates.get(name, ())),
-            variables,
-            kind,
-            shape=lambda name: shapes(name, templates.get(name, ())),
-            programs=programs,
-            visits=left,
-            spend=spend,
-        )
-        try:
+        pass_ = Python(text, RULES, heap, replace(inputs, visits=left), templates, variables, g.kind, spend)
+        counts: Mapping[str, Bound] | None = None
+        with suppress(TooManyVisits):
             counts = _whole(pass_, outermost)
-        except TooManyVisits:
-            unbounded = [Unbounded(g.source.span(0, len(g.source.text)), TOO_LONG)]
-            return Analysis({ANYTHING: UNBOUNDED}, unbounded, frozenset(pass_.reach.effects), [], visits)
         left = pass_.visits
-        if heap.settled(counts, passes):
+        if counts is None or heap.settled(counts, passes):
             break
         heap, passes = Heap(heap.known), passes + 1
-    reach = pass_.reach
-    unbounded = [Unbounded(g.span_at(cast(ast.AST, each.at)), each.reason) for each in reach.loose]
-    by_data = [g.span_at(cast(ast.AST, node)) for node in reach.any_name.values()]
-    said = {key: bound for key, bound in counts.items() if not key.startswith(GROWN)}
-    return Analysis(said, unbounded, frozenset(reach.effects), by_data, visits - left, heap.known.given)
-
-
-def _variables(
-    text: Text, kind: Callable[[str], str], bindings: Mapping[str, Any], sources: Iterable[str] | Mapping[str, str]
-) -> dict[str, Value]:
-    """The abstract values of the variables from outside."""
-    named = {name: name for name in text.used if kind(name) in ("unknown", "variable")}
-    main = text.g.scopes.function("main")
-    named |= {var.name: var.name for var in text.parameters[main]} if main is not None else {}
-    named |= cast("Mapping[str, str]", sources) if isinstance(sources, Mapping) else {name: name for name in sources}
-    variables = {name: Value(foreign=True, texts=None, origins={source: None}) for name, source in named.items()}
-    return variables | {name: constant(value) for name, value in bindings.items()}
+    if counts is not None:
+        counts = {key: bound for key, bound in counts.items() if not key.startswith(GROWN)}
+    return analysis_from(
+        pass_, counts, inputs, g.source.span(0, len(g.source.text)), cast(Any, g.span_at), heap.known.given
+    )
 
 
 def _whole(i: Python, outermost: AbstractScope) -> Mapping[str, Bound]:

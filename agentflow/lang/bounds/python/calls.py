@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import cast
 
@@ -423,20 +424,8 @@ def _parallel(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     only = node.args[0] if len(node.args) == 1 else None
     if isinstance(only, ast.Starred) and isinstance(only.value, ast.ListComp | ast.GeneratorExp):
         return _each(i, node, only.value, scope)
-    values, cost = _branches(i, node.args, scope)
+    values, cost = i.together([partial(_run, i, each, scope) for each in node.args])
     return i.made(node, sequence(len(values), joined(values))), cost
-
-
-def _branches(i: Python, nodes: Sequence[ast.expr], scope: AbstractScope) -> tuple[list[Value], Cost]:
-    values: list[Value] = []
-    cost = FREE
-    i.beside += 1
-    for each in nodes:
-        value, more = _run(i, each, scope)
-        values.append(value)
-        cost = cost.then(more, beside=True)
-    i.beside -= 1
-    return values, cost
 
 
 def _each(i: Python, node: ast.Call, over: ast.ListComp | ast.GeneratorExp, scope: AbstractScope) -> Outcome:
@@ -460,7 +449,7 @@ def _each(i: Python, node: ast.Call, over: ast.ListComp | ast.GeneratorExp, scop
 
 
 def _race(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
-    values, cost = _branches(i, node.args, scope)
+    values, cost = i.together([partial(_run, i, each, scope) for each in node.args])
     return joined(values), cost
 
 
@@ -468,15 +457,9 @@ def _pmap(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     (procedure, listed, *limits), keywords, cost = arguments_of(i, node, scope)
     limit = limits[0] if limits else keywords.get("limit")
     count = iterations(i, listed)
-    wide = count
-    if limit is not None and limit.high is not None and limit.high.number:
-        most = limit.high.number
-        wide = Bound.of(min(most, wide.number)) if wide is not None and wide.number is not None else Bound.of(most)
     if listed.never or procedure.never:
         return NEVER, cost
-    i.beside += 1
-    value, more = i.each(procedure, [element_of(i, listed)], count, i.at(node), wide if wide is not None else ONE)
-    i.beside -= 1
+    value, more = i.mapped(procedure, element_of(i, listed), count, limit, i.at(node))
     return i.made(node, sequence(count, value)), cost.then(more)
 
 
@@ -496,9 +479,7 @@ def _wait_for(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
 def _retry(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     tries, cost = i.value(node.args[0], scope)
     value, body = _run(i, node.args[1], scope)
-    if tries.high is None:
-        return value, cost.then(i.loose(i.at(node), "how often 'retry' tries is not known", body))
-    return value, cost.then(body.times(tries.high.join(ONE)))
+    return value, cost.then(i.retried(tries, body, i.at(node)))
 
 
 def _outcome(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
@@ -548,10 +529,7 @@ def _get_context(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
 def _workflow(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     _, keywords, cost = arguments_of(i, node, scope)
     name = cast(str, cast(ast.Constant, node.args[0]).value)
-    value, called = i.effect("workflow", name, i.at(node))
-    if i.programs is not None:
-        inner = i.programs.workflow(name, i.visits)
-        called = called.then(i.program(inner, f"workflow '{name}'", keywords, i.at(node)))
+    value, called = i.workflow(name, keywords, i.at(node))
     return i.heap.given(Keyed(node), value), cost.then(called)
 
 
@@ -563,17 +541,9 @@ def _allowed(node: ast.Call) -> list[str]:
     return []
 
 
-def _reached(i: Python, node: ast.Call) -> None:
-    """Note what a program may call that is granted names, without what was said of how often."""
-    noted = i.reach.noted()
-    for name in _allowed(node):
-        i.named(name, i.at(node))
-    i.reach.forget(noted)
-
-
 def _solve(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     _, keywords, cost = arguments_of(i, node, scope)
-    _reached(i, node)
+    i.reached(_allowed(node), i.at(node))
     if "inputs" in keywords:
         i.heap.handed(keywords["inputs"])
     most = keywords.get("max_model_calls")
@@ -588,7 +558,7 @@ def _eval_program(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     bindings = keywords["bindings"].fields if "bindings" in keywords else dict[str, Value]()
     text = next(iter(texts)) if texts is not None and len(texts) == 1 and not program.foreign else None
     if i.programs is None or text is None or bindings is None:
-        _reached(i, node)
+        i.reached(_allowed(node), i.at(node))
         reason = "'eval_program' runs a program that is not known before it runs"
         return FOREIGN, cost.then(i.anything(i.at(node), reason))
     inner = i.programs.text(text, frozenset(_allowed(node)), frozenset(bindings), i.visits, "python")
@@ -600,17 +570,8 @@ def _director(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
     names = ("max_iterations", "first", "director", "executor", "evaluator", "controller")
     arguments, keywords, cost = arguments_of(i, node, scope)
     options = {**dict(zip(names, arguments, strict=False)), **keywords}
-    turn, at = number(1, None, whole=True), i.at(node)
-    plan, planned = i.call(options["director"], [FOREIGN, turn], at)
-    result, executed = i.call(options["executor"], [plan, turn], at)
-    judged, evaluated = i.call(options["evaluator"], [result, plan, turn], at)
-    decided, controlled = i.call(options["controller"], [judged, plan, result, turn], at)
-    rounds = planned.then(executed).then(evaluated).then(controlled)
-    most = options["max_iterations"].high
-    value = joined([result, decided.element()])
-    if most is None:
-        return value, cost.then(i.loose(at, "the number of iterations is not known", rounds))
-    return value, cost.then(rounds.times(most))
+    value, rounds = i.directed(options, options["max_iterations"].high, i.at(node))
+    return value, cost.then(rounds)
 
 
 def _random(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:

@@ -12,8 +12,7 @@ from agentflow.core.data.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, Cost
 from agentflow.lang.bounds.gathering import Gathering
 from agentflow.lang.bounds.guards import GuardFact, Guards, both_ways, lengths_above
-from agentflow.lang.bounds.inner import Programs
-from agentflow.lang.bounds.interpret import Interpreter, Outcome, Rule, Spend, Weigh, free
+from agentflow.lang.bounds.interpret import AnalysisInputs, Interpreter, Outcome, Rule, Spend
 from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.python.facts import Body, Text, python_gathering
 from agentflow.lang.bounds.python.heap import NOWHERE, Given, Heap
@@ -182,27 +181,22 @@ class Python(Interpreter):
         text: Text,
         rules: Rules,
         heap: Heap,
-        weigh: Weigh,
+        inputs: AnalysisInputs,
+        templates: Mapping[str, Sequence[Any]],
         variables: Mapping[str, Value],
         kind: Callable[[str], str],
-        *,
-        shape: Callable[[str], Mapping[str, Any] | None],
-        programs: Programs | None,
-        visits: int,
-        spend: Spend = free,
+        spend: Spend,
     ) -> None:
         super().__init__(
-            weigh,
+            inputs,
+            templates,
             variables,
             kind,
             frozenset(),
             rules=rules.expressions,
             operations={},
             higher={},
-            shape=shape,
-            programs=programs,
             setters=Setters(),
-            visits=visits,
             spend=spend,
         )
         self.rest_of_none_fails = False
