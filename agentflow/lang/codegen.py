@@ -24,9 +24,9 @@ from agentflow.lang.emit_strict import CHOOSING, StrictCode
 from agentflow.lang.equality import truth
 from agentflow.lang.generated import LOAD, RETURN, STORE, Dest, Loop, PyFn, as_bool, height, is_bool
 from agentflow.lang.ir import IR, Lambda, Var
-from agentflow.lang.positions import Positions
 from agentflow.lang.stack import LEVELS, on_fresh_stack
 from agentflow.lang.syntax import Node
+from agentflow.lang.trace import Positions
 
 _MAX_HEIGHT = 20
 MAX_BLOCKS = 8

@@ -419,9 +419,9 @@ def _python(
 
     filename = _filename(source)
     with collector_paused():
-        compiled = compile_python(source, filename, describe, limits, allow, port, passes, labelled=labelled)
-    parts, free, own = [compiled.part], compiled.free, compiled.own
-    program = Program(source, filename, parts, free, own, allow, limits, labelled=labelled, doubts=compiled.doubts)
+        part, g = compile_python(source, filename, describe, limits, allow, port, passes, labelled=labelled)
+    own = frozenset(g.own_tasks)
+    program = Program(source, filename, [part], g.asked, own, allow, limits, labelled=labelled, doubts=g.doubts)
     show_lines(program, filename=filename, text=program.text)
     return program
 

@@ -9,23 +9,122 @@ from __future__ import annotations
 import linecache
 import re
 import weakref
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import islice
-from types import CodeType, TracebackType
+from types import CodeType, MappingProxyType, TracebackType
 from typing import Any
 
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError, UnboundSymbolError, cut
 from agentflow.core.data.frozen import frozen, slotted
+from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source, Span
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.closure import LambdaInfo
 from agentflow.lang.environment import unbound
-from agentflow.lang.positions import Positions
 from agentflow.lang.reader import read_datum_nodes
-from agentflow.lang.surface_hints import fit_hint
 from agentflow.lang.syntax import Form, Name, Node, head_name
 from agentflow.lib.text.suggest import did_you_mean
+
+Position = tuple[int, int, int, int]
+_LONG_LINE = 2_000
+
+
+class Positions:
+    """Converts positions of one source. Python counts columns in UTF-8 bytes, sources in characters.
+
+    On non-ASCII lines longer than 2,000 characters, columns stay in characters, so that no text makes the conversion
+    quadratic.
+    """
+
+    __slots__ = ("_ascii", "_starts", "source")
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._ascii = source.text.isascii()
+        self._starts = source.line_starts
+
+    def of(self, start: int, end: int) -> Position:
+        """Line, column, end line and end column as in Python's ``ast``: lines from 1, columns from 0."""
+        starts = self._starts
+        line = bisect_right(starts, start)
+        last = line if line == len(starts) or end < starts[line] else bisect_right(starts, end)
+        column, last_column = start - starts[line - 1], end - starts[last - 1]
+        if self._ascii:
+            return line, column, last, last_column
+        return line, self._bytes(line, column), last, self._bytes(last, last_column)
+
+    def _bytes(self, line: int, column: int) -> int:
+        text = self.source.line(line)
+        if len(text) > _LONG_LINE:
+            return column
+        return len(text[:column].encode("utf-8", "surrogatepass"))
+
+    def _offset(self, line: int, column: int) -> int:
+        starts = self.source.line_starts
+        if not 1 <= line <= len(starts):
+            return 0
+        if not self._ascii:
+            text = self.source.line(line)
+            if len(text) <= _LONG_LINE:
+                column = len(text.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "replace"))
+        return min(starts[line - 1] + column, len(self.source.text))
+
+    def span(self, position: tuple[int | None, int | None, int | None, int | None]) -> Span | None:
+        """The span of a code position; None if Python was told not to keep positions."""
+        line, end_line, column, end_column = position
+        if line is None:
+            return None
+        if column is None or end_line is None or end_column is None:
+            start = self._offset(line, 0)
+            return Span(self.source, start, start + len(self.source.line(line)))
+        return Span(self.source, self._offset(line, column), self._offset(end_line, end_column))
+
+
+SHOWS_SEXP = re.compile(r"(?:^|[\s:'])\((?:['( ]|[\w*-]+[ )])|to-json|number->string|of a form")
+"""Matches a hint that is written for S-expressions."""
+PYTHON_HINTS: Mapping[str, str] = MappingProxyType(
+    {
+        "arity/closure": "give it as many arguments as it has parameters",
+        "bounds/over-budget": "work on fewer elements, repeat less, or give tasks no tools: @task(tools=[])",
+        "branches/cancelled": "cancel the whole run instead, or handle the error in the program: try: ... except TaskError: ...",
+        "call/not-callable": "call a function, a task or a tool",
+        "call/positional": "write name(parameter=value)",
+        "dict/key": "keys are texts, integers of at most 60 bits, floats up to 2**53, True, False, None, and tuples of them",
+        "director/decision": 'give ("continue", next) or ("stop", value)',
+        "director/phase": "give a function: director=plan",
+        "json/unrepresentable": "give json.dumps data, without functions, and numbers that are finite",
+        "provenance/denied": 'take it from the user; or endorse(value, "reason"), if this program was granted it',
+        "provenance/readers": 'leave it out; or endorse(value, "reason"), if this program was granted it',
+        "provenance/write": "change it in any case: x = new if test else x",
+        "name/not-value": "call it: name(parameter=value)",
+        "task/invalid-output": "look at outcome(name(...)).content for what the model said, or ask for a plainer format",
+        "tasks/bad-argument": 'for example name(files=["a.py", "b.py"]) or name(inputs={"name": value})',
+        "tasks/missing-parameter": "pass it by name: name(parameter=value)",
+    }
+)
+"""What to write in a text in Python, by code, where the hint shows S-expressions."""
+
+
+def fit_result(result: TaskResult) -> TaskResult:
+    """A FAILED result as a text in Python is given it: the hint in its notes is in Python."""
+    error = result.notes.error
+    hint = None if error is None else error.details.get("hint")
+    if error is None or not isinstance(hint, str) or SHOWS_SEXP.search(hint) is None:
+        return result
+    details = {name: value for name, value in error.details.items() if name != "hint"}
+    fitting = PYTHON_HINTS.get(str(details.get("code")))
+    return result.with_notes(error=replace(error, details={**details, "hint": fitting} if fitting else details))
+
+
+def fit_hint(error: AgentflowError) -> None:
+    """Give an error in a Python text a hint in Python."""
+    if error.hint is None or error.span is None or error.span.source.surface != "python":
+        return
+    if SHOWS_SEXP.search(error.hint) is not None:
+        error.hint = PYTHON_HINTS.get(error.code)
+
 
 LONGEST_CALL = 2_000
 """Maximum length of a call's text that is read again, in characters."""

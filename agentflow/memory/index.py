@@ -19,12 +19,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.context import ContextGenerationInput
 from agentflow.core.data.errors import AgentflowError, DataError
 from agentflow.core.data.frozen import frozen
+from agentflow.core.ports.executor_ports import FilePort
 from agentflow.lib.file_writer import name_text, text_name
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.text.tokens import Tokeniser
@@ -38,14 +39,6 @@ from agentflow.memory.walk import OpenRoot, RootReader, Skip
 from agentflow.memory.weights import RankWeights
 
 T = TypeVar("T")
-
-
-class HeldRoots(Protocol):
-    """Roots whose directories are held open, as by :class:`~agentflow.core.ports.executor_ports.FilePort`."""
-
-    @property
-    def roots(self) -> tuple[Path, ...]: ...
-    def open_directory(self, path: str) -> int: ...
 
 
 class FileIndex:
@@ -64,7 +57,7 @@ class FileIndex:
         cache: bool = False,
         rules: IndexRules | None = None,
         weights: RankWeights | None = None,
-        held: HeldRoots | None = None,
+        held: FilePort | None = None,
     ) -> None:
         self._database = database
         self._cache = cache

@@ -33,7 +33,7 @@ from agentflow.lang.bounds.interpret import AnalysisInputs
 from agentflow.lang.bounds.texts import readied
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import ProgramCache
-from agentflow.run.bounds.inner_programs import InnerPrograms
+from agentflow.run.bounds.estimate import InnerPrograms
 from tests.support.bounds_programs import LISTS, TOOLS, effectful_program
 from tests.support.bounds_python import effectful_text
 from tests.support.world import Tool, World

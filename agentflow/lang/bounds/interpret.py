@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -18,7 +18,7 @@ from agentflow.lang.bounds.inner import Inner, Programs, cost_of
 from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import given
-from agentflow.lang.bounds.recursion import Body, CallFrame, Recursion, parameter_values
+from agentflow.lang.bounds.recursion import Body, CallFrame, Loose, Reach, Recursion, parameter_values
 from agentflow.lang.bounds.scopes import AbstractClosure, AbstractScope, position
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Shape, Value, constant, joined, number, result_of
 from agentflow.lang.builtins import PRIMITIVES
@@ -26,32 +26,6 @@ from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.ir import IR, Var
 from agentflow.lang.stack import on_fresh_stack
 from agentflow.lang.syntax import Node
-
-
-@frozen
-class Loose:
-    """A part of a program whose effects have no upper bound, and the reason."""
-
-    at: Node
-    reason: str
-
-
-@dataclass(slots=True)
-class Reach:
-    """What a program can reach: effects by kind and name, and where a name that is data may be called."""
-
-    effects: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    loose: list[Loose] = field(default_factory=list[Loose])
-    any_name: dict[int, Node] = field(default_factory=dict[int, Node])
-
-    def noted(self) -> int:
-        """The number of reasons so far."""
-        return len(self.loose)
-
-    def forget(self, count: int) -> None:
-        """Drop the reasons after the first ``count``, which a pass found that is repeated."""
-        del self.loose[count:]
-
 
 MOST_VISITS = 20_000
 """Nodes of the program that are visited before the analysis gives up."""
@@ -133,7 +107,11 @@ class AnalysisInputs:
     def variables(self, used: Iterable[str]) -> dict[str, Value]:
         """The abstract values of the variables from outside; ``used`` are names that the text uses as values."""
         named = {name: name for name in used}
-        named |= self.sources if isinstance(self.sources, Mapping) else {name: name for name in self.sources}
+        named |= (
+            cast("Mapping[str, str]", self.sources)
+            if isinstance(self.sources, Mapping)
+            else {name: name for name in self.sources}
+        )
         variables = {name: Value(foreign=True, texts=None, origins={source: None}) for name, source in named.items()}
         return variables | {name: constant(value) for name, value in self.bindings.items()}
 
@@ -256,11 +234,6 @@ class Interpreter:
     def anything(self, at: Node, reason: str) -> Cost:
         """The cost of a call of unknown code."""
         return self.loose(at, reason, _UNSEEN)
-
-    @property
-    def notes(self) -> Reach:
-        """The recorded reasons."""
-        return self.reach
 
     def next_number(self) -> int:
         """A number for a call: greater than those of the calls around it."""

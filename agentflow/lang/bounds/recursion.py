@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from agentflow.core.data.frozen import frozen
@@ -15,8 +16,9 @@ from agentflow.lang.bounds.cost import FREE, MANY, Cost, Effects
 from agentflow.lang.bounds.guards import GuardFact
 from agentflow.lang.bounds.loops import distance, in_steps
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
+from agentflow.lang.bounds.scopes import AbstractScope
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Mark, Parameter, Value, joined, sequence
-from agentflow.lang.ir import Lambda, Var
+from agentflow.lang.ir import Lambda
 from agentflow.lang.syntax import Node
 
 
@@ -103,23 +105,29 @@ _SMALLEST_HALVES = 1_100
 _DEEPEST = 8
 
 
-class CreationScope(Protocol):
-    """The scope in which a procedure was created."""
+@frozen
+class Loose:
+    """A part of a program whose effects have no upper bound, and the reason."""
 
-    def has(self, var: Var) -> bool:
-        """Whether this scope, or an enclosing one, binds a variable."""
-        ...
-
-    def inside(self, outer: Any) -> bool:
-        """Whether this scope is within ``outer``."""
-        ...
+    at: Node
+    reason: str
 
 
-class MissingReasons(Protocol):
-    """The recorded reasons for missing bounds."""
+@dataclass(slots=True)
+class Reach:
+    """What a program can reach: effects by kind and name, and where a name that is data may be called."""
 
-    def noted(self) -> int: ...
-    def forget(self, count: int) -> None: ...
+    effects: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    loose: list[Loose] = field(default_factory=list[Loose])
+    any_name: dict[int, Node] = field(default_factory=dict[int, Node])
+
+    def noted(self) -> int:
+        """The number of reasons so far."""
+        return len(self.loose)
+
+    def forget(self, count: int) -> None:
+        """Drop the reasons after the first ``count``, which a pass found that is repeated."""
+        del self.loose[count:]
 
 
 class Follower(Protocol):
@@ -129,9 +137,8 @@ class Follower(Protocol):
     guards: list[GuardFact]
     beside: int
     rest_of_none_fails: bool
+    reach: Reach
 
-    @property
-    def notes(self) -> MissingReasons: ...
     def next_number(self) -> int: ...
     def loose(self, at: Node, reason: str, cost: Cost) -> Cost: ...
 
@@ -140,7 +147,7 @@ class CallFrame:
     """A procedure under analysis. ``number`` identifies it; ``result`` is the assumed result of recursive calls, which is at most as long as
     the argument at ``no_longer_than``, if that is not None; ``beside``: whether some of them run concurrently with something else."""
 
-    def __init__(self, number: int, code: Lambda, scope: CreationScope, guards: int, level: int) -> None:
+    def __init__(self, number: int, code: Lambda, scope: AbstractScope, guards: int, level: int) -> None:
         self.number = number
         self.code = code
         self.scope = scope
@@ -178,7 +185,7 @@ class Recursion:
     """A call of a procedure, or of a loop, that may be recursive."""
 
     def __init__(
-        self, interpreter: Follower, at: Node, code: Lambda, scope: CreationScope, name: str | None, body: Body
+        self, interpreter: Follower, at: Node, code: Lambda, scope: AbstractScope, name: str | None, body: Body
     ) -> None:
         self._i = interpreter
         self._at = at
@@ -188,11 +195,11 @@ class Recursion:
 
     def outcome(self, values: list[Value]) -> tuple[Value, Cost]:
         """The result of a call with ``values``, and its effects."""
-        notes = self._i.notes.noted()
+        notes = self._i.reach.noted()
         value, cost = self._pass(values, NEVER)
         if not self._frame.calls:
             return value, cost
-        self._i.notes.forget(notes)
+        self._i.reach.forget(notes)
         settled = self._settled(values, value)
         if settled is None:
             _, cost = self._pass([FOREIGN] * len(values), FOREIGN)
@@ -222,7 +229,7 @@ class Recursion:
 
         Reasons recorded on the way are dropped.
         """
-        notes = self._i.notes.noted()
+        notes = self._i.reach.noted()
         result = self._clean(first)
         general = list(values)
         value = first
@@ -236,14 +243,14 @@ class Recursion:
             if before == (general, result):
                 break
         else:
-            self._i.notes.forget(notes)
+            self._i.reach.forget(notes)
             return None
         rounds = self._rounds(values)
         final = [self._final(at, initial, rounds) for at, initial in enumerate(values)]
         size = self._result_size(first, value, rounds, final)
         if size is None and first.length is not None:
             size = self._kept_size(values, general, result)
-        self._i.notes.forget(notes)
+        self._i.reach.forget(notes)
         return final, self._sized(self._clean(result.join(value)), size).but(origins={}), rounds
 
     def _size_name(self, at: int | str) -> str:
@@ -534,7 +541,7 @@ class Recursion:
         return going.times(count, count if beside else ONE).then(end, beside=beside)
 
 
-def _sees(procedure: Any, outer: CreationScope) -> bool:
+def _sees(procedure: Any, outer: AbstractScope) -> bool:
     """Whether a procedure was created within a call of one that was created in ``outer``."""
     scope = getattr(procedure, "scope", None)
     return scope is not None and scope is not outer and scope.inside(outer)

@@ -8,12 +8,12 @@ from typing import Any
 
 from agentflow.lang.calling import MAX_STACK_CALLS
 from agentflow.lang.generated import LOAD, as_bool
-from agentflow.lang.python import effects
+from agentflow.lang.python import world
 from agentflow.lang.python.absent import ABSENT, DOTTED, HIDDEN, METHODS_ABSENT, MODULES
-from agentflow.lang.python.builtin_values import builtin
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS, KINDS, is_instance, sort
 from agentflow.lang.python.comprehensions import collected
 from agentflow.lang.python.emitter import Emitter, expression, unless_boxed
+from agentflow.lang.python.expressions import builtin
 from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.forms import FORMS, PythonForm
 from agentflow.lang.python.functions import code_name, known_function
@@ -63,7 +63,7 @@ def name(g: Emitter, node: ast.Name) -> ast.expr:
         return g.read(var, node.id)
     callee = g.callable_name(node.id)
     if g.kind(callee) in ("task", "tool"):
-        return effects.task_value(g, node, callee)
+        return world.task_value(g, node, callee)
     if node.id in FORMS or g.is_record(node.id):
         g.wrong(node, "form/value", f"'{node.id}' is not a value", f"wrap it: lambda x: {node.id}(x)")
         return g.const(None)
@@ -129,9 +129,9 @@ def _by_name(g: Emitter, node: ast.Call, function: ast.Name) -> ast.expr:
         return generic(g, node, g.value(function))
     name = g.callable_name(function.id)
     if g.kind(name) in ("task", "tool"):
-        return effects.call_task(g, node, name)
+        return world.call_task(g, node, name)
     if g.is_record(function.id):
-        return effects.record(g, node, function.id)
+        return world.record(g, node, function.id)
     form = FORMS.get(function.id)
     if form is not None:
         return _form(g, node, form)
@@ -178,7 +178,7 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
             return _builtin(g, node, dotted)
         tool = f"{base.id}:{function.attr}"
         if g.kind(tool) in ("task", "tool"):
-            return effects.call_task(g, node, tool)
+            return world.call_task(g, node, tool)
         form = FORMS.get(dotted)
         if form is not None:
             return _form(g, node, form)

@@ -8,10 +8,9 @@ from types import CodeType
 from typing import Any
 
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
-from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import Following
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import UNKNOWN, NameInfo, Names
+from agentflow.core.data.names import UNKNOWN, Names
 from agentflow.core.data.source import Source
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.checks import SHORTEST_MISSPELLING
@@ -42,16 +41,6 @@ RULES = (branches, calls, comprehensions, declarations, expressions, operators, 
 _SHALLOW = 10
 _MAYBE_LARGE = 1_800
 """Nodes of a text beyond which it is compiled in pieces. Of so many, those that are most code (f-strings, functions, comprehensions: 20 µs each) take Python's compiler 36 ms."""
-
-
-@frozen
-class Compiled:
-    """A text as code: its part, what its free names were, the names of the tasks that it defines, and what is suspicious."""
-
-    part: Part
-    free: dict[str, NameInfo]
-    own: frozenset[str]
-    doubts: list[AgentflowError]
 
 
 def findings_of(
@@ -111,8 +100,8 @@ def compile_python(
     passes: Sequence[Callable[[Source, Emitter], object]] = (),
     *,
     labelled: Following = False,
-) -> Compiled:
-    """The code of a text. ``passes`` are given what writes it, before it does. Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded."""
+) -> tuple[Part, Emitter]:
+    """The code of a text, and what has written it. ``passes`` are given what writes it, before it does. Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded."""
     g = emitter_of(source, describe, limits, allow, port)
     g.seeks_failures = allow is not None
     g.labelled = labelled
@@ -129,7 +118,7 @@ def compile_python(
     assert link is not None
     part = assembled(g, link, filename)
     g.scopes.release()
-    return Compiled(part, g.asked, frozenset(g.own_tasks), g.doubts)
+    return part, g
 
 
 def checked(

@@ -5,30 +5,79 @@ from __future__ import annotations
 import ast
 from typing import Any, cast
 
+from agentflow.core.data.labels import Following, bare
+from agentflow.core.data.source import PYTHON_TEXT, Source
 from agentflow.core.data.values import OrderedSet
 from agentflow.core.data.walk import Work
-from agentflow.lang.calling import begun
+from agentflow.lang.abi import Code, Runtime
+from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.charging import charge_collection, check_collection
+from agentflow.lang.closure import Closure, LambdaInfo
+from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.generated import LOAD
 from agentflow.lang.python import compare, values
 from agentflow.lang.python.absent import DOTTED, HIDDEN, METHODS_ABSENT
-from agentflow.lang.python.builtin_values import method_of
 from agentflow.lang.python.builtins import CONSTANTS, KINDS
 from agentflow.lang.python.changes import as_keys
 from agentflow.lang.python.emitter import Emitter, expression
+from agentflow.lang.python.errors import article, kind_of, wrong_type
 from agentflow.lang.python.keyed import merged
-from agentflow.lang.python.methods import METHODS
+from agentflow.lang.python.labelled import twin_of
+from agentflow.lang.python.methods import METHODS, method
 from agentflow.lang.python.names import COMPREHENSIONS
-from agentflow.lang.python.native import (
-    element_at,
-    joined_texts,
-    text_of,
-)
+from agentflow.lang.python.native import element_at, joined_texts, text_of
 from agentflow.lang.python.repeated import Repeated, set_of
-from agentflow.lang.python.rows import code
+from agentflow.lang.python.rows import Row, code
 from agentflow.lang.python.strict import keyed
+from agentflow.lang.python.strict_twins import strict_twin_of
 from agentflow.lang.python.texts import formatted, text, written
 from agentflow.lib.text.suggest import did_you_mean
+
+
+def builtin(row: Row) -> Closure:
+    """The closure of a function of the table."""
+
+    async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
+        rt.fuel -= 1
+        if rt.fuel < 0:
+            await rt.tick()
+        problem = row.problem(len(arguments), ())
+        if problem is not None:
+            raise problem
+        if row.is_async:
+            return await row.function(rt, d, *arguments)
+        value = row.function(rt, *arguments)
+        return await rt.work(value.work) if type(value) is Sliced else value
+
+    return _closure(row.name, code)
+
+
+def method_of(kind: type[Any], name: str, title: str, *, labelled: Following = False) -> Closure:
+    """The closure of a method, whose first argument is a value of exactly this type; ``title`` is how texts write it.
+
+    ``labelled``: values may stand in boxes; ``"strict"``: what is looked at is told.
+    """
+    called = strict_twin_of(method) if labelled == "strict" else twin_of(method) if labelled else method
+
+    async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
+        rt.fuel -= 1
+        if rt.fuel < 0:
+            await rt.tick()
+        if not arguments or type(bare(arguments[0])) is not kind:
+            shown = article(kind_of(arguments[0])) if arguments else "nothing"
+            wrong_type(f"'{title}' takes a value of its type first, and was given {shown}")
+        value = called(rt, name, arguments[0], arguments[1:])
+        return await rt.work(value.work) if type(value) is Sliced else value
+
+    return _closure(title, code)
+
+
+def _closure(title: str, code: Code) -> Closure:
+    source = Source(PYTHON_TEXT, title, "python")
+    end = len(title)
+    info = LambdaInfo(title, (), None, source, 0, end, (0, end), True)
+    return Closure(code, -1, info, SexpEnvironment())
+
 
 # -- atoms --------------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from agentflow.core.data.errors import LimitExceeded, SexpSyntaxError
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source, Span
 from agentflow.lang.cutting import holding
-from agentflow.lang.positions import Positions
 from agentflow.lang.stack import on_fresh_stack
+from agentflow.lang.trace import Positions
 
 _TOKEN = re.compile(
     r"""

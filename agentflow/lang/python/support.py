@@ -19,7 +19,7 @@ from agentflow.lang.python.errors import article, kind_of
 from agentflow.lang.python.rows import code
 from agentflow.lang.python.texts import joined, text
 from agentflow.lang.python.values import MISSING, elements
-from agentflow.lang.surface_hints import fit_result
+from agentflow.lang.trace import fit_result
 from agentflow.lib.text.suggest import did_you_mean
 
 

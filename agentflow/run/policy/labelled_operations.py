@@ -104,19 +104,10 @@ async def define_task(
     return await _blamed(operations.define_task(rt, d, span, definition, computed, env, *opened), sources)
 
 
-async def solve(
-    rt: Strand,
-    d: int,
-    span: Span,
-    allow: tuple[str, ...],
-    keys: tuple[str, ...],
-    env: SexpEnvironment,
-    goal: Any,
-    *values: Any,
-) -> Any:
+async def solve(rt: Strand, d: int, span: Span, *operands: Any) -> Any:
     """``(solve goal ...)``: what a program does depends on the goal and the inputs that it was written for."""
-    opened, sources = await _opened(rt, [goal, *values])
-    work = operations.solve(rt, d, span, allow, keys, env, *opened)
+    opened, sources = await _opened(rt, list(operands[3:]))
+    work = operations.solve(rt, d, span, *operands[:3], *opened)
     return await (_labelled(rt).under(sources, work) if sources else work)
 
 

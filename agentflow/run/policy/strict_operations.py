@@ -9,7 +9,6 @@ from typing import Any
 
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.data.labels import bare, blame, box, joined, outer_sources, sources_of, stripped
-from agentflow.core.data.names import Template
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import as_list, name_of
 from agentflow.lang.abi import Code, StrictRuntime
@@ -53,6 +52,16 @@ def _trying(strict: StrictStrand) -> Generator[None]:
         strict.trying -= 1
 
 
+@contextmanager
+def _blaming(strict: StrictStrand) -> Generator[None]:
+    """An error that ends the work depends on all that was looked at until then."""
+    try:
+        yield
+    except AgentflowError as error:
+        blame(error, strict.ambient)
+        raise
+
+
 async def catch(rt: Strand, d: int, span: Span, error: Exception) -> Any:
     """The value that ``catch`` binds. What is done about an error depends on what was looked at before it."""
     strict, value = _strict(rt), await recovery.catch(rt, d, span, error)
@@ -85,12 +94,8 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
     """The first success. Which one that is may depend on what any of the branches looked at; and on time, of which nothing is said."""
     strict = _strict(rt)
     before = strict.ambient
-    with _trying(strict):
-        try:
-            value = await branches.race(rt, d, span, [_whole(each, looked_at=True) for each in thunks])
-        except AgentflowError as error:
-            blame(error, strict.ambient)
-            raise
+    with _trying(strict), _blaming(strict):
+        value = await branches.race(rt, d, span, [_whole(each, looked_at=True) for each in thunks])
     return strict.left(before, value)
 
 
@@ -109,11 +114,8 @@ async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> 
     strict = _strict(rt)
     before = strict.ambient
     seconds = strict.opened(seconds)
-    try:
+    with _blaming(strict):
         value = await recovery.timeout(rt, d, span, seconds, _whole(thunk))
-    except AgentflowError as error:
-        blame(error, strict.ambient)
-        raise
     return strict.left(before, value)
 
 
@@ -127,11 +129,8 @@ async def director_loop(rt: Strand, d: int, span: Span, names: tuple[str, ...], 
         function = clauses[phase]
         if type_name(bare(function)) == "procedure" or name_of(bare(function)) is not None:
             clauses[phase] = Called(function, _look_at_decision if phase == "controller" else None)
-    try:
+    with _blaming(strict):
         value = await director.director_loop(rt, d, span, names, *[clauses[each] for each in names])
-    except AgentflowError as error:
-        blame(error, strict.ambient)
-        raise
     return strict.left(before, value)
 
 
@@ -145,17 +144,10 @@ def _look_at_decision(rt: StrictRuntime, decision: Any) -> None:
         rt.raise_to(sources_of(decision))  # the error shows it
 
 
-async def define_task(
-    rt: Strand,
-    d: int,
-    span: Span,
-    definition: Template | dict[str, Any],
-    computed: tuple[tuple[str, Span], ...],
-    env: SexpEnvironment,
-    *values: Any,
-) -> Any:
+async def define_task(rt: Strand, d: int, span: Span, *operands: Any) -> Any:
     """``(defatom ...)``, which is there whatever was tested: in an arm it is refused."""
-    strict, owner = _strict(rt), env.owner
+    environment: SexpEnvironment = operands[2]
+    strict, owner = _strict(rt), environment.owner
     began = owner.began if isinstance(owner, StrictStrand) else strict.floor
     if not strict.ambient <= began:
         shown = sorted(strict.ambient - began)
@@ -168,7 +160,7 @@ async def define_task(
                 details={"sources": shown},
             )
         )
-    return await labelled_operations.define_task(rt, d, span, definition, computed, env, *values)
+    return await labelled_operations.define_task(rt, d, span, *operands)
 
 
 async def eval_program(rt: Strand, d: int, span: Span, *operands: Any) -> Any:

@@ -20,7 +20,7 @@ from agentflow.lang.forms import FORMS as SEXP_FORMS
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.methods import ALL_METHODS
-from agentflow.lang.surface_hints import PYTHON_HINTS, SHOWS_SEXP
+from agentflow.lang.trace import PYTHON_HINTS, SHOWS_SEXP
 from tests.support.python_texts import run_text
 from tests.support.world import World
 
