@@ -12,8 +12,7 @@ import pytest
 
 from agentflow import AgentFlow, LimitExceeded, Limits
 from agentflow.core.data.limits import Limits as CoreLimits
-from agentflow.lib.resident import resident_bytes
-from agentflow.run.strand.budget import LOOK_EVERY, MemoryAccount, MemoryAccounts
+from agentflow.run.strand.budget import LOOK_EVERY, MemoryAccount, MemoryAccounts, resident_bytes
 from tests.support.memory_cases import MEMORY_CASES
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentflow import AgentFlow, Event, LimitExceeded, Limits, ScriptedProvider
-from agentflow.lib.resident import resident_bytes
+from agentflow.run.strand.budget import resident_bytes
 from tests.support.peak import peak_bytes
 
 _TEXT = '(define (grow s n) (if (= n 0) s (grow (string-append s s) (- n 1)))) (define s (grow "abcd,efg" 22)) '

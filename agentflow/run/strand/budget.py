@@ -9,6 +9,7 @@ under a limit of 1.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
@@ -25,7 +26,25 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Span
 from agentflow.core.events.events import WaitStarted
 from agentflow.lib.event_loop import WaitQueue
-from agentflow.lib.resident import resident_bytes
+
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None
+
+
+def resident_bytes() -> int | None:
+    """Bytes of memory that the process occupies: now where the system says so, else at its peak; None if it does not."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            pages = int(file.read().split()[1])
+    except OSError:
+        pages = None
+    if resource is None:
+        return None
+    if pages is not None:
+        return pages * resource.getpagesize()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1_024)
 
 
 def waiting(call: CallContext) -> AbstractContextManager[object]:
