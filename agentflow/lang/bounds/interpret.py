@@ -106,11 +106,9 @@ class AnalysisInputs:
 
     def variables(self, used: Iterable[str]) -> dict[str, Value]:
         """The abstract values of the variables from outside; ``used`` are names that the text uses as values."""
-        named = {name: name for name in used}
+        sources, named = self.sources, {name: name for name in used}
         named |= (
-            cast("Mapping[str, str]", self.sources)
-            if isinstance(self.sources, Mapping)
-            else {name: name for name in self.sources}
+            cast("Mapping[str, str]", sources) if isinstance(sources, Mapping) else {name: name for name in sources}
         )
         variables = {name: Value(foreign=True, texts=None, origins={source: None}) for name, source in named.items()}
         return variables | {name: constant(value) for name, value in self.bindings.items()}
