@@ -434,9 +434,11 @@ class AgentFlow(ProgramMethods, DurableMethods):
         return self
 
     async def connect(self) -> None:
-        """Connect the MCP servers, side by side, and register their tools; ``async with`` does. A second time does nothing.
+        """Connect the MCP servers, concurrently, and register their tools; ``async with`` does this. A second call does
+        nothing.
 
-        Raises ConfigurationError (``mcp/down``, with what the server said last) if one that is not optional cannot be.
+        Raises ConfigurationError (``mcp/down``, with what the server said last) if a server that is not optional cannot be
+        connected.
         """
         await self.mcp.open()
 
@@ -484,7 +486,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         return register if function is None else register(function)
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
-        """Give every event of every later run to ``observer``, plain or async; call what is returned to end that."""
+        """Send every event of every later run to ``observer``, plain or async. Call the returned function to end this."""
         return self.engine.subscribe(observer)
 
     def redact(self, value: T) -> T:

@@ -1,4 +1,4 @@
-"""What the arguments of :class:`agentflow.AgentFlow` stand for: directories, patterns, places where things are kept."""
+"""The values of the arguments of :class:`agentflow.AgentFlow`: directories, patterns, storage locations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def unknown_parameter(unknown: Iterable[str], face: type[object]) -> Configurati
 
 
 def for_own_adapters(provider: object, **arguments: object) -> None:
-    """Raise ConfigurationError (``config/option``) for what belongs to an adapter that the flow makes, beside a ready ``provider``."""
+    """Raise ConfigurationError (``config/option``) for options of an adapter made by the flow together with a ready
+    ``provider``."""
     for name, value in arguments.items():
         if value is not None and provider is not None:
             written = f"give it to the adapter: OpenAIChatProvider(base_url=..., {name}=...)"
@@ -53,7 +54,7 @@ def for_own_adapters(provider: object, **arguments: object) -> None:
 def recording_of(
     record: bool | str | os.PathLike[str], durable: str | None, redactor: Redactor, router: Router
 ) -> Recording:
-    """Where a flow records its runs: in a directory, else beside its durable runs, else in the state directory."""
+    """The recorder of a flow's runs: in a directory, else beside its durable runs, else in the state directory."""
     from agentflow.observe.files import EventFiles
     from agentflow.observe.recording import Recording
     from agentflow.providers.shown import wire_of
@@ -67,7 +68,7 @@ def recording_of(
 
 
 def reuse_in(store: JournalStore, redactor: Redactor) -> ReusePort:
-    """What answers effects that were declared with ``reuse`` from the results of a store. Loads the room of durable runs."""
+    """Answers effects declared with ``reuse`` from the results of a store. Loads the room of durable runs."""
     from agentflow.durable.reuse import Reuse
 
     return Reuse(store.results, redactor)
@@ -123,7 +124,8 @@ def tools_of_notes(notes: FlowNotes | None) -> Sequence[Tool]:
 
 
 def adapter_rates(rates: RateTable, durable: str | None) -> tuple[RateStore | None, RateLimiter | None]:
-    """The store that counts the ``rates`` of all processes of a database, if there is one, and what makes calls wait for them."""
+    """The store that counts the ``rates`` of all processes of a database, if there is one, and the limiter that makes calls
+    wait for them."""
     if not rates:
         return None, None
     store = None if durable is None else open_rates(durable)
@@ -174,7 +176,7 @@ def mcp_servers(table: Mapping[str, Any], servers: Sequence[McpServer]) -> list[
 
 
 def services_of(files: FileAccessManager, commands: CommandExecutor) -> ServicePort:
-    """What starts the programs of MCP servers, in the sandbox of the ``commands``."""
+    """Starts the programs of MCP servers, in the sandbox of the ``commands``."""
     from agentflow.executors.services import Services
 
     return Services(files, commands.sandbox, readable=commands.readable)
@@ -192,7 +194,8 @@ def patterns(commands: Iterable[str]) -> list[str]:
 
 
 def base_system_of(system: object, setting: str) -> str:
-    """The system text of a flow, else the one of its settings. Raises ConfigurationError (``config/option``) for what is no text."""
+    """The system text of a flow, else that of its settings. Raises ConfigurationError (``config/option``) unless it is
+    text."""
     if system is None:
         return setting
     if not isinstance(system, str):
@@ -210,7 +213,7 @@ def paths_of(named: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | 
 
 
 def directory(setting: str, path: str | os.PathLike[str]) -> str:
-    """``path`` as text. Raises ConfigurationError (``config/directory``) if it is no directory."""
+    """``path`` as text. Raises ConfigurationError (``config/directory``) if it is not a directory."""
     if not Path(path).is_dir():
         what = "is not a directory" if Path(path).exists() else "does not exist"
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""All event classes, by name: one by one, since type checkers take what is listed so for public."""
+"""All event classes, by name: listed one by one, since type checkers take listed names as public."""
 
 from agentflow.core.events.events import (
     DELTAS,

@@ -1,7 +1,7 @@
-"""What a directory's ``agentflow.toml`` may set, which may have come with somebody else's project.
+"""The settings allowed in a directory's ``agentflow.toml``, which may come from someone else's project.
 
-A file that nobody has trusted narrows: its roots lie below its directory, its limits are no higher than the defaults.
-Whatever widens is read once the user has looked at the file (``agentflow trust``), and at the programs that it would run.
+An untrusted file only narrows: its roots are below its directory, its limits at most the defaults. Settings that widen
+count once the user has reviewed the file (``agentflow trust``), and the programs it would run.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ from agentflow.providers.dialects.retry import RetryPolicy
 
 @frozen
 class FileRule:
-    """What a directory's file may not do with a setting: ``why``, and what to do ``instead``. ``trusting``: unless the user
-    trusts the file as it is; ``counts``: until then the setting is no error, and counts as far as it narrows.
+    """A restriction on a setting in a directory's file: ``why``, and the alternative ``instead``. ``trusting``: lifted if
+    the user trusts the file in its present state; ``counts``: until then the setting counts as far as it narrows, without
+    an error.
 
-    ``permits`` judges a value that the file in a directory gives it; without it the file may not name the setting at all.
+    ``permits`` judges a value for the setting from the file in a directory; without it the file may not name the setting at
+    all.
     """
 
     why: str
@@ -46,7 +48,7 @@ class FileRule:
 
 
 def _lies_below(directory: Path, value: Any) -> bool:
-    """Whether paths lead to the directory or below it, whatever links are on the way."""
+    """Whether paths lead to the directory or below it, after following links."""
     paths = cast("list[Any]", value) if isinstance(value, list) else [value]
     top = directory.resolve()
     return all([(directory / each).resolve().is_relative_to(top) for each in paths if isinstance(each, str)])
@@ -92,7 +94,7 @@ _SAMPLING = frozenset(
         "verbosity",
     ]
 )
-"""Request fields that say how a model answers, and not what else its server does or charges."""
+"""Request fields that change the answer of a model, but nothing else its server does or charges."""
 _FORMS = frozenset(
     [
         "limit_field",
@@ -109,7 +111,7 @@ _FORMS = frozenset(
         "user_after_results",
     ]
 )
-"""Traits that say how a request is written, and not what it leaves out, how many there are or what is run over texts."""
+"""Traits that describe how a request is written, but not omitted fields, numbers or patterns that are run over texts."""
 _SENT_FILES = "it would have the files sent away"
 _KEPT_ELSEWHERE = "it would decide where what a run says is kept"
 _LOOK = "look at it, then run agentflow trust"
@@ -211,15 +213,15 @@ FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
         "index_cache": FileRule("it would decide where the files' texts are kept", "pass index_cache="),
     }
 )
-"""What a directory's file may set: without a rule, whatever the setting takes.
+"""The settings a directory's file may set: without a rule, any value of the setting.
 
-Its ``prices`` raise those that are known and lower none; of models whose price nobody knows they count once the file is trusted:
+Its ``prices`` may raise known prices but not lower them; for models of unknown price they count once the file is trusted:
 :class:`~agentflow.providers.prices.Prices`. Its ``provenance`` and its ``rates`` only narrow.
 """
 
 
 def check_names(path: Path, read: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError (``config/setting``) for what no file may set, trusted or not."""
+    """Raise ConfigurationError (``config/setting``) for settings that no file may contain, trusted or not."""
     for name in read:
         rule = FILE_RULES.get(name)
         if rule is not None and not rule.trusting and not _permitted(rule, path, read[name]):
@@ -227,9 +229,9 @@ def check_names(path: Path, read: Mapping[str, Any]) -> None:
 
 
 def check_grants(path: Path, read: Mapping[str, Any], content: bytes) -> tuple[str, ...]:
-    """The names of what a file sets that counts because the user trusts it. Blocking.
+    """The names of a file's settings that count because the user trusts it. Blocking.
 
-    Raises ConfigurationError (``config/setting``) for what it would grant, if it is not trusted as it is.
+    Raises ConfigurationError (``config/setting``) for grants in a file that is not trusted in its present state.
     """
     granted = grants_of(path, read)
     if not granted or is_trusted(path, bound(path, read, content)[0]):
@@ -243,7 +245,7 @@ def check_grants(path: Path, read: Mapping[str, Any], content: bytes) -> tuple[s
 
 
 def grants_of(path: Path, read: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file sets that it may set only where the user trusts it, by the names of the settings. Blocking."""
+    """The settings of a file that count only if the user trusts it, by name. Blocking."""
     named = {name: FILE_RULES.get(name) for name in read}
     return {
         name: read[name]

@@ -1,4 +1,5 @@
-"""What a prompt holds besides text: images, documents and sound. :func:`attachment` makes a part of bytes, an address or a file."""
+"""Parts of prompts other than text: images, documents and sound. :func:`attachment` makes a part from bytes, an address or
+a file."""
 
 from agentflow.core.data.media import attachment
 from agentflow.core.data.messages import AudioPart, ContentPart, DocumentPart, ImagePart, TextPart

@@ -56,7 +56,7 @@ def read_limits(values: Mapping[str, Any], base: Limits | None = None) -> Limits
 
 
 def _judged(judge: Callable[[Any], object]) -> AfterValidator:
-    """A field that must be accepted by the part it is for: what that part's constructor raises is the field's error."""
+    """A field that its part must accept: errors of that part's constructor are the field's errors."""
 
     def check(value: Any) -> Any:
         try:
@@ -80,7 +80,7 @@ def _judge_rules(rules: list[str]) -> None:
 
 
 class Settings(BaseModel):
-    """What an ``agentflow.toml`` may say. The key of a model never stands in the file."""
+    """The contents of an ``agentflow.toml``. The key of a model is never in the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -91,7 +91,7 @@ class Settings(BaseModel):
     base_url: Annotated[str | None, _judged(check_base_url)] = None
     """The address of the model server. A file may only name one on this machine, since it is sent your key."""
     root: str = "."
-    """What file tools and the index may see. In a file that is not trusted, below its directory."""
+    """The directories that file tools and the index may see. In an untrusted file, below its directory."""
     roots: list[str] = []
     """Further roots. In a file that is not trusted, below its directory."""
     tasks: str | None = None
@@ -99,14 +99,14 @@ class Settings(BaseModel):
     workflows: str | None = None
     """A directory of saved workflows. In a file that is not trusted, below its directory."""
     sandbox: Annotated[str, _judged(SandboxChoice)] = "auto"
-    """What confines commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``, which no file may say."""
+    """The sandbox of commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``, which no file may set."""
     readable: list[str] = []
-    """Files and directories that commands and MCP servers may read in the sandbox, besides the roots and the system's. Read from a
-    file only after ``agentflow trust``."""
+    """Files and directories that commands and MCP servers may read in the sandbox, in addition to the roots and the
+    system's. Read from a file only after ``agentflow trust``."""
     allow_commands: Annotated[list[str], _judged(_judge_rules)] = []
     """Patterns of commands that models may run unasked (``git log *``, ``python *``). Read from a file only after ``agentflow trust``."""
     deny_commands: Annotated[list[str], _judged(_judge_rules)] = []
-    """Patterns of commands that nobody may run."""
+    """Patterns of commands that are always denied."""
     shell: bool = False
     """Grant command texts with shell operators. Read from a file only after ``agentflow trust``."""
     limits: Annotated[dict[str, Any], _judged(read_limits)] = {}
@@ -119,8 +119,8 @@ class Settings(BaseModel):
     model_settings: dict[str, Any] = {}
     """Native request fields of the model's dialect. A file that is not trusted may say those of sampling and thinking."""
     traits: Annotated[dict[str, Any], _judged(stated_traits)] = {}
-    """A table of what the model server takes, where it is not known or differs: ``output = "json_object"``. A file that is not trusted may say how requests are
-    written, and not ``own``, ``slots``, ``omit`` and their like."""
+    """A table of traits of the model server, if it is unknown or differs: ``output = "json_object"``. An untrusted file may
+    set how requests are written, but not ``own``, ``slots``, ``omit`` and the like."""
     clocks: Annotated[dict[str, Any], _judged(clocks_of)] = {}
     """A table of how long model calls may take, in seconds: ``connect_s``, ``first_byte_s``, ``plain_first_byte_s``, ``idle_s``,
     ``wall_s``."""
@@ -131,29 +131,30 @@ class Settings(BaseModel):
     concurrency: int | None = None
     """Model calls at once; in a file that is not trusted at most 256."""
     rerank: bool = False
-    """Let a model re-rank what the index finds."""
+    """Let a model re-rank the results of the index."""
     embeddings: str | None = None
-    """A model that finds files by what they mean. No file may name one, since it is sent the files."""
+    """A model that finds files by their meaning. No file may name one, since it is sent the files."""
     embeddings_url: Annotated[str | None, _judged(check_base_url)] = None
     """The server of that model. No file may name it."""
     mcp: Annotated[dict[str, Any], _judged(_judge_servers)] = {}
     """A table of MCP servers by name, each a table of ``command`` and ``env``, or ``url`` and ``headers``, and the options of
     ``McpStdio`` and ``McpHttp``. Read from a file only after ``agentflow trust``."""
     provenance: Annotated[dict[str, Any], _judged(narrowing)] = {}
-    """A policy of where values may go, as in a policy file: ``default``, ``strict`` and ``[[provenance.sink]]``. It is in force beside the flow's own, and so can
-    only narrow it; ``sources`` is for that one."""
+    """A provenance policy, as in a policy file: ``default``, ``strict`` and ``[[provenance.sink]]``. It is in force
+    together with the flow's own, and so can only narrow it; ``sources`` belongs to the flow's own."""
     surface: Surface = "sexp"
     """The language in which models write programs for ``solve``: ``sexp`` or ``python``."""
     decompose: int = 0
-    """Rounds in which a task that ran out of context or output is split up by a written program (0: never)."""
+    """Rounds in which a written program may split a task that ran out of context or output (0: never)."""
     prompt_cache: Literal["5m", "1h", False] | None = None
-    """How long providers are asked to keep what prompts begin with: ``5m``, ``1h`` or ``false``; else where it pays."""
+    """How long providers are asked to cache the beginnings of prompts: ``5m``, ``1h`` or ``false``; by default where it
+    pays."""
 
     _vouched: bool = PrivateAttr(default=True)
 
     @property
     def prices_name_models(self) -> bool:
-        """Whether the ``prices`` count for models whose price nobody else knows: unless they come from a file that is not trusted."""
+        """Whether the ``prices`` count for models of otherwise unknown price: unless they come from an untrusted file."""
         return self._vouched
 
     def doubt_prices(self) -> None:
@@ -215,7 +216,7 @@ class SettingsFile:
     trusted: tuple[str, ...]
 
     def told(self) -> str:
-        """A line that says what came from the file."""
+        """A line that lists the settings from the file."""
         names = [f"{name} (trusted)" if name in self.trusted else name for name in self.values]
         return f"from {self.path.name}: {', '.join(names) or 'nothing'}"
 
@@ -223,8 +224,8 @@ class SettingsFile:
 def read_file(directory: Path, *, trusting: bool = False) -> SettingsFile | None:
     """The ``agentflow.toml`` of a directory; None if there is none. Blocking.
 
-    ``trusting``: whether the user has trusted it is not asked. Raises ConfigurationError: ``config/file``, and ``config/setting`` for what is wrong and
-    what the file may not set.
+    ``trusting``: the user's trust is not checked. Raises ConfigurationError: ``config/file``, and ``config/setting`` for
+    invalid settings and those the file may not set.
     """
     path = directory / FILE_NAME
     if not path.is_file():

@@ -125,10 +125,11 @@ def trust_settings(
 ) -> None:
     """Trust a directory's settings as they are now.
 
-    Their file is agentflow.toml. What it would run is trusted as it is now, too.
+    Their file is agentflow.toml. Programs that it would run are trusted in their present state too.
 
     Shows what it grants: roots elsewhere, commands that models may run, a shell, higher limits, MCP servers with all their
-    options. After any change to the file, or to a program or script of the directory that it runs, it must be trusted again.
+    options. After any change to the file, or to a program or script of the directory that it runs, it must be trusted
+    again.
     """
     from pathlib import Path
 
@@ -263,10 +264,10 @@ def explore(
     app: Application = None,
     json: AsJson = False,
 ) -> None:
-    """Explore what can happen to a program, without models or tools.
+    """Explore the outcomes of a program, without models or tools.
 
-    Models answer anything that their schemas allow, near the constants of the program; tasks and tools may fail. Reports each
-    error that can be reached with the answers that cause it, endless loops, and the arms that no run reached.
+    Models answer anything that their schemas allow, near the constants of the program; tasks and tools may fail. Reports
+    each error that can be reached with the answers that cause it, endless loops, and the arms that no run reached.
     """
     from agentflow.cli.check.explore import ExploreOptions, explore_file
 

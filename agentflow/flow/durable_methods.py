@@ -42,14 +42,14 @@ if TYPE_CHECKING:  # a flow without durable= loads none of it
 R = TypeVar("R")
 
 DRAIN_S = 30.0
-"""Seconds that runs may take to end after a worker was told to stop."""
+"""Seconds that runs may take to end after a worker was asked to stop."""
 
 DEFAULT_QUEUES: Mapping[str, int] = MappingProxyType({"default": 0})
 """The queues of a worker that is given none."""
 
 
 class DurableMethods:
-    """Starts, resumes, answers, schedules and works on durable runs.
+    """Starts, resumes, answers, schedules and carries out durable runs.
 
     A base of :class:`agentflow.AgentFlow`, which builds what the methods use; it has no state.
     """
@@ -70,19 +70,19 @@ class DurableMethods:
         bindings: Mapping[str, Any] | None = None,
         **options: Unpack[StartOptions],
     ) -> DurableRun[Any]:
-        """Start a durable run: what its tasks and tools gave is stored, and never paid for again.
+        """Start a durable run: the results of its tasks and tools are stored, and never paid for again.
 
-        With ``where="workers"`` a worker does it (:meth:`work`, or the command ``agentflow worker``): one of those that take
-        runs of ``queue``; of several that wait the one of highest ``priority`` goes first, and of equal ones that of the
-        ``tenant``, a name, who has the fewest.
+        With ``where="workers"`` a worker carries it out (:meth:`work`, or the command ``agentflow worker``), one of those
+        that take runs of ``queue``. Of several waiting runs the one of highest ``priority`` goes first, and of equal ones
+        that of the ``tenant``, a name, with the fewest running.
 
         ``flow.start(audit(paths), run_id="audit-1")`` starts a Python workflow, which is stored by its module and name.
-        Started again under the same ``run_id``, in this process or another, a run that was interrupted goes on, and so does
-        one that ended at a limit when ``limits`` allow more; any other that has ended gives its recorded end. What an existing
-        run cannot use (other ``labels``, lower ``limits``, ...) is JournalError ``durable/argument``. The other parameters are as for :meth:`run`; the run has ``session`` until
-        it ends. Raises ConfigurationError
+        Started again under the same ``run_id``, in this process or another, an interrupted run continues, and so does one
+        that ended at a limit if ``limits`` allow more; any other ended run returns its recorded end. Options that an
+        existing run cannot use (other ``labels``, lower ``limits``, ...) raise JournalError ``durable/argument``. The other
+        parameters are those of :meth:`run`; the run has ``session`` until it ends. Raises ConfigurationError
         (``config/durable``) for a flow without ``durable=``, JournalError when the run cannot be stored, belongs to a
-        living process, or is one of another program; SessionBusy; and what :meth:`compile` raises.
+        living process, or is one of another program; SessionBusy; and the errors of :meth:`compile`.
         """
         runs = self._durable_runs()
         spec = spec_of("flow.start", START, program, options)
@@ -115,15 +115,16 @@ class DurableMethods:
         tenant: Tenant | None = None,
         surface: Surface | None = None,
     ) -> DurableRun:
-        """Resume a durable run by what is stored of it; a failed one tries its last failures again.
+        """Resume a durable run from its stored state; a failed one tries its last failures again.
 
-        ``bindings`` are those that are not stored, because they are secret or no data; ``limits`` and ``approve`` replace
-        the run's, ``on_inflight`` the flow's; ``tenant`` is whom it is done for. With ``program``, the text as it is now (in ``surface``), or ``overrides``, fields of tasks by the task's name
-        (``{"review": {"model": "openai:gpt-5"}}``), the run goes on as a new generation with an id of its own: each effect
-        that asks for what a recorded one asked for is answered from that record, wherever it stands. ``bindings`` may
-        then replace and add to the run's. Asked for again it is the same generation. ``bindings`` and lower ``limits`` of a
-        run that has ended are JournalError ``durable/argument``. Raises as :meth:`start`, and
-        JournalError ``durable/unknown-run``, ``durable/bindings`` and ``durable/override``.
+        ``bindings`` are those that are not stored because they are secret or not data; ``limits`` and ``approve`` replace
+        the run's, ``on_inflight`` the flow's; ``tenant`` is the tenant to charge. With ``program``, the text as it is now
+        (in ``surface``), or ``overrides``, fields of tasks by the task's name (``{"review": {"model": "openai:gpt-5"}}``),
+        the run continues as a new generation with its own id: each effect with the content of a recorded one is answered
+        from that record, wherever it stands. ``bindings`` may then replace and add to the run's. The same request returns
+        the same generation. ``bindings`` and lower ``limits`` for a run that has ended raise JournalError
+        ``durable/argument``. Raises the errors of :meth:`start`, and JournalError ``durable/unknown-run``,
+        ``durable/bindings`` and ``durable/override``.
         """
         runs = self._durable_runs()
         check_run(None, limits)
@@ -151,10 +152,11 @@ class DurableMethods:
         bindings: Mapping[str, Any] | None = None,
         surface: Surface | None = None,
     ) -> RunPlan:
-        """What :meth:`resume` with these arguments, or with ``at`` :meth:`fork`, would do; nothing is carried out or stored.
+        """The effects of :meth:`resume` with these arguments, or with ``at`` of :meth:`fork`; nothing is carried out or
+        stored.
 
-        The program is replayed from the records, as far as they go. What follows from an effect that has none cannot be
-        known, and the plan says so. Raises as these do.
+        The program is replayed from the records, as far as they go. The plan says if later effects depend on one without a
+        record, and so are unknown. Raises the errors of these methods.
         """
         source = await _source_of(program, surface)
         from agentflow.durable.generations import Change
@@ -173,11 +175,11 @@ class DurableMethods:
         limits: Limits | None = None,
         approve: Approver | None = None,
     ) -> DurableRun:
-        """Run a durable run again from one of its effects on, beside it, as another run.
+        """Repeat a durable run from one of its effects on, as a separate run.
 
-        ``at`` is the path of that effect: it and what started after it had ended are carried out, everything else is
-        answered from records. ``as_run`` is the id of the fork, which else gets one that is the same for the same fork.
-        The other parameters and errors are those of :meth:`resume`; ``durable/path`` for a path without a record.
+        ``at`` is the path of that effect: it and all effects that started after it had ended are carried out, all others
+        are answered from records. ``as_run`` is the id of the fork; the default is the same for the same fork. The other
+        parameters and errors are those of :meth:`resume`; ``durable/path`` for a path without a record.
         """
         check_run(None, limits)
         from agentflow.durable.generations import Change
@@ -187,22 +189,23 @@ class DurableMethods:
         return await self._durable_runs().derive(run_id, change, spec=spec, as_run=as_run)
 
     def session(self, name: str, *, wait_s: float = 0.0) -> LastingSession:
-        """A conversation that lasts: ``async with flow.session("user-42") as session``, to be passed to runs.
+        """A stored conversation: ``async with flow.session("user-42") as session``, to be passed to runs.
 
-        It is loaded from the database of the durable runs, belongs to the block alone, in all processes, and is stored
-        after each run in it and at the end of the block. A durable run that was interrupted keeps it, until it is gone on
-        with or cancelled. Entering the block raises SessionBusy when somebody else has had the session for ``wait_s``
-        seconds, and JournalError. Raises ConfigurationError: ``config/durable`` for a flow without ``durable=``,
-        ``config/session`` for what is no name.
+        It is loaded from the database of the durable runs, belongs to the block exclusively, across all processes, and is
+        stored after each run in it and at the end of the block. An interrupted durable run holds it until it is resumed or
+        cancelled. Entering the block raises SessionBusy if the session is still in use elsewhere after ``wait_s`` seconds,
+        and JournalError. Raises ConfigurationError: ``config/durable`` for a flow without ``durable=``, ``config/session``
+        for an invalid name.
         """
         return self._durable_runs().sessions.session(name, wait_s)
 
     async def cancel(self, run_id: str) -> None:
-        """Cancel a durable run for good, and wait until it has cleaned up: its ``finally`` forms run, as for any run that is cancelled.
+        """Cancel a durable run for good, and wait until it has cleaned up: its ``finally`` forms run, as for any run that
+        is cancelled.
 
-        That goes for a run that works here, and for one that waits or was interrupted: it is replayed as far as its records
-        go. One whose program needs bindings that are not stored, or does not fit its records any more, is cancelled as it
-        is. Raises as :meth:`resume`.
+        This holds for a run that works here, and for a waiting or interrupted one, which is replayed as far as its records
+        go. A run whose program needs bindings that are not stored, or no longer fits its records, is cancelled without
+        clean-up. Raises the errors of :meth:`resume`.
         """
         await self._durable_runs().cancel(run_id)
 
@@ -222,7 +225,8 @@ class DurableMethods:
         await self._durable.questions.answer(run_id, key, answer)
 
     async def questions(self, run_id: str) -> list[Question]:
-        """The open questions and approvals of a run, in the order in which they were asked. Raises as :meth:`resume`."""
+        """The open questions and approvals of a run, in the order in which they were asked. Raises the errors of
+        :meth:`resume`."""
         open_here = self.engine.questions.of(run_id)
         if open_here or self._durable is None:
             return open_here
@@ -237,10 +241,10 @@ class DurableMethods:
         return await self._durable_runs().find(run_id)
 
     async def recorded_result(self, run_id: str) -> RunResult[Any] | None:
-        """The result of a durable run that has ended, in whatever process; None for one that goes on, waits or is not known.
+        """The result of a durable run that has ended, in any process; None for one that is running, waiting or unknown.
 
-        Raises the error with which it failed, JournalError (``durable/cancelled``, ``durable/superseded``, ``durable/no-value``
-        for a value that is no data), and as :meth:`start`.
+        Raises the error with which it failed, JournalError (``durable/cancelled``, ``durable/superseded``,
+        ``durable/no-value`` for a value that is not data), and the errors of :meth:`start`.
         """
         return await self._durable_runs().recorded_result(run_id)
 
@@ -257,12 +261,13 @@ class DurableMethods:
         stop: asyncio.Event | None = None,
         drain_s: float = DRAIN_S,
     ) -> None:
-        """Do runs that were started with ``where="workers"``, at most ``slots`` at a time, until ``stop`` is set.
+        """Carry out runs that were started with ``where="workers"``, at most ``slots`` at a time, until ``stop`` is set.
 
-        ``queues`` are those whose runs it takes; the number of a queue is how many of its runs all workers together do at a
-        time (0: any number). After the stop nothing is begun, and what has not ended or come to wait within ``drain_s``
-        seconds goes on elsewhere. Within the flow's ``async with``, runs of workers that died are taken over.
-        Raises ConfigurationError (``config/worker``, ``config/where``, ``config/extra``), and as :meth:`start`.
+        ``queues`` are the queues whose runs it takes; the number of a queue is the largest number of its runs that all
+        workers together carry out at a time (0: any number). After the stop no run is begun, and runs that neither end nor
+        wait within ``drain_s`` seconds continue elsewhere. Within the flow's ``async with``, runs of workers that died are
+        taken over. Raises ConfigurationError (``config/worker``, ``config/where``, ``config/extra``), and the errors of
+        :meth:`start`.
         """
         from agentflow.durable.worker import work_on
 
@@ -283,12 +288,14 @@ class DurableMethods:
         priority: int = 0,
         tenant: str = "",
     ) -> Schedule:
-        """Have workers run a program at certain times: ``cron`` is a line of cron's, ``0 7 * * *``, in the time zone ``zone``.
+        """Have workers run a program at certain times: ``cron`` is a cron expression, ``0 7 * * *``, in the time zone
+        ``zone``.
 
-        A run is called ``name@time``, as ``daily@20261124T0700Z``, in UTC; it begins once, whatever number of workers there is,
-        and late if there is none. Of times that have passed then the first counts. A schedule of the same ``name`` is replaced.
-        The other parameters are as for :meth:`start`. Raises ConfigurationError (``config/schedule``, ``config/where``,
-        ``config/extra``, ``config/run-id`` for what is no name or contains a secret), and as :meth:`start`.
+        A run is called ``name@time``, for example ``daily@20261124T0700Z``, in UTC; it begins once, no matter how many
+        workers there are, and late if there is none. Of several missed times only the first counts. A schedule of the same
+        ``name`` is replaced. The other parameters are those of :meth:`start`. Raises ConfigurationError
+        (``config/schedule``, ``config/where``, ``config/extra``, ``config/run-id`` for an invalid name or one that contains
+        a secret), and the errors of :meth:`start`.
         """
         runs = self._durable_runs()
         check_name(f"{name}@20261124T0700Z", None, self.redactor)
@@ -307,10 +314,10 @@ class DurableMethods:
         return await runs.jobs.schedule(name, cron, zone, new)
 
     async def watch(self, run_id: str, after: EventId = FIRST) -> AsyncGenerator[dict[str, Any]]:
-        """The events of a durable run as they are recorded, in whatever process it is worked on, until it has ended.
+        """The events of a durable run as they are recorded, in any process that works on it, until it has ended.
 
-        Each is the JSON data of an event; those after ``after``, its ``(slice, seq)``, where that is given. A run is recorded
-        where its flow has ``record=True``; deltas are not stored while it works, so that text comes whole. Raises as
+        Each is the JSON data of an event; with ``after``, the ``(slice, seq)`` of one, only later events. Runs are recorded
+        by flows with ``record=True``; deltas are not stored while a run works, so text arrives whole. Raises the errors of
         :meth:`resume`.
         """
         async with contextlib.aclosing(self._durable_runs().events(run_id, after)) as events:
@@ -319,7 +326,8 @@ class DurableMethods:
 
     @property
     def store(self) -> FlowStore:
-        """The administration of what is stored: removed runs, sessions, schedules, queues, workers. Raises as :meth:`start`."""
+        """The administration of stored data: removed runs, sessions, schedules, queues, workers. Raises the errors of
+        :meth:`start`."""
         from agentflow.flow.store import FlowStore
 
         return FlowStore(self._durable_runs())

@@ -1,4 +1,4 @@
-"""What carries out the calls of one flow: programs, Python functions and questions, alone or within the executing run."""
+"""Carries out the calls of one flow: programs, Python functions and questions, alone or within the executing run."""
 
 from __future__ import annotations
 

@@ -51,19 +51,19 @@ R = TypeVar("R")
 class AskSettings(TypedDict, total=False):
     """The options that ``flow.ask`` and ``@flow.task`` share.
 
-    ``model`` and ``fallbacks`` are names of models; ``system`` is the system prompt, which follows the flow's own; ``tools``
-    are those that the model may call: functions, tasks, workflows, Tools, MCP servers, names of the flow's tools, or
-    ``flow.tools`` for all of these; without them it is offered none. ``provider_tools`` are what the provider itself may do, such as searching the web.
-    ``max_turns`` bounds the model calls of the tool loop, ``max_output_tokens`` one answer; ``effort`` says how hard the
-    model thinks, ``settings`` are request fields native to its dialect. ``timeout_s`` are the seconds for one attempt,
-    ``retries`` the further attempts after a failure that may pass: of a rate, a server or a connection, or an answer of the
-    wrong form. ``history`` says whether the task takes part in the conversation (True: it sends what was said before and adds
-    to it; else only where a session is given for the call), or its settings one by one; ``context`` says what it gets to read,
-    ``file_paths`` the files that it always reads.
-    ``reuse="1d"`` says how old the result of an equal call may be to be used again, ``reuse_key`` what its tools hold that are
-    closures or bound methods, ``prompt_cache`` how long the provider
-    keeps the prompt, ``priority`` (-1000 to 1000) which call goes first where calls wait, ``decompose`` in how many rounds a
-    model may split the task by a program once it ran out of room.
+    ``model`` and ``fallbacks`` are names of models; ``system`` is the system prompt, which follows the flow's own;
+    ``tools`` are the tools that the model may call: functions, tasks, workflows, Tools, MCP servers, names of the flow's
+    tools, or ``flow.tools`` for all of these; the default is none. ``provider_tools`` are tools of the provider itself, for
+    example a web search. ``max_turns`` bounds the model calls of the tool loop, ``max_output_tokens`` one answer;
+    ``effort`` says how hard the model thinks, ``settings`` are request fields native to its dialect. ``timeout_s`` are the
+    seconds for one attempt, ``retries`` the further attempts after a temporary failure: of a rate, a server or a
+    connection, or an answer of the wrong form. ``history`` says whether the task takes part in the conversation (True: it
+    sends earlier messages and adds its own; otherwise only if the call names a session), or states its settings one by one;
+    ``context`` controls its reading material, ``file_paths`` are files that it always reads. ``reuse="1d"`` is the maximum
+    age of an equal call's result that is used again, ``reuse_key`` identifies the state of tools that are closures or bound
+    methods, ``prompt_cache`` is how long the provider caches the prompt, ``priority`` (-1000 to 1000) the place of its
+    calls among waiting ones, ``decompose`` the number of rounds in which a model may split the task by a program once it
+    ran out of room.
     """
 
     model: str
@@ -88,10 +88,10 @@ class AskSettings(TypedDict, total=False):
 
 
 class TaskSettings(AskSettings, total=False):
-    """The options of a task: those of :class:`AskSettings`, and what only a task with a name has.
+    """The options of a task: those of :class:`AskSettings`, and those of named tasks.
 
-    ``name`` is the name by which programs, models and records know the task, in place of the function's; ``description``
-    says what it is for, and ``subtype`` groups it: ``atomic:SUBTYPE`` finds the last one of it.
+    ``name`` is the name of the task in programs, models and records, in place of the function's; ``description`` states its
+    purpose, and ``subtype`` groups it: ``atomic:SUBTYPE`` finds the last one of it.
     """
 
     name: str
@@ -154,11 +154,11 @@ class _Declared(ABC, Generic[P, R]):
 
     @abstractmethod
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> FlowCall[R]:
-        """Validate the arguments; what is returned is awaited, or handed to the flow."""
+        """Validate the arguments; await the returned call, or pass it to the flow."""
 
     @functools.cached_property
     def _value(self) -> DataAdapter[R] | None:
-        """What writes and reads its return value. Raises ConfigurationError (``durable/no-value``, ``durable/secret``)."""
+        """The adapter of its return value. Raises ConfigurationError (``durable/no-value``, ``durable/secret``)."""
         from agentflow.durable.values.data_adapter import adapter_for, checked
 
         return checked(adapter_for, self._signature.returns, f"'{self.name}'", checks=True)
@@ -196,16 +196,17 @@ class _Declared(ABC, Generic[P, R]):
         return await work.evaluate(call)
 
     def _stored(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[PythonTarget, dict[str, Any]]:
-        """What a durable run stores of a call: the function, and its arguments as data; those that are secret or no data stay
-        what they are, and are not stored.
+        """The stored form of a call in a durable run: the function, and its arguments as data; arguments that are secret or
+        not data stay unchanged, and are not stored.
 
-        Raises ConfigurationError for a function whose value could not be stored."""
+        Raises ConfigurationError for a function whose value could not be stored.
+        """
         _ = self._value
         values = self._signature.given(arguments, named)
         return self, {name: _storable(self._signature.kinds[name], value) for name, value in values.items()}
 
     def _argument(self, name: str, value: Any) -> Any:
-        """An argument from what was stored of it. Raises JournalError (``durable/mismatch``)."""
+        """An argument from its stored form. Raises JournalError (``durable/mismatch``)."""
         from agentflow.durable.values.codec import Shaped
         from agentflow.durable.values.data_adapter import adapter_for, unfit
 
@@ -265,16 +266,16 @@ class TaskFunction(_Declared[P, R]):
 
     @functools.cached_property
     def tool(self) -> Tool:
-        """The task as a tool: a model that is given it calls this task, whatever else has its name."""
+        """The task as a tool: a model that is given it calls this task, even if another has its name."""
         signature, template = self._signature, self.template
         return task_tool(template, signature.description, signature.schema, self._function)
 
     def with_options(self, **settings: Unpack[TaskSettings]) -> TaskFunction[P, R]:
-        """A copy with other options, for calls from Python: programs still call the original. Settings of the history adjust
-        those of the original one by one.
+        """A copy with other options, for calls from Python: programs still call the original. Settings of the history
+        adjust those of the original one by one.
 
-        With a ``name`` of its own the copy is a task beside the original, which programs and durable runs find by that name;
-        ``flow.start`` refuses a copy without one. Raises as ``@flow.task``.
+        With its own ``name`` the copy is a separate task, which programs and durable runs find by that name; ``flow.start``
+        refuses a copy without one. Raises the errors of ``@flow.task``.
         """
         merged = cast(TaskSettings, {**self._settings, **settings})
         if "history" in settings and "history" in self._settings:
@@ -462,7 +463,7 @@ def _may_pass(error: BaseException | None) -> bool:
 
 
 def _alone(template: Template) -> SexpEnvironment:
-    """Definitions with this task alone: Python calls this one, whatever programs define under its name."""
+    """Definitions with this task alone: Python calls this one even if programs define another under its name."""
     env = SexpEnvironment()
     env.define_task(template)
     return env
@@ -492,7 +493,7 @@ def tools_of(host: Host, settings: TaskSettings, label: str) -> tuple[list[str] 
 
 
 _OURS = frozenset({"retries", "tools", "reuse_key"})
-"""Options that are no field of a template."""
+"""Options without a field in a template."""
 
 
 def _fields(settings: TaskSettings) -> dict[str, Any]:

@@ -55,7 +55,8 @@ class HostSpans:
         return span
 
     def source(self, code: CodeType, scope: dict[str, Any]) -> HostSource:
-        """The Python file of ``code`` as it is now; with empty text if there is no file, as for code typed at a prompt.
+        """The Python file of ``code`` in its present state; with empty text if there is no file, as for code typed at a
+        prompt.
 
         ``scope`` are the globals of its module.
         """

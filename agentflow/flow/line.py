@@ -1,4 +1,4 @@
-"""Lines: the sequence in which the code of a Python workflow performs its effects, on a strand like that of a program."""
+"""Lines: the sequence in which the code of a Python workflow performs its effects, on a strand like a program's."""
 
 from __future__ import annotations
 
@@ -96,9 +96,8 @@ class Line:
         return self.code is None or not (self.code.stopped or self.strand.budget.met is not None)
 
     async def turn(self, call: LineWork | str) -> AbstractContextManager[None]:
-        """The block of :meth:`flight` for a call that begins. One that cleans up has no model and is not counted; any other raises
-        again what stopped the code, whatever that caught.
-        """
+        """The block of :meth:`flight` for a new call. A call that cleans up has no model and is not counted; any other
+        raises again the error that stopped the code, even if the code caught it."""
         code, strand = self.code, self.strand
         journal, met = strand.call.run.journal, strand.budget.met
         if code is None or not (code.cancelled() or met is not None):
@@ -166,7 +165,8 @@ class Line:
 
     @asynccontextmanager
     async def conversing(self, session: Session) -> AsyncGenerator[None]:
-        """A block in which the call in flight takes part in ``session`` instead of that of the run. Raises as :meth:`Session.used`."""
+        """A block in which the call in flight takes part in ``session`` instead of that of the run. Raises the errors of
+        :meth:`Session.used`."""
         call = self.strand.call
         outer = call.session
         async with session.used() as call.session:

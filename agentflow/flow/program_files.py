@@ -19,9 +19,10 @@ ProgramLike: TypeAlias = str | Path | Source | Program
 
 
 def source_of(program: ProgramLike) -> str | Source | Program:
-    """What is to be compiled: the text of the file for a Path, anything else unchanged. Blocks.
+    """The program to compile: the text of the file for a Path, anything else unchanged. Blocks.
 
-    Raises AgentflowError: ``program/unreadable``, ``program/file-name`` for a text that is the name of a file, and ``program/kind``.
+    Raises AgentflowError: ``program/unreadable``, ``program/file-name`` for a file name passed as a text, and
+    ``program/kind``.
     """
     if not isinstance(program, Path):
         if isinstance(program, str) and is_file_name(program):
@@ -55,7 +56,7 @@ def check_surface(surface: Surface | None) -> Surface | None:
 def in_surface(program: T, surface: Surface | None) -> T | Source:
     """``program``, with a plain text marked as written in ``surface`` (None: S-expressions).
 
-    Raises AgentflowError (``program/surface``) for a file whose name says another language.
+    Raises AgentflowError (``program/surface``) for a file whose name implies another language.
     """
     if surface is None:
         return program
@@ -90,7 +91,7 @@ def source_in(program: str | Source | Program) -> Source:
 
 @contextlib.contextmanager
 def _reading(program: Path) -> Generator[None]:
-    """A block that reads a program file. Raises AgentflowError (``program/unreadable``) for what goes wrong in it."""
+    """A block that reads a program file. Raises AgentflowError (``program/unreadable``) for errors in it."""
     try:
         yield
     except OSError as error:

@@ -111,7 +111,8 @@ def spec_of(where: str, names: Collection[str], program: object, options: Mappin
 
 
 def check_run(program: object, limits: object, session: object = None) -> None:
-    """Check the ``limits`` and the ``session`` of a run. Raises ConfigurationError (``config/option``) for what is neither these nor None."""
+    """Check the ``limits`` and the ``session`` of a run. Raises ConfigurationError (``config/option``) unless they have
+    these types or are None."""
     problem: ConfigurationError | None = None
     if limits is not None and not isinstance(limits, Limits):
         entries = cast("Mapping[object, object]", limits) if isinstance(limits, Mapping) else {"usd": 1.0}
@@ -138,10 +139,11 @@ T = TypeVar("T")
 
 
 class ProgramMethods:
-    """Runs programs and Python functions. A base of :class:`agentflow.AgentFlow`, which builds what it uses; it has no state.
+    """Runs programs and Python functions. A base of :class:`agentflow.AgentFlow`, which builds what it uses; it has no
+    state.
 
-    The methods from ``map`` on give calls, to be awaited: in a workflow, where they are numbered; in a tool; or elsewhere, as
-    runs of their own.
+    The methods from ``map`` on return calls to be awaited: in a workflow, where they are numbered; in a tool; or elsewhere,
+    as separate runs.
     """
 
     limits: Limits
@@ -168,9 +170,9 @@ class ProgramMethods:
         """Check and compile a program (text, a Path to a file, a Source). The result is cached and reusable.
 
         This is start-up code: it works on the spot, some milliseconds for a thousand characters, and longer for macros.
-        :meth:`run` and :meth:`stream` compile what is long beside the event loop.
+        :meth:`run` and :meth:`stream` compile long programs off the event loop.
 
-        ``bindings`` are the names it will find bound, ``allow`` the only tasks and tools it may name; ``surface`` is the
+        ``bindings`` are the names of its variables, ``allow`` the only tasks and tools it may name; ``surface`` is the
         language of a text (``"sexp"`` or ``"python"``). Raises SexpSyntaxError and SexpEvaluationError with the span.
         """
         return self.engine.compiler.compile(
@@ -188,14 +190,14 @@ class ProgramMethods:
         surface: Surface | None = None,
         limits: Limits | None = None,
     ) -> Bounds:
-        """The most that a program may do and cost, worked out from its text: nothing of it runs.
+        """Upper bounds of a program's effects and cost, computed from its text without running it.
 
-        ``bindings`` are values that it is given; the lengths of those that are not given, and of lists in models' answers,
-        are sizes by name (``len(files)``, ``len(plan.steps)``), and :meth:`Bounds.at` fills them in. ``allow`` are the only
-        tasks and tools it may name, ``surface`` is the language of a text (``"sexp"`` or ``"python"``), ``limits`` are those of
-        the run (None: the flow's). What a tool of the host does itself is not counted; attempts that a provider retries
-        are one call. Raises SexpSyntaxError and SexpEvaluationError with the span, ConfigurationError for a policy with a rule that
-        would never apply.
+        ``bindings`` are values of its variables; the lengths of missing ones, and of lists in models' answers, are named
+        sizes (``len(files)``, ``len(plan.steps)``), and :meth:`Bounds.at` fills them in. ``allow`` are the only tasks and
+        tools it may name, ``surface`` is the language of a text (``"sexp"`` or ``"python"``), ``limits`` are those of the
+        run (None: the flow's). The inner work of host tools is not counted; attempts that a provider retries are one call.
+        Raises SexpSyntaxError and SexpEvaluationError with the span, ConfigurationError for a policy with a rule that can
+        never apply.
         """
         check_run(program, limits)
         grants = None if allow is None else frozenset(allow)
@@ -208,18 +210,17 @@ class ProgramMethods:
     async def run(self, program: ProgramLike | FlowCall[Any], **options: Unpack[RunOptions]) -> RunResult[Any]:
         """Run a program, or a call of a Python workflow or task as ``flow.run(audit(paths))``, to its end.
 
-        ``bindings`` are variables it finds; ``env`` an environment whose variables and tasks it shares; ``session`` a
-        conversation to go on with; ``allow`` runs it as an untrusted program that may call only the tasks and tools
-        named; ``limits`` and ``approve`` replace the flow's for this run. ``run_id`` names the run, which else gets an id
-        of its own, and ``labels`` say what it belongs to (a user, a thread); its events carry both. ``max_cost`` (USD) and
-        ``max_tokens`` lower the limits in force, and never raise them; where
-        calls wait, for rates or connections, that of the highest ``priority`` (-1000 to 1000) goes first; ``tenant`` is whom
-        the run is done for, who may pay for others too; ``surface`` the language of a text (``"sexp"``, which is the default, or
-        ``"python"``; a file's name says it). Called from inside a
-        tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that run's, and the
-        result's usage is the program's own. Raises the program's error: SexpSyntaxError, SexpEvaluationError, TaskError,
-        LimitExceeded, SessionBusy; ConfigurationError for a ``run_id`` or ``labels`` that cannot be, and for names in
-        ``allow`` that mean nothing.
+        ``bindings`` are its variables; ``env`` an environment whose variables and tasks it shares; ``session`` a
+        conversation to continue; ``allow`` runs it as an untrusted program that may call only these tasks and tools;
+        ``limits`` and ``approve`` replace the flow's for this run. ``run_id`` is the id of the run (default: a new one),
+        and ``labels`` say what it belongs to (a user, a thread); its events carry both. ``max_cost`` (USD) and
+        ``max_tokens`` lower the limits in force, and never raise them; of calls that wait for rates or connections, the one
+        with the highest ``priority`` (-1000 to 1000) goes first; ``tenant`` is the tenant to charge, which other runs may
+        share; ``surface`` is the language of a text (``"sexp"``, the default, or ``"python"``; a file's name implies it).
+        Called from inside a tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that
+        run's, and the result's usage is the program's own. Raises the program's error: SexpSyntaxError,
+        SexpEvaluationError, TaskError, LimitExceeded, SessionBusy; ConfigurationError for an invalid ``run_id`` or
+        ``labels``, and for unknown names in ``allow``.
         """
         spec = self._spec("flow.run", program, options) if options else PLAIN
         with await in_turn(executing_line(), "flow.run"):
@@ -283,12 +284,11 @@ class ProgramMethods:
         """Make an async function a task of this flow: ``@flow.task`` or ``@flow.task(model=..., tools=[...])``.
 
         Its docstring is the prompt, with the parameters as ``{{slots}}``, and its body ``...``; text that the body returns
-        is the prompt instead. Arguments are validated
-        before any model is asked, and the answer into the type that the function returns: ``str`` is text, ``TaskResult``
-        the whole result, which raises nothing. Programs call it by its name, ``(review (path "a.py"))``. The options are
-        those of :class:`TaskSettings`. Raises ConfigurationError: ``python/annotation``, ``python/returns``,
-        ``python/no-prompt``, ``python/not-async``, ``tool/signature``, ``config/option`` for an option that there is not; DataError ``tasks/undeclared-parameter`` for a slot
-        that is no parameter, and what else a template may be refused for.
+        is the prompt instead. Arguments are validated before a model is called, and the answer is validated as the return
+        type: ``str`` is text, ``TaskResult`` the whole result, without raising. Programs call it by its name, ``(review
+        (path "a.py"))``. The options are those of :class:`TaskSettings`. Raises ConfigurationError: ``python/annotation``,
+        ``python/returns``, ``python/no-prompt``, ``python/not-async``, ``tool/signature``, ``config/option`` for an unknown
+        option; DataError ``tasks/undeclared-parameter`` for a slot without a parameter, and the other errors of templates.
         """
 
         def register(function: Callable[..., Any]) -> TaskFunction[..., Any]:
@@ -313,13 +313,12 @@ class ProgramMethods:
     def ask(
         self, prompt: PromptParts, *, output: Any = str, session: Session | None = None, **settings: Any
     ) -> FlowCall[Any]:
-        """Ask the model once: a task without a function. ``output`` is the type of the answer, text unless it says so.
+        """Ask the model once: a task without a function. ``output`` is the type of the answer, text by default.
 
         ``prompt`` is text, or a list of texts, paths of files and parts: ``["What is this?", Path("photo.png")]``, see
-        :func:`agentflow.media.attachment`. ``session`` is a conversation to go on with; without one the prompt is all that the
-        model is sent. The other options are those of :class:`~agentflow.flow.functions.AskSettings`.
-        Raises ConfigurationError (``config/option``) for one that there is not, the error of a task that fails, InvalidOutput
-        for an answer of another type.
+        :func:`agentflow.media.attachment`. ``session`` is a conversation to continue; without one the model is sent only
+        the prompt. The other options are those of :class:`~agentflow.flow.functions.AskSettings`. Raises ConfigurationError
+        (``config/option``) for an unknown one, the error of a failed task, InvalidOutput for an answer of another type.
         """
         check_arguments("ask", (prompt,), {})
         own = NO_TOOLBOX
@@ -359,17 +358,17 @@ class ProgramMethods:
         """A program as a function: ``flow.program(Path("review.sexp"), {"path": str}, returns=Review)``.
 
         It is called with the program's bindings by name, ``await review(path="a.py")``, each validated as its type in
-        ``parameters``; without these any are taken. What the program gives is validated into the type ``returns``, or is
-        given as it is. Raises ConfigurationError (``python/returns``) for a type without a JSON Schema.
+        ``parameters``; without these any are accepted. The program's value is validated as the type ``returns``, or
+        returned unchanged. Raises ConfigurationError (``python/returns``) for a type without a JSON Schema.
         """
         return ProgramFunction(self._host, program, parameters, returns)
 
     def workflow(self, function: Callable[P, Awaitable[R]], /) -> WorkflowFunction[P, R]:
         """Make an async function a workflow of this flow.
 
-        What it calls is done in one run: ``await audit(paths)`` is one, ``flow.run(audit(paths), limits=...)``,
-        ``flow.stream`` and ``flow.start`` say more about it. Programs call it by its name, and so do models that are given
-        it as a tool. Raises ConfigurationError as :meth:`task` does for what is not annotated.
+        Its calls belong to one run: ``await audit(paths)`` starts one; ``flow.run(audit(paths), limits=...)``,
+        ``flow.stream`` and ``flow.start`` take its options. Programs call it by its name, and so do models that are given
+        it as a tool. Raises ConfigurationError for missing annotations, like :meth:`task`.
         """
         workflow = WorkflowFunction(self._host, function)
         tools, workflows = self._host.tools, self._host.workflows
@@ -384,7 +383,7 @@ class ProgramMethods:
     def map(
         self, function: Callable[[A], Awaitable[B]], items: Iterable[A], *, limit: int | None = None
     ) -> FlowCall[list[B]]:
-        """What ``function`` gives for each item, in order: a branch each, at most ``limit`` at once.
+        """The results of ``function`` for all items, in order: one branch per item, at most ``limit`` at once.
 
         ``function`` is a task, a workflow or any async function. The first failure cancels the other branches, and is
         raised when all have ended.
@@ -403,7 +402,7 @@ class ProgramMethods:
     @overload
     def parallel(self, *parts: Awaitable[T]) -> FlowCall[tuple[T, ...]]: ...
     def parallel(self, *parts: Awaitable[Any]) -> FlowCall[tuple[Any, ...]]:
-        """What each of ``parts``, calls or coroutines that have not begun, gives: a branch each.
+        """The results of all ``parts``, calls or coroutines that have not begun: one branch each.
 
         The first failure cancels the other branches, and is raised when all have ended.
         """
@@ -415,7 +414,7 @@ class ProgramMethods:
         return WorkCall(self._host, "flow.parallel", span, work, parts=parts)
 
     def race(self, *parts: Awaitable[T]) -> FlowCall[T]:
-        """What the first of ``parts`` that succeeds gives; the others are cancelled and have ended.
+        """The result of the first of ``parts`` that succeeds; the others are cancelled and have ended.
 
         Raises SexpEvaluationError (``race/all-failed``) when none does.
         """
@@ -425,14 +424,14 @@ class ProgramMethods:
     # -- recovery ---------------------------------------------------------------------------------------------------
 
     def timeout(self, seconds: float, part: Awaitable[T]) -> FlowCall[T]:
-        """What ``part`` gives within so many seconds. Raises TaskError (``timeout/elapsed``) when they are over."""
+        """The result of ``part`` within that many seconds. Raises TaskError (``timeout/elapsed``) when they have passed."""
         span = self._host.spans.here()
         return WorkCall(self._host, "flow.timeout", span, lambda line: line.timeout(seconds, part, span), parts=(part,))
 
     def retry(self, times: int, function: Callable[[], Awaitable[T]]) -> FlowCall[T]:
-        """What ``function()`` gives, called again, after a pause that grows, when a task or tool fails in it.
+        """The result of ``function()``, called again, after a growing pause, when a task or tool fails in it.
 
-        ``times`` is the number of calls in all; the error of the last one is raised. Errors of your own end it at once.
+        ``times`` is the total number of calls; the error of the last one is raised. Your own errors end it at once.
         """
         span = self._host.spans.here()
         return WorkCall(self._host, "flow.retry", span, lambda line: line.retry(times, function, span))
@@ -440,7 +439,7 @@ class ProgramMethods:
     # -- single effects ---------------------------------------------------------------------------------------------
 
     def call_tool(self, name: str, /, **arguments: Any) -> FlowCall[Any]:
-        """What the tool of this name gives. Raises the error of a FAILED result."""
+        """The result of the tool with this name. Raises the error of a FAILED result."""
         if arguments:
             check_arguments(name, (), arguments)
         return SingleEffect(self._host, name, self._host.spans.here(), ToolCall(name, arguments), value_of)
@@ -460,12 +459,12 @@ class ProgramMethods:
         surface: Surface | None = None,
         max_model_calls: int | None = None,
     ) -> FlowCall[Any]:
-        """What a program gives that a model writes for ``goal``; it may call the tasks and tools in ``allow`` alone.
+        """The value of a program that a model writes for ``goal``; it may call only the tasks and tools in ``allow``.
 
-        ``inputs`` are its variables; ``max_rounds`` how often the model may try. With ``explore`` a program is tried out before it
-        may act, without calling anything, and the errors it may come to go back to the model. ``surface`` is the language it writes in,
-        ``"sexp"`` or ``"python"`` (None: the flow's); ``max_model_calls`` bounds the model calls of writing and running programs
-        together. Raises the error of a FAILED result.
+        ``inputs`` are its variables; ``max_rounds`` is the number of attempts of the model. With ``explore`` a program is
+        first explored, without calling anything, and errors it may reach go back to the model. ``surface`` is the language
+        it writes in, ``"sexp"`` or ``"python"`` (None: the flow's); ``max_model_calls`` bounds the model calls of writing
+        and running programs together. Raises the error of a FAILED result.
         """
         effect = Solve(
             goal,
@@ -483,12 +482,12 @@ class ProgramMethods:
     @overload
     def step(self, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> FlowCall[T]: ...
     def step(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> FlowCall[Any]:
-        """What a function of your own gives, recorded: a durable run that is resumed does not call it again.
+        """The recorded result of your own function: a resumed durable run does not call it again.
 
-        The function is async or plain, which runs in a thread. What it gives must be data, or be annotated with a type that
-        pydantic writes and reads; else a durable run raises ConfigurationError before it is called, or DataError after
-        (``durable/no-value``). Raises SexpEvaluationError (``host/raised``) for its exception, which is the cause. One that was at
-        work when the process was killed is called again.
+        The function is async, or plain and then runs in a thread. Its result must be data, or be annotated with a type that
+        pydantic writes and reads; otherwise a durable run raises ConfigurationError before the call, or DataError after it
+        (``durable/no-value``). Raises SexpEvaluationError (``host/raised``) with the function's exception as its cause. A
+        function that was at work when the process was killed is called again.
         """
         name = getattr(function, "__qualname__", type(function).__name__)
         check_arguments(name, arguments, named)
@@ -509,10 +508,10 @@ class ProgramMethods:
     @overload
     def ask_human(self, question: str, output: Any) -> FlowCall[Any]: ...
     def ask_human(self, question: str, output: Any = None) -> FlowCall[Any]:
-        """What somebody answers, which is of the type ``output``, or any data: ``await flow.ask_human("Pay 20 EUR?", bool)``.
+        """A person's answer, of the type ``output``, or any data: ``await flow.ask_human("Pay 20 EUR?", bool)``.
 
-        A durable run that has nothing else to do leaves the memory until somebody answers, see ``flow.send``; any other one
-        asks the flow's ``answer=``. Raises SexpEvaluationError (``question/unanswered``), ConfigurationError
+        A durable run with nothing else to do leaves memory until the answer arrives, see ``flow.send``; any other run asks
+        the flow's ``answer=``. Raises SexpEvaluationError (``question/unanswered``), ConfigurationError
         (``python/returns``) for a type without a JSON Schema.
         """
         if output is None:
@@ -521,12 +520,12 @@ class ProgramMethods:
         return self._effect("flow.ask_human", AskHuman(question, schema), adapter.validate_python)
 
     def endorse(self, value: T, reason: str) -> FlowCall[T]:
-        """``value``, for which you answer from now on: ``to = await flow.endorse(address, "looked up by hand")``.
+        """``value``, for which you vouch from now on: ``to = await flow.endorse(address, "looked up by hand")``.
 
-        In a flow with a policy it may then be passed, as a whole, to any argument of a call in this workflow or tool as if the user had
-        said it; what code makes of it may not, nor may other values that it has read. It is recorded, and published as the event
-        ``Endorsed``; code with fewer rights than the host's needs the grant ``endorse`` and an approval
-        (``provenance/not-endorsed``).
+        In a flow with a policy it may then be passed, as a whole, to any argument of a call in this workflow or tool, like
+        a value of the user; values derived from it may not, nor may other values that the code has read. It is recorded,
+        and published as the event ``Endorsed``; code with fewer rights than the host needs the grant ``endorse`` and an
+        approval (``provenance/not-endorsed``).
         """
         check_arguments("flow.endorse", (value,), {})
         span = self._host.spans.here()
@@ -538,7 +537,7 @@ class ProgramMethods:
         return WorkCall(self._host, "flow.endorse", span, work)
 
     def sleep(self, seconds: float) -> FlowCall[None]:
-        """Wait. A durable run that is interrupted meanwhile waits for what is left."""
+        """Wait. A durable run that is interrupted meanwhile waits for the rest of the time."""
         return self._effect("flow.sleep", Timer(seconds), lambda _: None)
 
     def now(self) -> FlowCall[float]:

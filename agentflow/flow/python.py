@@ -32,7 +32,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Host(Protocol):
-    """What tasks, workflows and calls need of the flow: its engine, and the ``spans`` of host code."""
+    """The parts of the flow that tasks, workflows and calls need: its engine, and the ``spans`` of host code."""
 
     @property
     def engine(self) -> Engine: ...
@@ -85,8 +85,8 @@ class AsCoroutine(Coroutine[Any, Any, R_co]):
 class FlowCall(Unawaited, AsCoroutine[R_co]):
     """A call that has not begun: await it, once, or hand it to ``flow.run``, ``flow.stream`` or ``flow.start``.
 
-    In a workflow it is part of its run, in a tool of the tool's run, elsewhere it is a run of its own. ``name`` is the name
-    of what is called, ``span`` the call in the host's file. Using the call as if it were its value raises WorkflowError
+    In a workflow it is part of its run, in a tool part of the tool's run, elsewhere a separate run. ``name`` is the name of
+    the callee, ``span`` the call in the host's file. Using the call as if it were its value raises WorkflowError
     (``python/not-awaited``).
     """
 
@@ -95,7 +95,7 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
     source: Source | None = None
     """The file of the called function, if the call can be the whole of a run."""
     session: Session | None = None
-    """The conversation in which the call takes part, if it names one itself."""
+    """The conversation of the call, if it names one itself."""
 
     def __init__(self, host: Host, name: str, span: Span | None) -> None:
         self._steps = None
@@ -127,7 +127,7 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
 
     @property
     def label(self) -> str:
-        """The name of what is called, and the span of the call."""
+        """The name of the callee, and the span of the call."""
         return f"{self.name}(...)" + (f" at {self.span}" if self.span is not None else "")
 
     def __repr__(self) -> str:
@@ -143,7 +143,7 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
             warnings.warn(f"{self.label} was never awaited", RuntimeWarning, stacklevel=2, source=self)
 
     def close(self) -> None:
-        """Give the call up: there is no warning that it was not awaited."""
+        """Discard the call, without a warning that it was not awaited."""
         super().close()
         self._begun = True
 
@@ -166,7 +166,7 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
         )
 
     def stored(self) -> tuple[PythonTarget, dict[str, Any]]:
-        """Begin the call as a durable run. Returns what is stored of it: the function, and its arguments as JSON data.
+        """Begin the call as a durable run. Returns its stored form: the function, and its arguments as JSON data.
 
         Raises ConfigurationError (``python/not-durable``) for anything but a call of a task or workflow.
         """
@@ -257,7 +257,7 @@ class WorkCall(FlowCall[R_co]):
     """A call that is carried out by ``work`` on a line.
 
     ``parts`` are awaited in it, and closed with it; ``source`` is the file of the called function, ``session`` the
-    conversation that the call names, and ``stored`` returns what a durable run stores of the call, if it can be the whole of a run.
+    conversation that the call names, and ``stored`` returns the stored form of the call, if it can be a whole durable run.
     """
 
     __slots__ = ("_parts", "_stored", "session", "source", "work")
@@ -282,13 +282,13 @@ class WorkCall(FlowCall[R_co]):
         self._stored = stored
 
     def close(self) -> None:
-        """Give the call up: there is no warning that it was not awaited."""
+        """Discard the call, without a warning that it was not awaited."""
         super().close()
         for part in self._parts:
             close(part)
 
     def stored(self) -> tuple[PythonTarget, dict[str, Any]]:
-        """Begin the call as a durable run, and return what is stored of it."""
+        """Begin the call as a durable run, and return its stored form."""
         if self._stored is None:
             return super().stored()
         self.begin()

@@ -1,4 +1,4 @@
-"""The administration of what a flow stores, behind ``flow.store``."""
+"""The administration of a flow's stored data, behind ``flow.store``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentflow.durable.runs import DurableRuns
 
 
 class FlowStore:
-    """Lists, counts and removes what a flow has stored: ``flow.store``.
+    """Lists, counts and removes stored data of a flow: ``flow.store``.
 
     Runs themselves are started, found and answered by methods of the flow. Every method raises JournalError
     (``durable/database``) when the database cannot be used. Queues, workers and schedules exist in PostgreSQL only: their
@@ -54,9 +54,9 @@ class FlowStore:
         return await self._runs.sessions.list(limit)
 
     async def delete_session(self, name: str, *, wait_s: float = 0.0) -> bool:
-        """Delete a stored conversation with all that was said in it. False if there is none of this name.
+        """Delete a stored conversation with all its messages. False if there is none of this name.
 
-        Raises SessionBusy if it is still in use after ``wait_s`` seconds, or belongs to a run that has not ended, and
+        Raises SessionBusy if it is still in use after ``wait_s`` seconds, or belongs to an unfinished run, and
         ConfigurationError (``config/session``) for an invalid name.
         """
         return await self._runs.sessions.remove(name, wait_s)
@@ -90,7 +90,7 @@ class FlowStore:
 
     @property
     def results(self) -> ResultStore:
-        """The results for reuse that are stored beside the runs."""
+        """The results for reuse, stored beside the runs."""
         return self._runs.results
 
     @property

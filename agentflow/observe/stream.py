@@ -390,7 +390,7 @@ class EventRedactor:
         )
 
     def _search(self, value: Any) -> tuple[Any, Any]:
-        """``value`` and what is shown of it, remembered for as long as the value is."""
+        """``value`` and its redacted form, cached as long as the value lives."""
         if len(self._shown) >= MOST_REMEMBERED:
             self._shown.clear()
         pair = self._shown[id(value)] = (value, redacted(value, self._redactor))
@@ -398,7 +398,7 @@ class EventRedactor:
 
 
 def _settled(value: Any, redactor: Redactor) -> Any:
-    """Partial structured data without secrets, and without the end of a text in which a secret may have begun."""
+    """Partial structured data without secrets, and without the end of a text that may be the beginning of a secret."""
     if isinstance(value, str):
         stream = redactor.stream()
         shown = stream.feed(value)
@@ -441,5 +441,5 @@ class _RedactedStream:
         return out[len(shown) :] if out.startswith(shown) else out
 
     def rest(self) -> str:
-        """What is held back."""
+        """The held-back part."""
         return self.thorough.finish() if self.thorough is not None else ""

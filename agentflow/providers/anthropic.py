@@ -115,7 +115,7 @@ class AnthropicProvider(HttpAdapter):
         )
 
     def _make_client(self, sdk: Any) -> tuple[Any, Mapping[str, Any]]:
-        """The class of the SDK's client, and its arguments besides the address."""
+        """The class of the SDK's client, and its arguments except the address."""
         key = self._api_key
         if key is None and not self._is_vendors and (self._base_url or not has_credentials()):
             key = NO_KEY  # without an argument the SDK would take the vendor's from the environment

@@ -67,7 +67,7 @@ from agentflow.providers.servers import check_headers, traits_of
 
 @frozen
 class OpenedClients:
-    """The state of an adapter on one event loop: SDK clients, what the exchange needs of the SDK, and the gate."""
+    """The state of an adapter on one event loop: SDK clients, the parts of the SDK that the exchange needs, and the gate."""
 
     clients: ClientPool
     sdk: Sdk
@@ -77,10 +77,10 @@ class OpenedClients:
 
 
 class Openings(dict[asyncio.AbstractEventLoop, OpenedClients]):
-    """What an adapter has opened, by event loop: a client belongs to the loop on which it was opened.
+    """The open clients of an adapter, by event loop: a client belongs to the loop on which it was opened.
 
-    Parameters: ``open`` makes the first client, on a worker thread (imports, certificates); ``gate`` gives the maximum number
-    of calls in flight; ``provider`` is the provider's name in errors.
+    Parameters: ``open`` makes the first client, on a worker thread (imports, certificates); ``gate`` gives the maximum
+    number of calls in flight; ``provider`` is the provider's name in errors.
     """
 
     def __init__(self, open: Callable[[], tuple[ClientPool, Sdk]], gate: Callable[[], int], provider: str) -> None:
@@ -91,7 +91,7 @@ class Openings(dict[asyncio.AbstractEventLoop, OpenedClients]):
         self._locks: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
 
     async def ready(self, loop: asyncio.AbstractEventLoop) -> OpenedClients:
-        """What is open on ``loop``, opened now if need be. Raises ConfigurationError where no client can be made."""
+        """The state on ``loop``, opened now if need be. Raises ConfigurationError if no client can be made."""
         for closed in [closed for closed in tuple(self._locks) if closed.is_closed()]:
             self._locks.pop(closed, None)
             self.pop(closed, None)
@@ -167,14 +167,15 @@ class AdapterOptions(TypedDict, total=False):
 class HttpAdapter(ABC):
     """An adapter that reaches its provider over HTTP through an SDK client. Implements ``ProviderAdapter``.
 
-    Parameters: ``base_url`` and ``api_key`` (default: the SDK's environment variables, whose key goes to the vendor's hosts alone, or to
-    the address that the vendor's own variable names); ``clocks`` and ``retry``, whole or as mappings of what differs from the usual; ``gate`` is
-    the maximum number of calls in flight (None: 256 to a vendor; to a server of one's own as many as it says that it answers at once, or 4); ``prices`` for costs; ``rates`` limits
-    requests and tokens per minute; ``settings`` are native request fields of every call, None leaves a
-    field out; ``traits`` state what the server takes (:class:`~agentflow.providers.dialects.traits.Traits`); ``transport`` is an httpx2 transport
-    to use instead of the network; ``aiohttp`` forces or forbids the aiohttp transport (None: use it if installed); ``name``
-    is the provider's name in errors and events. Raises ConfigurationError (``config/gate``) for a gate below 1,
-    and (``config/option``) for traits that there are not.
+    Parameters: ``base_url`` and ``api_key`` (default: the SDK's environment variables, whose key goes to the vendor's hosts
+    alone, or to the address that the vendor's own variable names); ``clocks`` and ``retry``, whole or as mappings of
+    changed fields; ``gate`` is the maximum number of calls in flight (None: 256 to a vendor; to your own server the number
+    it reports, or 4); ``prices`` for costs; ``rates`` limits requests and tokens per minute; ``settings`` are native
+    request fields of every call, None leaves a field out; ``traits`` describe the server's API
+    (:class:`~agentflow.providers.dialects.traits.Traits`); ``transport`` is an httpx2 transport to use instead of the
+    network; ``aiohttp`` forces or forbids the aiohttp transport (None: use it if installed); ``name`` is the provider's
+    name in errors and events. Raises ConfigurationError (``config/gate``) for a gate below 1, and (``config/option``) for
+    unknown traits.
     """
 
     dialect: ClassVar[str]
@@ -213,11 +214,11 @@ class HttpAdapter(ABC):
 
     @abstractmethod
     def _open(self) -> tuple[ClientPool, Sdk]:
-        """Build the first SDK client, and what the exchange needs of the SDK. Blocking (imports, certificates): runs on a
-        worker thread."""
+        """Build the first SDK client, and the parts of the SDK that the exchange needs. Blocking (imports, certificates):
+        runs on a worker thread."""
 
     def _http_clients(self, sdk: Any) -> tuple[Callable[[], Any], int]:
-        """What makes the HTTP clients of ``sdk``, and how many connections each has. Blocking."""
+        """The factory of HTTP clients for ``sdk``, and the number of connections of each. Blocking."""
         from agentflow.providers import transport
 
         return transport.http_clients(
@@ -238,7 +239,7 @@ class HttpAdapter(ABC):
         """A new decoder for one answer."""
 
     def _plain(self, request: ModelRequest) -> bool:
-        """Whether a request that nobody watches may be sent without streaming."""
+        """Whether a request without observers may be sent without streaming."""
         return True
 
     def _written(
@@ -267,7 +268,7 @@ class HttpAdapter(ABC):
     address: ClassVar[str] = ""
     """The vendor's own address, where no ``base_url`` is given."""
     hosts: ClassVar[tuple[str, ...]] = ()
-    """The ends of the vendor's host names, to which alone its keys of the environment go."""
+    """The domains of the vendor, the only ones to which its keys from the environment are sent."""
     address_variable: ClassVar[str] = ""
     """The variable of the environment that holds an address instead."""
     _needed: ClassVar[frozenset[str]] = frozenset()
@@ -319,7 +320,7 @@ class HttpAdapter(ABC):
 
     @cached_property
     def traits(self) -> Traits:
-        """What the server of this adapter takes: as stated, known or guessed, and without the fields that it has refused."""
+        """The traits of this adapter's server: stated, known or guessed, without the fields that it has refused."""
         traits = traits_of(self.route, self._address, self._stated)
         # what a transport leads to, a cassette for example, is not known by its address
         return traits if self._transport is None or "own" in traits.stated else replace(traits, own=False)
@@ -340,7 +341,7 @@ class HttpAdapter(ABC):
         return Wire(request, traits or self.traits, self.issuer, self._forms, in_prompt=in_prompt)
 
     def _bounded(self, request: ModelRequest) -> ModelRequest:
-        """``request`` with a maximum of output tokens where nobody states one and the server would have none."""
+        """``request`` with a maximum of output tokens if none is stated and the server has no default."""
         if not self.traits.own or request.max_output_tokens is not None:
             return request
         if any([name in self._settings or name in request.settings for name in CAP_SETTINGS]):
@@ -480,7 +481,8 @@ class HttpAdapter(ABC):
         return 0
 
     async def _ask_slots(self, opened: OpenedClients) -> None:
-        """Widen or narrow the gate to what a server of one's own says, once, when a call would have to wait and nobody said it."""
+        """Set the gate to the number of slots that your own server reports, once, when a call would have to wait and the
+        number is unknown."""
         if opened.observed.asked or not self.traits.own or self._gate or self.traits.slots:
             return
         opened.observed.asked = True

@@ -135,7 +135,7 @@ class _Bill:
         self._wait: EventScope[CallContext] | None = None
 
     async def reserve(self, *, exact: bool = False) -> None:
-        """Reserve what the request may cost, if the run limits tokens or money."""
+        """Reserve the maximum cost of the request, if the run limits tokens or money."""
         self.free()
         purse, request, call = self._call.run.purse, self._request, self._call
         if purse is None:

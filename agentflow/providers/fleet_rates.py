@@ -1,4 +1,4 @@
-"""Rate limits shared by several processes, each of which asks a common store what it may send."""
+"""Rate limits shared by several processes, each of which asks a common store for its share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentflow.core.ports.store_ports import RateShare, RateStore
 from agentflow.providers.rates import BURST_S, Bucket, RateQueue, RateTable, allowed
 
 AT_ONCE = 20
-"""Maximum number of calls asked for at once, so that a process does not take what others wait for."""
+"""Maximum number of calls asked for at once, so that a process does not take the shares of others."""
 AWAY_S = 5.0
 """Seconds for which a process uses its last share before it asks an unreachable store again."""
 _LEAST_S = 0.005
@@ -26,7 +26,7 @@ _QueueKey: TypeAlias = tuple[str, asyncio.AbstractEventLoop]
 
 
 class _RateKey:
-    """One model key: its rate, and what this process may send on its own while the store is unreachable."""
+    """One model key: its rate, and this process's share while the store is unreachable."""
 
     def __init__(self, rate: Rate) -> None:
         self.rate = rate

@@ -34,9 +34,9 @@ _SAMPLES = {
 class OfflineProvider(ScriptedProvider):
     """The :class:`~agentflow.core.ports.ports.ProviderAdapter` whose script is an extractor: it needs no replies.
 
-    It answers with the sentences of the prompt most relevant to its question and the names of their files, or fills a
-    JSON schema from them, and says in the answer's metadata what it is. The same prompt always gives the same answer.
-    It calls a tool only if ``tool_choice`` requires one. Raises ConfigurationError for an invalid schema.
+    It answers with the sentences of the prompt most relevant to its question and the names of their files, or fills a JSON
+    schema from them, and says in the answer's metadata what it is. The same prompt always gives the same answer. It calls a
+    tool only if ``tool_choice`` requires one. Raises ConfigurationError for an invalid schema.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,9 @@
-"""A server of one's own (llama.cpp, Ollama, vLLM on this machine or beside it) is no vendor: it answers few calls at once, and slowly.
+"""Your own server (llama.cpp, Ollama, vLLM on this machine or network) differs from a vendor's: it answers few calls at
+once, and slowly.
 
-Calls beyond what it answers at once wait here, in order of priority, where their clocks stand still. Its first byte may take as
-long as a prompt takes to read on a processor, and a call that was not answered in time is not sent again: the server may still be
-working on it, and a second one would take another of its few slots.
+Calls beyond what it answers at once wait here, in order of priority, where their clocks stand still. Its first byte may
+take as long as a prompt takes to read on a processor, and a call that was not answered in time is not sent again: the
+server may still be working on it, and a second one would take another of its few slots.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from agentflow.providers.clocks import Clocks
 from agentflow.providers.dialects.wire import record, records, string
 
 OWN_GATE = 4
-"""Calls at once to a server of which nobody says how many it answers."""
+"""Calls at once to a server of unknown capacity."""
 OWN_LIMIT = 2_048
-"""Tokens of an answer where nobody states a maximum: such servers have none, and a small model may never end."""
+"""Tokens of an answer without a stated maximum: such servers have no default, and a small model may never end."""
 OWN_CLOCKS = Clocks(first_byte_s=600.0, wall_s=1_800.0)
 LOOK_CLOCKS = Clocks(connect_s=2.0, first_byte_s=2.0, plain_first_byte_s=2.0, idle_s=2.0, wall_s=5.0)
 """The clocks of a question about the server itself, which an idle server answers at once."""
@@ -45,7 +46,7 @@ _MOST_SHOWN = 20
 
 
 def slots_of(path: str, body: Any) -> int:
-    """The calls at once of which a server speaks in its answer at ``path``; 0 if it says nothing that can be one."""
+    """The number of calls at once that a server reports at ``path``; 0 if it reports no valid number."""
     if path == MODELS:
         owners = [record(model).get("owned_by") for model in records(record(body).get("data"))]
         return max([_BATCHING.get(owner, 0) for owner in owners if isinstance(owner, str)], default=0)
@@ -54,8 +55,9 @@ def slots_of(path: str, body: Any) -> int:
 
 
 async def described(look: Callable[[str], Awaitable[Any]]) -> dict[str, Any]:
-    """What a server says of itself, asked by ``look``: whether it is ``reachable``, its ``models`` and ``slots``, and, of llama.cpp, the
-    ``context`` of a slot in tokens and whether its template of prompts knows ``tools``. What it does not say is left out."""
+    """A server's report about itself, read by ``look``: whether it is ``reachable``, its ``models`` and ``slots``, and, for
+    llama.cpp, the ``context`` of a slot in tokens and whether its prompt template supports ``tools``. Missing facts are
+    left out."""
     bodies = {path: await look(path) for path in (MODELS, *SLOTS)}
     models = [string(record(each).get("id")) for each in records(record(bodies[MODELS]).get("data"))]
     props = record(bodies["/props"])
@@ -95,7 +97,8 @@ async def enforces_schema(adapter: ProviderAdapter, model: str) -> bool:
 
 
 class Observed:
-    """What the calls to one server of one's own showed: how many answers arrived side by side, and how often none came in time."""
+    """Observations of the calls to one of your own servers: how many answers arrived concurrently, and how often none came
+    in time."""
 
     __slots__ = ("answering", "asked", "timed_out", "widest")
 
@@ -110,7 +113,7 @@ class Observed:
         self.widest = max(self.widest, len(self.answering))
 
     def silence(self, first_byte_s: float | None, gate: int) -> str:
-        """The hint for a call whose first byte did not come in time."""
+        """The hint for a call whose first byte did not arrive in time."""
         self.timed_out += 1
         if self.timed_out > 1 and 0 < self.widest < gate:
             return (

@@ -95,8 +95,9 @@ class Prices:
 
     Parameters: ``table`` maps models to :class:`Price`; keys are ``dialect:name``, ``name``, or a pattern of either with
     ``*`` and ``?``, of which the most specific counts; it takes precedence over genai-prices. ``offered`` is a table from
-    files written by somebody else: it may raise prices, but not lower them, and price unlisted models if it is ``vouched`` for. With ``lookup`` false
-    only the tables are used. The dialects ``offline`` and ``scripted`` are free unless a table lists them.
+    files of another author: it may raise prices, but not lower them, and price unlisted models if it is ``vouched`` for.
+    With ``lookup`` false only the tables are used. The dialects ``offline`` and ``scripted`` are free unless a table lists
+    them.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class Prices:
         self._loading: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
 
     def offer(self, table: Mapping[str, Price], *, vouched: bool) -> None:
-        """Take ``table``, of a file written by somebody else, into account from now on; in place of the one before."""
+        """Use ``table``, from a file of another author, from now on, replacing the one before."""
         self._offered = by_specificity(table)
         self._vouched = vouched
 

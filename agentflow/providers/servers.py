@@ -1,7 +1,7 @@
-"""The rows of known servers: what each takes, by route and by the end of its host's name, and the guess for all others.
+"""The rows of known servers: the traits of each, by route and by the end of its host's name, and the guess for all others.
 
-Each row says where its rules are documented and when that was read. Add a row where a server's documentation or its refusals say
-something that the guess for its dialect gets wrong.
+Each row names the documentation of its rules and the date it was read. Add a row if the guess for a dialect contradicts a
+server's documentation or refusals.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _NO_CACHE_FIELDS = ("prompt_cache_key", "prompt_cache_options")
 
 
 def _chat(vendor: str, source: str, omit: tuple[str, ...] = (), **traits: object) -> Traits:
-    """A row for a vendor whose Chat Completions are its own: OpenAI's fields for its prompt cache are not sent there."""
+    """A row for a vendor with its own Chat Completions: OpenAI's fields for its prompt cache are not sent there."""
     return Traits(vendor, True, alternates=True, omit=(*_NO_CACHE_FIELDS, *omit), source=source, **traits)  # pyright: ignore[reportArgumentType]
 
 

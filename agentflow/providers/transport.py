@@ -156,7 +156,7 @@ def _certificates(address: str) -> ssl.SSLContext:
 
 
 def transport_errors(aiohttp: bool | None) -> tuple[type[Exception], ...]:
-    """The exceptions of a broken connection, besides the SDK's own."""
+    """The exceptions of a broken connection, in addition to the SDK's own."""
     import anyio
 
     errors: tuple[type[Exception], ...] = (

@@ -1,4 +1,5 @@
-"""Whether a program that a model wrote may run: its errors, what it may use against what is left, and what it is granted."""
+"""Whether a program written by a model may run: its errors, its upper bounds against the rest of the limits, and its
+grants."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class Admission:
     """Judges programs before their first effect; implements :class:`~agentflow.core.call.run_port.AdmissionOf`.
 
     Parameters: ``compiler`` knows the names that programs find, ``tools`` which tools need approval; ``estimator`` computes
-    what a program may use. Without one no program is refused for that, and each call that needs approval asks for it.
+    upper bounds of programs. Without one no program is refused for its bounds, and each call that needs approval asks for
+    it.
     """
 
     def __init__(self, compiler: ProgramCompiler, tools: ToolPort, estimator: LateEstimator | None = None) -> None:
@@ -69,9 +71,8 @@ class Admission:
     ) -> frozenset[str] | None:
         """The grants of a program written by a model that is about to run at ``call``, after the approval it needs.
 
-        A program that calls tools which need approval is approved once, and is granted what was approved and no more. A
-        program that may run code which its text does not show asks for each call.
-        Raises AgentflowError (``bounds/not-approved``).
+        A program that calls tools which need approval is approved once, and is granted exactly what was approved. A program
+        that may run code outside its text asks for each call. Raises AgentflowError (``bounds/not-approved``).
         """
         grants, estimator, source = call.grants, self._estimator, as_source(program)
         if grants is None:
@@ -90,7 +91,8 @@ class Admission:
     async def announce(
         self, program: Program, bindings: Mapping[str, Any] | None, grants: frozenset[str] | None, call: CallContext
     ) -> None:
-        """Publish what a program that begins at ``call`` may do at most. One that cannot be followed runs all the same."""
+        """Publish the upper bounds of a program that begins at ``call``. A program that cannot be analyzed runs
+        nevertheless."""
         estimator = self._estimator
         if estimator is None:
             return

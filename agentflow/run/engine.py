@@ -184,7 +184,8 @@ class ProgramCheck:
         return await beside_the_loop(source, check, self._limits)
 
     def declaration(self, source: Source, *, undecorated: bool = False) -> Mapping[str, Any] | None:
-        """What a text in Python declares of itself by ``@workflow`` above ``main``, or with ``undecorated`` by ``main`` alone; None for every other text."""
+        """The declaration of a Python text by ``@workflow`` above ``main``, or with ``undecorated`` by ``main`` alone; None
+        for every other text."""
         if source.surface != "python":
             return None
         from agentflow.lang.python.compiling import declared  # Most processes never see such a text.
@@ -278,7 +279,7 @@ class Engine:
         self.news: News | None = None
         self.functions: dict[str, PythonTarget] = {}
         self.recorded: EffectHandler | None = None
-        """What carries out the effects of durable runs: the room of these sets it."""
+        """Carries out the effects of durable runs; set by the room of durable runs."""
         self._throttle: tuple[asyncio.AbstractEventLoop, StartThrottle] | None = None
 
     # -- runs -----------------------------------------------------------------------------------------------------
@@ -313,7 +314,7 @@ class Engine:
 
     @cached_property
     def _rules(self) -> RulesMet:
-        """What puts a policy in force. Few flows have one, and the others do not import what follows values."""
+        """Puts a policy in force. Few flows have one, and the others do not import the code that tracks values."""
         from agentflow.run.policy.provenance import RulesMet
 
         return RulesMet(self.tools, self.tasks, self._workflows, self.roots)
@@ -401,7 +402,7 @@ class Engine:
         return part, call
 
     async def given(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
-        """Bindings of the host as a program has them: what is ``Labelled`` stands in boxes, or without a policy for itself."""
+        """Bindings of the host in the form for programs: ``Labelled`` values are in boxes, or unwrapped without a policy."""
         take = left_open if self._in_force.policy is None else taken_in
         return {
             name: value if type(value) in LEAVES else await in_slices(take(value)) for name, value in bindings.items()
@@ -463,7 +464,8 @@ class Engine:
         return value
 
     async def unmet_rules(self, source: Source, bindings: Mapping[str, Any]) -> list[str]:
-        """What is to be said of rules of the policy that would not apply to a program. Raises ConfigurationError for one that never would."""
+        """Messages about rules of the policy that do not apply to a program. Raises ConfigurationError for a rule that can
+        never apply."""
         policy = self._in_force.policy
         if policy is None:
             return []
@@ -558,8 +560,9 @@ class Engine:
     ) -> Any:
         """Run a program and return its value; its effects are numbered below ``call``.
 
-        ``inputs`` are its variables; ``allow`` None means the call's authority; ``steps`` limits it below what the run has
-        left. ``written``: a model wrote it, so it is admitted by :class:`~agentflow.run.admission.Admission`. Raises what the program raises.
+        ``inputs`` are its variables; ``allow`` None means the call's authority; ``steps`` limits it below the rest of the
+        run's limit. ``written``: a model wrote it, so it is admitted by :class:`~agentflow.run.admission.Admission`. Raises
+        the program's errors.
         """
         source = as_source(program)
         path = call.next_path("program", source.text, inputs)
@@ -596,7 +599,7 @@ class Engine:
 
 
 async def opened(value: Any, call: CallContext) -> Any:
-    """A value as whatever is no program has it; ``call`` has read where it came from."""
+    """A value in the form for anything except programs; ``call`` has read its sources."""
     if call.reading is None:
         return value
     value, sources = await in_slices(stripped(value))

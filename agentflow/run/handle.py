@@ -53,8 +53,8 @@ class RunResult(Generic[T]):
     """A finished run: its ``value``, the tokens used, the ``cost`` in US dollars (None: a price is unknown), its id.
 
     ``steps`` is the number of steps taken; ``records`` reads its recorded events, None if there are none; ``reports`` are
-    the paths of the pages written about it. ``sources`` are where the value came from, besides the program and its user, in a
-    flow with a policy (``AgentFlow(provenance=)``); empty otherwise.
+    the paths of the pages written about it. ``sources`` are the sources of the value, other than the program and its user,
+    in a flow with a policy (``AgentFlow(provenance=)``); empty otherwise.
     """
 
     value: T
@@ -99,9 +99,9 @@ class RunResult(Generic[T]):
 
 @frozen
 class Account:
-    """What a run has used so far: its id, the tokens, the ``cost`` in US dollars (None: a price is unknown), the steps.
+    """The usage of a run so far: its id, the tokens, the ``cost`` in US dollars (None: a price is unknown), the steps.
 
-    A model call that is under way counts with its input and what has arrived of its answer, by estimate
+    A model call in progress counts with its input and the received part of its answer, by estimate
     (``usage.estimated_tokens``).
     """
 
@@ -124,7 +124,7 @@ class AccountedRun(Protocol):
 
 
 def account_of(run: AccountedRun) -> Account:
-    """What ``run`` has used so far."""
+    """The usage of ``run`` so far."""
     return Account(run.run_id, *run.so_far(), run.steps_used)
 
 
@@ -141,10 +141,10 @@ class OwnReader(Subscriber):
 class RunStream(Generic[T]):
     """A run and its events. Use as ``async with``; nothing outlives the block.
 
-    Iterate over it for typed events, at most once; await :meth:`value` for the program's value. Leaving the block
-    early cancels the run and waits for its end. A failed run raises its error from :meth:`value` or, if nobody awaited
-    that, at the end of the block. ``in_turn`` gives a context manager that is held while the run lasts: in the code of a
-    workflow the run is one of its calls.
+    Iterate over it for typed events, at most once; await :meth:`value` for the program's value. Leaving the block early
+    cancels the run and waits for its end. A failed run raises its error from :meth:`value` or, if that was not awaited, at
+    the end of the block. ``in_turn`` gives a context manager that is held while the run lasts: in the code of a workflow
+    the run is one of its calls.
     """
 
     def __init__(

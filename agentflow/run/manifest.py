@@ -1,4 +1,4 @@
-"""The single approval of a program written by a model, bound to its text and to what it can reach."""
+"""The single approval of a program written by a model, bound to its text and its reach."""
 
 from __future__ import annotations
 

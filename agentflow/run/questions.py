@@ -30,7 +30,7 @@ from agentflow.lib.schema.json_schema import Schema
 from agentflow.run.strand.budget import Budget, Permits, without_permit
 
 NOBODY = "nobody was there to approve it"
-"""Why an approval that nobody answers is denied."""
+"""Why an approval without an answer is denied."""
 
 
 def asked_form(declared: Mapping[str, Any], call: CallContext) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def asked_form(declared: Mapping[str, Any], call: CallContext) -> dict[str, Any]
 def check_answer(question: Question, answer: Any) -> None:
     """Raise DataError (``question/answer``) if ``answer`` does not fit the schema of the question.
 
-    Every answer to an approval is a decision: what is no yes is a no.
+    Every answer to an approval is a decision: anything but a yes is a no.
     """
     problems = [] if question.schema is None or question.reason == "approval" else Schema(question.schema).check(answer)
     if problems:
@@ -82,8 +82,8 @@ def permits_of(call: CallContext) -> Permits | None:
 
 
 def unanswered(question: Question, call: CallContext) -> Denied:
-    """What the lack of an answer means: a no for an approval. Raises SexpEvaluationError (``question/unanswered``)
-    for a question."""
+    """The meaning of a missing answer: a no for an approval. Raises SexpEvaluationError (``question/unanswered``) for a
+    question."""
     if question.reason == "approval":
         return Denied(NOBODY)
     raise SexpEvaluationError(
@@ -230,7 +230,7 @@ class Asking:
         )
 
     async def _decided(self, approver: Approver, request: ApprovalRequest, call: CallContext) -> Decision:
-        """What the approver says. Raises _ApproverFailed, and what stops the run or a task."""
+        """The approver's answer. Raises _ApproverFailed, and errors that stop the run or a task."""
         try:
             answer = await self._consult(approver, request, "approval", call)
         except Denied as denied:
@@ -247,7 +247,7 @@ class Asking:
             self._covered[path] = tools
 
     def _covering(self, path: str) -> Mapping[str, str]:
-        """What the approval of the innermost program around ``path`` covers."""
+        """The tools covered by the approval of the innermost program around ``path``."""
         while path and self._covered:
             if path in self._covered:
                 return self._covered[path]

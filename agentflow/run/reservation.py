@@ -19,25 +19,25 @@ from agentflow.core.events.journal import Deposit, Leased
 from agentflow.lib.event_loop import WaitQueue
 
 ASK_AGAIN_S = 0.2
-"""Seconds after which a run asks again for what others may have given back."""
+"""Seconds after which a run asks again for money and tokens that others may have returned."""
 
 
 class Lender(Protocol):
-    """What a run takes from, and gives back to."""
+    """Lends shares to a run and takes them back."""
 
     def lease(self, usd: float, tokens: int) -> asyncio.Future[Leased]:
         """Set US dollars and tokens aside."""
         ...
 
     def give_back(self, usd: float, tokens: int) -> None:
-        """End all that was set aside, of which so much was not spent."""
+        """Release all reservations, of which so much was not spent."""
         ...
 
 
 class Lease:
-    """The share of one purse: ``usd`` and ``tokens`` are the limits of all that share (None: none).
+    """The share of one purse: ``usd`` and ``tokens`` are the limits of all sharers together (None: none).
 
-    ``add`` adds what was taken to the purse, and lets those that wait for it go on.
+    ``add`` adds a taken share to the purse, and wakes its waiters.
     """
 
     __slots__ = ("_again", "_asked_for", "_given", "_lender", "_none_for", "_pending", "tokens", "usd")
@@ -55,7 +55,7 @@ class Lease:
         self._none_for: object = None
 
     def asks(self, call: object, usd: float, tokens: int) -> bool:
-        """Ask for what ``call`` lacks, unless there was not enough for it when that was asked; False then."""
+        """Request the amount ``call`` lacks, unless the last request failed for it; False then."""
         if self._pending is not None or self._again is not None:
             return True
         if call is self._none_for:
@@ -66,7 +66,7 @@ class Lease:
         return True
 
     def give_back(self, usd: float, tokens: int) -> None:
-        """End all that was taken, of which so much was not spent."""
+        """Return all taken shares, of which so much was not spent."""
         self._none_for = None
         self._lender.give_back(usd, tokens)
 
@@ -99,8 +99,8 @@ class RunPurse:
     Parameters: ``limits`` has the tokens and the US dollars; ``outer`` is the purse around this one, which is charged too;
     ``used`` (tokens) and ``cost`` (US dollars) were spent before; ``whose`` names the owner if it is not a run, as in "the
     key 'ada'". Calls wait in the queue of the outermost purse; those that need other purses may pass. ``calls`` is the
-    number of reservations. A purse with a ``lease`` shares its limits with runs elsewhere: ``tokens`` and ``usd`` are then what it
-    has taken of them so far.
+    number of reservations. A purse with a ``lease`` shares its limits with runs elsewhere: ``tokens`` and ``usd`` are then
+    the shares taken so far.
     """
 
     __slots__ = (
@@ -153,7 +153,7 @@ class RunPurse:
         return here if above is None else min(here, above)
 
     def deposit(self) -> Deposit:
-        """What is left, to be shared with runs elsewhere."""
+        """The rest, to be shared with runs elsewhere."""
         return Deposit(
             usd=None if self.usd is None else self.usd - self.used_usd - self.held_usd,
             tokens=None if self.tokens is None else self.tokens - self.used_tokens - self.held_tokens,
@@ -162,7 +162,7 @@ class RunPurse:
         )
 
     def share(self, lender: Lender) -> None:
-        """From now on take what is needed from ``lender``, beside what calls that are being made have reserved."""
+        """From now on take shares from ``lender``, in addition to present reservations."""
         self.lease = Lease(lender, self.usd, self.tokens, self._leased)
         if self.usd is not None:
             self.usd = self.used_usd + self.held_usd
@@ -177,7 +177,7 @@ class RunPurse:
         self.root.serve()
 
     def asks(self, held: _Held) -> bool:
-        """Whether what ``held`` lacks here is being asked for elsewhere."""
+        """Whether the amount ``held`` lacks here is being requested elsewhere."""
         if self.lease is None:
             return False
         usd = 0.0 if self.usd is None else self.used_usd + self.held_usd + held.cost - self.usd
@@ -185,7 +185,7 @@ class RunPurse:
         return self.lease.asks(held, max(0.0, usd), max(0, tokens))
 
     def idle(self) -> None:
-        """Give back what was taken and not spent, when no call is being made."""
+        """Return unspent shares when no call is in progress."""
         if self.lease is None:
             return
         usd = 0.0 if self.usd is None else self.usd - self.used_usd
@@ -197,7 +197,7 @@ class RunPurse:
         self.lease.give_back(usd, tokens)
 
     def spent(self, usage: Usage, cost_usd: float | None) -> None:
-        """Count what a call has cost in this purse only: the outer run counts it in its own."""
+        """Count the cost of a call in this purse only: the outer run counts it in its own."""
         self.used_tokens += usage.total_tokens
         if cost_usd is not None:
             self.used_usd = (round(self.used_usd * NANO) + round(cost_usd * NANO)) / NANO
@@ -212,7 +212,7 @@ class RunPurse:
         priority: int = 0,
         exact: bool = False,
     ) -> _Held:
-        """Reserve what a call may take; see :meth:`agentflow.core.call.spending.Purse.reserve`."""
+        """Reserve the maximum cost of a call; see :meth:`agentflow.core.call.spending.Purse.reserve`."""
         if quote is None:
             if self.priced:
                 raise self._unpriced(model)
@@ -229,7 +229,7 @@ class RunPurse:
         return held
 
     def serve(self) -> None:
-        """Wake those in the queue for whom there is enough now, and those for whom there never will be."""
+        """Wake the waiters for which there is enough now, and those for which there never will be."""
         short: set[RunPurse] = set()
 
         def goes(held: _Held) -> bool | None:
@@ -243,7 +243,7 @@ class RunPurse:
         self.waiters.serve(goes)
 
     def fits(self, held: _Held) -> bool:
-        """Whether ``held`` fits beside the present reservations."""
+        """Whether ``held`` fits in addition to the present reservations."""
         if self.tokens is not None and self.used_tokens + self.held_tokens + held.tokens > self.tokens:
             return False
         return self.usd is None or self.used_usd + self.held_usd + held.cost <= self.usd + _GRAIN_USD

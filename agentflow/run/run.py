@@ -83,11 +83,11 @@ class WallClock:
 
 @frozen
 class Tenant:
-    """On whose behalf a run is done.
+    """The party on whose behalf a run is done.
 
-    ``purse`` is charged for its model calls, besides the run's own limits, and may be shared with other runs: together they
-    never spend more. None: nothing is charged. The run's questions and approvals stay open for ``approval_ttl`` seconds;
-    None: as long as the flow's.
+    ``purse`` is charged for its model calls, in addition to the run's own limits, and may be shared with other runs:
+    together they never exceed it. None: nothing is charged. The run's questions and approvals stay open for
+    ``approval_ttl`` seconds; None: as long as the flow's.
     """
 
     purse: RunPurse | None = None
@@ -100,7 +100,7 @@ _NO_USAGE = Usage()
 _log = logging.getLogger(__name__)
 
 News = Callable[[], list[tuple[str, str]]]
-"""Returns the codes and texts of warnings about what happened to a flow between its runs, each once."""
+"""Returns the codes and texts of warnings about events between a flow's runs, each once."""
 OBSERVER_GRACE_S = 5.0
 """Seconds for which async observers may continue to read after the run has ended."""
 CANCELLED_GRACE_S = 0.1

@@ -19,8 +19,8 @@ class RunSpec:
     """The options of one run; each is what ``flow.run`` or ``flow.start`` documents under its name, or None.
 
     ``bindings`` and ``env`` hold the variables of its program, ``allow`` the names it may call. ``queue`` names the workers
-    that carry out a durable run, and ``on_inflight`` says what becomes of its interrupted calls. A new option is a field here
-    and a key of :class:`~agentflow.flow.program_methods.RunOptions`; nothing between restates it.
+    that carry out a durable run, and ``on_inflight`` decides about its interrupted calls. A new option is a field here and
+    a key of :class:`~agentflow.flow.program_methods.RunOptions`; nothing between restates it.
     """
 
     bindings: Mapping[str, Any] | None = None

@@ -38,7 +38,7 @@ _TIMEOUT_S = 20.0
 
 
 async def starts(choice: SandboxChoice) -> dict[str, str]:
-    """What each of :data:`PROGRAMS` did in a tested sandbox, without network and in an empty directory, in words."""
+    """The outcome of each of :data:`PROGRAMS` in a tested sandbox, without network and in an empty directory, in words."""
     with tempfile.TemporaryDirectory(prefix="agentflow-doctor-") as root:
         files = FileAccessManager([root])
         try:
@@ -182,7 +182,7 @@ def _postgres() -> str:
 
 
 def _settings_file() -> str:
-    """What came from the ``agentflow.toml`` of this directory."""
+    """The settings from the ``agentflow.toml`` of this directory."""
     from agentflow.settings import read_file
 
     try:
@@ -207,7 +207,7 @@ def _mcp() -> str:
 
 
 async def _sandbox(name: str) -> tuple[str, dict[str, str]]:
-    """Whether a back-end can be used, and what programs did in it."""
+    """Whether a back-end can be used, and the outcome of programs in it."""
     from agentflow.executors.sandbox.selection import SandboxChoice
 
     choice = SandboxChoice(name)
@@ -219,9 +219,10 @@ async def _sandbox(name: str) -> tuple[str, dict[str, str]]:
 
 
 async def _model() -> dict[str, Any]:
-    """The model of the settings, and what is known of its server; ``problem`` says why it cannot be asked.
+    """The model of the settings, and the facts about its server; ``problem`` says why it cannot be called.
 
-    A server of one's own is asked about itself, and one that lists models for one short answer, which shows whether it enforces a schema.
+    Your own server is asked about itself, and one that lists models also for one short answer, which shows whether it
+    enforces a schema.
     """
     from agentflow.providers import own_servers
     from agentflow.providers.table import Router

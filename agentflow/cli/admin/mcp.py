@@ -97,8 +97,8 @@ def serve_client(
 ) -> None:
     """Serve as an MCP server on standard input and output.
 
-    Its tools are programs of FILE and DIR, the saved workflows of --workflows, and what --export names. An MCP client starts
-    this command.
+    Its tools are programs of FILE and DIR, the saved workflows of --workflows, and the names in --export. An MCP client
+    starts this command.
     """
     sys.exit(run_async(lambda: serve_on_stdio(paths or [], options)))
 

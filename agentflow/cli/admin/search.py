@@ -121,7 +121,7 @@ async def search_command(
 
 
 def _row(match: MatchItem) -> Text:
-    """A match on one line, whatever its name, message and text contain."""
+    """A match on one line, even if its name, message or text contains line breaks."""
     starts = [common_start(term) for term in match.metadata.get("terms", [])]
     held = [
         (sum(start in line.lower() for start in starts), -at, line)

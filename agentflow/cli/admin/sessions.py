@@ -57,7 +57,7 @@ def delete(
 ) -> None:
     """Delete conversations for good.
 
-    One that is held by a run that has not ended, or that somebody has open, is not deleted: the command says by whom.
+    A conversation that an unfinished run holds, or that is open elsewhere, is not deleted: the command names its holder.
     """
     sys.exit(run_async(partial(delete_sessions, names, db, as_json=json), as_json=json))
 

@@ -1,4 +1,4 @@
-"""``agentflow trust``: what a directory's settings would grant is read once the user has looked at it."""
+"""``agentflow trust``: grants in a directory's settings count once the user has reviewed the file."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _what(server: McpServer) -> str | list[str]:
 
 
 def _options(server: McpServer) -> dict[str, Any]:
-    """The options of a server besides its command or address: everything that trusting it accepts."""
+    """The options of a server other than its command or address: everything that trusting it accepts."""
     named = [each for each in fields(server) if each.kw_only]
     defaults = {each.name: each.default_factory() if callable(each.default_factory) else each.default for each in named}
     return {name: value for name, default in defaults.items() if (value := getattr(server, name)) != default}

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @frozen
 class Surroundings:
-    """Tasks and tools around a program: their ``names``, their ``descriptions``, those of them that are a server's words
-    (``foreign``), and ``notes`` about what is unknown."""
+    """Tasks and tools around a program: their ``names``, their ``descriptions``, the names whose descriptions come from a
+    server (``foreign``), and ``notes`` about unknown facts."""
 
     names: Names
     descriptions: Mapping[str, str]

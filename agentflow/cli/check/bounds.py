@@ -1,4 +1,4 @@
-"""``check --bounds``: upper bounds of what programs may do and cost, before they run."""
+"""``check --bounds``: upper bounds of programs' effects and cost, before they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``explore``: what can happen to a program, without models, tools or real waits."""
+"""``explore``: the possible outcomes of a program, without models, tools or real waits."""
 
 from __future__ import annotations
 

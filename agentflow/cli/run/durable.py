@@ -67,7 +67,7 @@ def plan_data(plan: RunPlan) -> dict[str, Any]:
 
 
 def plan_text(plan: RunPlan) -> str:
-    """A plan as text: what is reused, what runs and at what cost, and what is unknown."""
+    """A plan as text: effects that are reused, effects to be run with their costs, and what is unknown."""
     are = "is" if len(plan.reused) == 1 else "are"
     lines = [f"{counted(len(plan.reused), 'effect')} {are} answered from records, which saves {_cost(plan.reused)}"]
     if plan.runs:
@@ -276,7 +276,7 @@ def parse_overrides(texts: list[str]) -> dict[str, dict[str, Any]]:
 async def _end(
     flow: AgentFlow, handle: DurableRun, options: DurableOptions | ChangeOptions, failed: FailedTexts
 ) -> int:
-    """Wait until a run ends or suspends, print its outcome, and report on standard error what records saved."""
+    """Wait until a run ends or suspends, print its outcome, and report on standard error the calls that records saved."""
     try:
         if await handle.wait() == "waiting":
             return show_waiting(flow, handle, options)
@@ -314,7 +314,7 @@ class _Kept:
 
 @contextlib.asynccontextmanager
 async def _kept(flow: AgentFlow, run_id: str, options: DurableOptions | ChangeOptions) -> AsyncGenerator[_Kept, None]:
-    """A block after whose interruption the command to resume the run is printed."""
+    """A block whose interruption prints the command to resume the run."""
     kept = _Kept(run_id)
     try:
         yield kept

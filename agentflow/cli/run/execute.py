@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Denials:
-    """An observer of a flow that denies nothing: ``listed`` is what its policy would have denied, in order."""
+    """An observer of a flow that denies nothing: ``listed`` are the calls that its policy would have denied, in order."""
 
     def __init__(self) -> None:
         self.listed: list[Mapping[str, Any]] = []
@@ -65,7 +65,7 @@ class Denials:
 class Said:
     """An observer that writes messages of programs (``print``, ``log-message``) and warnings to ``stream``, a line each.
 
-    ``clean`` is applied to them: they may hold what a model said.
+    ``clean`` is applied to them: they may contain text from a model.
     """
 
     def __init__(self, stream: TextIO, clean: Callable[[str], str]) -> None:
@@ -93,9 +93,10 @@ _SHOWN_ERRORS = 5
 async def watching(
     flow: AgentFlow, options: WatchOptions, answer: AnswerText | None = None
 ) -> AsyncGenerator[FailedTexts, None]:
-    """Subscribe the requested observers: progress lines, or what the program says, JSON lines on standard output, a file of JSON lines.
+    """Subscribe the requested observers: progress lines, or the program's messages, JSON lines on standard output, a file
+    of JSON lines.
 
-    ``answer`` is written as it streams. Yields what the failed results of the runs say.
+    ``answer`` is written as it streams. Yields the texts of failed results of the runs.
     """
     failed = FailedTexts()
     flow.subscribe(failed)
@@ -199,9 +200,10 @@ def show_result(
     surface: Surface = "sexp",
     shown: str = "",
 ) -> int:
-    """Print the value of a run in the notation of ``surface``, except for the text ``shown`` while it was streaming. Returns the exit code.
+    """Print the value of a run in the notation of ``surface``, except for the text ``shown`` while it was streaming.
+    Returns the exit code.
 
-    A value that is what a failed result says (``texts``) is a failure, as that result is.
+    A value that equals the text of a failed result (``texts``) is a failure, like that result.
     """
     value = result.value
     errors = problems(value) or texts.behind(value)

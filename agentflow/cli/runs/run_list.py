@@ -81,7 +81,7 @@ async def list_durable(url: str | None, *, as_json: bool) -> int:
 
 
 async def list_past(url: str | None, *, limit: int, as_json: bool) -> int:
-    """Print what is kept of removed durable runs, latest change first. Returns the exit code."""
+    """Print the summaries of removed durable runs, latest change first. Returns the exit code."""
 
     def line(run: PastRun) -> str:
         when = datetime.fromtimestamp(run.updated).strftime("%Y-%m-%d %H:%M:%S")

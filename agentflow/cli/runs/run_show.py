@@ -33,8 +33,8 @@ _How = Literal["ok", "failed", "suspended", "running"]
 def fold_records(records: Sequence[EffectRow], source: Source, view: RunView) -> None:
     """Count the ``records`` of a run among the tasks and the expressions of ``view``; ``source`` is its program.
 
-    An expression whose effect waits is suspended; one whose effect began, or has steps, and has not ended is running. One
-    without records was not reached, or holds nothing that is recorded.
+    An expression whose effect waits is suspended; one whose effect began, or has steps, and has not ended is running. An
+    expression without records was not reached, or contains no recorded effects.
     """
     keys = {each.key for each in records}
     begun: set[bytes] = set()
@@ -130,8 +130,8 @@ def show_run(
 ) -> None:
     """Print a run of ``db`` and its open ``questions``.
 
-    For runs without events ``records`` are its effects, and ``text`` is its program or ``function`` the reference of the
-    Python function that is its program, whose text is not stored.
+    For runs without events ``records`` are its effects, and ``text`` is its program, or ``function`` the reference of a
+    Python function, whose text is not stored.
     """
     view = RunView(events)
     if text:
@@ -237,7 +237,7 @@ def program(name: str, view: RunView) -> Text:
 
 
 def _sourced(tallies: Sequence[Tally]) -> list[tuple[str, str]]:
-    """The calls of a line whose values depend on sources, each with these."""
+    """The calls of a line whose values depend on sources, each with its sources."""
     return [(each.name or "it", ", ".join(sorted(each.sources))) for each in tallies if each.sources]
 
 
@@ -257,7 +257,7 @@ def _gutter(tallies: Sequence[Tally]) -> Text:
 
 
 def remarks(view: RunView) -> Text:
-    """The warnings of a run and what its policy denied, repeated ones once."""
+    """The warnings of a run and the denials of its policy, repeated ones once."""
     counts: dict[tuple[str, str], int] = {}
     said = [(f"warning[{each.get('code')}]", str(each.get("message"))) for each in view.warnings]
     for key in [*[("denied", each) for each in view.denials], *said]:

@@ -53,7 +53,7 @@ def list_(
 
 @runs.command()
 def show(run: Run = None, directory: Directory = None, db: Database = None, json: AsJson = False) -> None:
-    """Show what a run did, over its program's text, what it cost and where it failed.
+    """Show the effects of a run on its program's text, its cost and its failures.
 
     Each line starts with the state of the expressions that begin on it (+ done, = from records, > running, ~ suspended,
     - cancelled, x failed), how often they ran, how long they took, and what they cost.
@@ -125,8 +125,8 @@ def gc(
     """Remove the records of the oldest runs, except waiting or active ones.
 
     The command does this by itself, and keeps what durable runs need to continue. With --durable or --older-than it removes
-    durable runs instead: those that have ended, and results for reuse, oldest first. agentflow runs past shows what is kept of
-    them.
+    durable runs instead: those that have ended, and results for reuse, oldest first. agentflow runs past shows their
+    summaries.
     """
     from agentflow.cli.runs.run_list import collect, collect_durable
 
@@ -149,9 +149,9 @@ def past(
     db: Database = None,
     json: AsJson = False,
 ) -> None:
-    """List durable runs whose records were removed: what they were, how they ended and what they cost.
+    """List durable runs whose records were removed: their programs, outcomes and costs.
 
-    agentflow runs gc keeps this of every run that it removes.
+    agentflow runs gc keeps this summary of every run that it removes.
     """
     from agentflow.cli.runs.run_list import list_past
 
@@ -171,7 +171,7 @@ def load(db: Database = None, json: AsJson = False) -> None:
 
 @runs.command()
 def workers(db: Database = None, json: AsJson = False) -> None:
-    """Show the workers: where they are, how many runs they do, and of which build they are.
+    """Show the workers: their hosts, their numbers of runs, and their builds.
 
     Workers with the same tools, tasks and workflows are of the same build.
     """
@@ -190,8 +190,8 @@ def send(
 ) -> None:
     """Answer a question or an approval of a durable run. The first answer counts.
 
-    Answer an approval with yes or no, or with the reason why not; exactly {"approved": true, "arguments": {...}} is a yes to
-    other arguments. An answer to an approval that is no yes is a no.
+    Answer an approval with yes or no, or with the reason why not; exactly {"approved": true, "arguments": {...}} is a yes
+    with other arguments. Any other answer to an approval is a no.
     """
     from agentflow.cli.shared.waiting import send_answer
 
@@ -232,7 +232,7 @@ def fork(
 ) -> None:
     """Repeat a durable run from one effect on, as a new run, and print its value.
 
-    The effect at the path and what started after it had ended run again; all else is answered from its records.
+    The effect at the path and all that started after it had ended run again; everything else is answered from records.
     """
     from agentflow.cli.run.durable import fork_run
 

@@ -76,10 +76,10 @@ def check_options(options: Any) -> None:
 
 
 def narrow(flow: AgentFlow, path: str, where: str) -> None:
-    """Have a flow allow only what the policy in a file allows too; of a flow without one, it is the policy.
+    """Have a flow allow only effects that the policy in a file allows too; a flow without a policy gets this one.
 
-    Raises UsageError (``cli/app``) for a file that says what tools give where the flow's own policy does, and ConfigurationError
-    (``provenance/policy``).
+    Raises UsageError (``cli/app``) for a file that renames sources which the flow's own policy renames, and
+    ConfigurationError (``provenance/policy``).
     """
     from agentflow.core.call.provenance import Provenance
 

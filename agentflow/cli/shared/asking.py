@@ -27,7 +27,7 @@ def parse_value(text: str) -> Any:
 
 
 def yes_or_no(text: str) -> bool | None:
-    """What a word for yes or no says, in any case; None for any other text."""
+    """The meaning of a word for yes or no, in any case; None for any other text."""
     return _WORDS.get(text.strip().casefold())
 
 
@@ -74,7 +74,7 @@ async def answer_on_terminal(question: Question) -> Any:
 
 
 def _wanted(schema: Mapping[str, Any] | None) -> str:
-    """What an answer has to be, in words where there are any; empty for text, and for yes or no."""
+    """The required form of an answer, in words where possible; empty for text, and for yes or no."""
     if not schema:
         return ""
     if isinstance(schema.get("enum"), list | tuple):

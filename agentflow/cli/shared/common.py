@@ -193,7 +193,7 @@ def guarded(command: Callable[[], int], *, as_json: bool = False) -> int:
 
 
 def _of_the_system(error: OSError) -> AgentflowError:
-    """What the operating system refused, in a sentence: a full disk, a directory that may not be written to."""
+    """The refusal of the operating system, in a sentence: a full disk, a directory that may not be written to."""
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -227,8 +227,8 @@ def _as_text(argument: str, what: str) -> str:
 def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = False, durable: bool = False) -> int:
     """Run ``main`` on an event loop and return its exit code; see :func:`guarded`.
 
-    The first Ctrl-C (or SIGTERM) cancels and waits for an orderly end; the second Ctrl-C aborts. ``durable``: what is
-    interrupted is kept, and says itself how it is resumed.
+    The first Ctrl-C (or SIGTERM) cancels and waits for an orderly end; the second Ctrl-C aborts. ``durable``: an
+    interrupted run is kept, and prints itself how to resume it.
     """
     terminated = False
 

@@ -1,4 +1,4 @@
-"""What ``check`` and ``lsp`` know of MCP servers, which they do not start: the tools each of them last listed."""
+"""The facts of ``check`` and ``lsp`` about MCP servers, which they do not start: the tools each of them last listed."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ class FlowOptions(McpOptions, ModelOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """What a command writes besides its result."""
+    """Output of a command in addition to its result."""
 
     as_json: AsJson = False
     events_file: Annotated[
@@ -213,7 +213,7 @@ class OutputOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class WatchOptions(OutputOptions, FlowOptions):
-    """The options of a command that runs a program: its variables, and what is shown of the run."""
+    """The options of a command that runs a program: its variables, and the display of the run."""
 
     bind: Annotated[
         list[str] | None,
@@ -406,7 +406,8 @@ def parse_limits(texts: Iterable[str], base: Limits) -> Limits:
 
 
 def numbers_of(option: str, texts: Iterable[str], check_name: Callable[[str], object]) -> dict[str, Any]:
-    """The ``name=number`` texts of a repeatable option. Raises UsageError, and what ``check_name`` raises for an unknown name."""
+    """The ``name=number`` texts of a repeatable option. Raises UsageError, and the error of ``check_name`` for an unknown
+    name."""
     values: dict[str, Any] = {}
     for text in texts:
         name, _, number = text.partition("=")

@@ -229,7 +229,7 @@ class RunTree:
     # -- drawing --------------------------------------------------------------------------------------------------
 
     def rows(self, spinner: str, height: int, *, width: int = 100, ascii_only: bool = False) -> list[Text]:
-        """At most ``height`` lines about what is running; bars and texts shrink to ``width`` columns."""
+        """At most ``height`` lines about running effects; bars and texts shrink to ``width`` columns."""
         look = _Look(spinner, width, ascii_only)
         drawn = list(itertools.islice(self._rows(self.root, 0, look), height + 1))
         if len(drawn) > height:
@@ -345,8 +345,9 @@ _DATA = ("{", "[", '"', "```")
 class AnswerText:
     """The text of the task that produces a program's answer, written as it streams.
 
-    Parameters: ``out`` is the stream to write to; ``gives`` tells of a starting task whether it produces the answer. Data is
-    not streamed: text that looks like JSON is shown when it is complete. ``last`` is the streamed text of the last model call.
+    Parameters: ``out`` is the stream to write to; ``gives`` returns whether a starting task produces the answer. Data is
+    not streamed: text that looks like JSON is shown when it is complete. ``last`` is the streamed text of the last model
+    call.
     """
 
     def __init__(self, out: TextIO, gives: Callable[[TaskStarted], bool]) -> None:
@@ -395,7 +396,7 @@ class AnswerText:
 
 
 def beside_bounds(run: RunFinished, most: Mapping[str, str]) -> Text:
-    """The model calls and cost of a run beside ``most``, the bounds of its program; empty without bounds."""
+    """The model calls and cost of a run next to ``most``, the bounds of its program; empty without bounds."""
     shown: list[str] = []
     if "model_calls" in most:
         shown.append(
@@ -413,16 +414,16 @@ class _Effect:
 
 
 class Progress:
-    """An observer that shows people the progress of a run.
+    """An observer that displays the progress of a run.
 
-    On a terminal each effect becomes a line when it ends (unless it is one of many running concurrently), a tree below shows
-    what is running, with the text streamed by a model, and a table at the end has the costs by task. Elsewhere (pipes, files,
-    ``TERM=dumb``, ``CI``) each effect is a plain line when it starts and one when it ends. Lines are held back while the
-    answer is being written to the same screen, and while somebody is asked on it.
+    On a terminal each effect becomes a line when it ends (unless it is one of many running concurrently), a tree below
+    shows the running effects, with the text streamed by a model, and a table at the end has the costs by task. Elsewhere
+    (pipes, files, ``TERM=dumb``, ``CI``) each effect is a plain line when it starts and one when it ends. Lines are held
+    back while the answer or a question is being written to the same screen.
 
     Parameters: ``stream`` takes the lines; ``clean`` is applied to everything from a model, a tool or a file (it strips
-    control sequences and secrets); ``answer`` is written from the deltas of its task; ``live`` false shows no tree even on a
-    terminal, ``table`` false no table at the end.
+    control sequences and secrets); ``answer`` is written from the deltas of its task; ``live`` false shows no tree even on
+    a terminal, ``table`` false no table at the end.
     """
 
     bounds = True
@@ -524,7 +525,7 @@ class Progress:
         )
 
     def _prompt(self, event: WaitStarted | WaitFinished) -> None:
-        """Leave the screen to somebody who is asked on it; what has a key is answered from elsewhere."""
+        """Leave the screen to a question; questions with a key are answered elsewhere."""
         if isinstance(event, WaitFinished):
             if event.started in self._prompts:
                 self._prompts.discard(event.started)

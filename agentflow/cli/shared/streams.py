@@ -14,9 +14,9 @@ from agentflow.core.data.errors import AgentflowError
 
 
 class _Output(io.FileIO):
-    """A standard stream to write to. What cannot be written is dropped, and ``lost`` is the first error.
+    """A standard stream to write to. Text that cannot be written is dropped, and ``lost`` is the first error.
 
-    A reader that went away is no error: it has what it wanted.
+    A reader that has gone away is not an error: it has read enough.
     """
 
     lost: OSError | None = None
@@ -39,8 +39,8 @@ class _Output(io.FileIO):
 class StandardStreams:
     """Replaces :data:`sys.stdin`, :data:`sys.stdout` and :data:`sys.stderr` for the life of the command.
 
-    A closed descriptor is opened on nothing: otherwise the next file or socket would take its number, and receive what is
-    printed. Standard input is then at its end; standard output refuses, as a full disk does.
+    A closed descriptor is opened on the null device: otherwise the next file or socket would take its number, and receive
+    the output. Standard input is then at its end; standard output refuses, as a full disk does.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class StandardStreams:
         sys.stderr = _text(_Output(2, "w", closefd=False), sys.stderr)
 
     def end(self, code: Any) -> Any:
-        """The exit code, given that of the command: 1 instead of 0 if output was lost, which standard error is told."""
+        """The exit code, given that of the command: 1 instead of 0 if output was lost, which is reported on standard error."""
         sys.stdout.flush()
         lost = self._out.lost
         if lost is None:

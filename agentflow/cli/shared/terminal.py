@@ -17,7 +17,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 _PLAIN_WIDTH = 120
-"""Columns of a progress line if there is no terminal to ask."""
+"""Columns of a progress line without a terminal."""
 _TICK_S = 0.1
 _SHARE = 50
 _ESCAPES = "agentflow-escapes"

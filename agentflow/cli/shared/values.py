@@ -21,13 +21,13 @@ from agentflow.lib.text.terminal import clean
 WIDTH = 100
 """Line width in columns, where possible."""
 MAX_TEXT = 20_000
-"""Maximum length of data to lay out in characters; longer data stays on one line, since nobody reads it."""
+"""Maximum length of data to lay out in characters; longer data stays on one line."""
 _MAX_INDENT = 60
 
 
 @frozen
 class Marks:
-    """What stands around and between the parts of data in a notation."""
+    """The delimiters around and between the parts of data in a notation."""
 
     of_list: tuple[str, str]
     comma: str = ""
@@ -112,7 +112,8 @@ def problems(value: object) -> list[BaseException]:
 
 
 class FailedTexts:
-    """An observer of what the failed results of a run say: a program that gives such a text has failed as one that gives the result."""
+    """An observer that collects the texts of a run's failed results: a program whose value is such a text has failed, like
+    one whose value is the result."""
 
     def __init__(self) -> None:
         self._errors: dict[str, BaseException] = {}
@@ -126,7 +127,7 @@ class FailedTexts:
             self._errors[event.result.content.strip()] = event.result.error
 
     def behind(self, value: object) -> list[BaseException]:
-        """The error of the failed result whose content ``value`` is; none for any other value."""
+        """The error of the failed result whose content is ``value``; None for any other value."""
         error = self._errors.get(value.strip()) if isinstance(value, str) and value.strip() else None
         return [] if error is None else [error]
 

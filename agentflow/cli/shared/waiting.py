@@ -1,4 +1,4 @@
-"""Shows what a suspended durable run waits for, and sends answers to it."""
+"""Shows the waits of a suspended durable run, and sends answers to it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def resume_line(run_id: str, options: DurableOptions | ChangeOptions, *, program
 
 
 def show_waiting(flow: AgentFlow, handle: DurableRun, options: DurableOptions | ChangeOptions) -> int:
-    """Print what a run waits for, with the commands that answer it. Returns the exit code."""
+    """Print the waits of a run, with the commands that answer them. Returns the exit code."""
     db = options.db if options.app is None else flow.database  # agentflow runs send has no option --app
     questions = flow.redact([_described(each) for each in handle.waiting])
     if options.as_json or options.events:

@@ -1,4 +1,4 @@
-"""Addresses of model servers: what one may be, and how a request's path is joined to it."""
+"""Addresses of model servers: valid forms, and how a request's path is joined to one."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def is_host_of(url: str, ends: tuple[str, ...]) -> bool:
 
 
 def is_own(url: str) -> bool:
-    """Whether an address is on this machine or on a private network, judged by what it says and without asking a name server.
+    """Whether an address is on this machine or on a private network, judged by its text, without asking a name server.
 
-    Names without a dot (of a container, of a machine beside this one) and names under ``.localhost``, ``.local``, ``.internal``,
-    ``.lan`` and ``.home.arpa`` are (RFC 6761, 6762, 8375, and ICANN's reservation of ``.internal``).
+    Names without a dot (a container, a machine on the same network) and names under ``.localhost``, ``.local``,
+    ``.internal``, ``.lan`` and ``.home.arpa`` are (RFC 6761, 6762, 8375, and ICANN's reservation of ``.internal``).
     """
     host = (urlsplit(url).hostname or "").rstrip(".")
     try:

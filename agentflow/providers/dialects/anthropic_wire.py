@@ -70,7 +70,8 @@ _PLAIN_TOOL_KEYS = frozenset({"type", "id", "name", "input"})
 
 
 def encode(request: ModelRequest, wire: Wire, streaming: bool, limit: int) -> dict[str, Any]:
-    """The request body, without ``stream``. Models from before structured output are told the form of answers by the prompt alone."""
+    """The request body, without ``stream``. For models without structured output, only the prompt describes the form of
+    answers."""
     body: dict[str, Any] = {
         "model": request.model,
         "max_tokens": limit,

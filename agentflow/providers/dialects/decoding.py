@@ -146,7 +146,7 @@ def tier(value: object) -> dict[str, str]:
 
 
 def unread(response: ModelResponse) -> list[Notice]:
-    """A notice of an answer that says it is complete and has cost tokens, and of which nothing was understood."""
+    """A notice for an answer that is complete and has cost tokens, but of which nothing was recognized."""
     usage, parts = response.usage, response.parts
     if response.stop_reason != "end" or usage.output_tokens <= usage.reasoning_tokens:
         return []
@@ -213,7 +213,7 @@ def deltas_of(parts: Iterable[Part]) -> list[ModelDelta]:
 
 
 _EMPTY = re.compile(r"\s*\{\s*\}\s*(?=\{)")
-"""An empty object before the arguments, with which a gateway begins."""
+"""An empty object before the arguments, with which a gateway starts a call."""
 
 
 def parse_arguments(value: object, tool: str) -> tuple[dict[str, Any], str]:
@@ -253,10 +253,7 @@ _PIECES = frozenset({"text", "summary", "content", "data", "signature", "thinkin
 
 
 def whole(values: list[Any], key: str = "") -> Any:
-    """The value of ``key`` of which a stream sent ``values`` one after the other, where nobody here knows the key.
-
-    Texts are joined, but for one that is repeated (a type, an id); objects key by key, lists by the ``index`` of their items.
-    """
+    """The value of an unknown ``key`` for which a stream sent ``values`` one after the other."""
     values = [value for value in values if value is not None]
     if not values:
         return None
@@ -275,7 +272,7 @@ def whole(values: list[Any], key: str = "") -> Any:
 
 
 def grown(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Usage as a stream reports it again: no count is less than it was, and what is not repeated stays."""
+    """Usage after a repeated report in a stream: no count decreases, and counts that are not repeated stay."""
     usage = dict(old)
     for key, value in new.items():
         before = usage.get(key)

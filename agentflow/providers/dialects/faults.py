@@ -111,7 +111,8 @@ _MINIMAX: Mapping[object, str] = MappingProxyType(
         2049: "authentication",
     }
 )
-"""Numbers of ``base_resp``, which holds errors beside status 200 (https://platform.minimax.io/docs/api-reference/errorcode, 2026-11)."""
+"""Numbers of ``base_resp``, which reports errors despite status 200
+(https://platform.minimax.io/docs/api-reference/errorcode, 2026-11)."""
 
 
 @frozen

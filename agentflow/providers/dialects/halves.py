@@ -25,7 +25,7 @@ _ESCAPED = re.compile(rb"\\u[dD][89a-fA-F]")
 _DELTA = "delta"
 _KEPT = ("type", "index")
 _IDS = ("index", "output_index", "item_id")
-"""Keys of an event that tell whose text it goes on with."""
+"""Keys of an event that identify the text it continues."""
 _Path: TypeAlias = tuple[Any, ...]
 
 
@@ -62,19 +62,21 @@ def whole(data: Any) -> Any:
 
 
 def whole_json(data: bytes) -> bytes | None:
-    """A JSON text with its halves joined or replaced; None if it has none, or is no JSON for another reason."""
+    """A JSON text with its halves joined or replaced; None if it has none, or is invalid JSON for another reason."""
     parsed = _parsed(data) if _may_have_halves(data) else None
     return None if parsed is None else json.dumps(whole(parsed[0])).encode()
 
 
 def _may_have_halves(data: bytes) -> bool:
-    """Whether there are escaped halves or bytes without the rest of their character; bytes of no character are no text at all."""
+    """Whether there are escaped halves or bytes without the rest of their character; bytes that never form a character do
+    not count."""
     stray = _HALF.findall(data.decode("utf-8", "surrogateescape"))
     return (_ESCAPED.search(data) is not None or bool(stray)) and all([_OF_CHARACTERS(each) for each in stray])
 
 
 def _parsed(data: bytes) -> tuple[Any] | None:
-    """The value of a JSON text that may have halves of characters, or stray bytes; None if it is no JSON, or has too many values."""
+    """The value of a JSON text that may have halves of characters, or stray bytes; None if it is invalid JSON, or has too
+    many values."""
     if len(data) > MAX_JSON_VALUES and has_too_many_values(data):
         return None
     try:
@@ -84,10 +86,10 @@ def _parsed(data: bytes) -> tuple[Any] | None:
 
 
 class Halves:
-    """The halves at the ends of a stream's texts, each held back until the text goes on.
+    """The halves at the ends of a stream's texts, each held back until the text continues.
 
-    Only texts below ``delta`` go on, each at its place in events of the same index or item. What is still held at the end
-    of the stream is given by :meth:`rest`.
+    Only texts below ``delta`` continue, each at its place in events of the same index or item. :meth:`rest` returns the
+    halves still held at the end of the stream.
     """
 
     def __init__(self) -> None:
@@ -126,7 +128,7 @@ class Halves:
         return whole_text(text)
 
     def rest(self) -> list[bytes]:
-        """Events for what is still held: the deltas that it was held back from, with nothing else in them."""
+        """Events for the halves still held: the deltas they were held back from, with nothing else in them."""
         held, self._held = self._held, {}
         return [json.dumps(_only(event, path[len(_IDS) :], half)).encode() for path, (half, event) in held.items()]
 

@@ -1,7 +1,7 @@
-"""The history of a request, made fit for the server that is asked: a conversation may have begun with another one.
+"""The history of a request, adapted to its server: a conversation may have begun with another one.
 
-Servers refuse ids, signatures and blocks that they did not issue, and some refuse what others send every day: a call
-without its result, a text without a visible character, an answer that ends with thinking. What becomes of each part:
+Servers refuse ids, signatures and blocks that they did not issue, and some refuse parts that others send every day: a call
+without its result, a text without a visible character, an answer that ends with thinking. The treatment of each part:
 
 | part | from this server | from another, or from nobody known |
 |---|---|---|
@@ -45,17 +45,17 @@ from agentflow.core.data.messages import (
 from agentflow.providers.dialects.traits import Traits
 
 EMPTY = "(no text)"
-"""Stands for a message of which nothing is left: servers refuse an empty one."""
+"""Stands for a message whose parts were all removed: servers refuse an empty one."""
 NO_RESULT = "no result of this call was recorded"
 """The result that is added for a call without one."""
 _CHAT = "openai.chat"
 _OURS = re.compile(r"made_\d+").fullmatch
 _HIDDEN = ("redacted_thinking", "reasoning")
-"""Types of blocks that are thinking, though nobody can read it."""
+"""Types of blocks that are encrypted thinking."""
 
 
 def made_id(messages: Iterable[Message], others: Collection[str]) -> str:
-    """An id for a call whose server gave none: one that is neither in ``messages`` nor among the ``others`` of its answer."""
+    """An id for a call whose server sent none: unused in ``messages`` and among the ``others`` of its answer."""
     taken = {part.id for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
     taken.update(others)
     number = len(taken) + 1
@@ -79,7 +79,7 @@ def is_fit(messages: Iterable[Message], issuer: str) -> bool:
 
 
 def fitted(messages: tuple[Message, ...], traits: Traits, issuer: str) -> tuple[Message, ...]:
-    """``messages`` as the server of ``traits``, which issued what ``issuer`` issued, takes them. See the table of this module."""
+    """``messages`` adapted to the server of ``traits``, which issued the parts of ``issuer``. See the table of this module."""
     return _Fitting(messages, traits, issuer).all()
 
 
@@ -169,7 +169,7 @@ class _Fitting:
         return TextPart(_orphan(part))
 
     def _is_whole(self, data: dict[str, Any]) -> bool:
-        """Whether a block of thinking has what its server needs to read it again: it keeps nothing itself."""
+        """Whether a block of thinking contains everything its server needs to read it again: the server stores nothing."""
         kind = data.get("type")
         if kind == "thinking":
             return bool(data.get("signature")) or not self._traits.signed
@@ -200,7 +200,7 @@ class _Fitting:
             number += 1
 
     def _mark(self, parts: list[Part]) -> None:
-        """Add what the server wants beside a call that it did not write itself."""
+        """Add the fields that the server requires on a call written by another server."""
         traits = self._traits
         first = next((at for at, part in enumerate(parts) if isinstance(part, ToolCallPart)), None)
         calls = [part for part in parts if isinstance(part, ToolCallPart)]
@@ -240,7 +240,7 @@ class _Fitting:
                 self._add(message, self._heard(others))
 
     def _heard(self, parts: Iterable[Part]) -> tuple[Part, ...]:
-        """The parts of a message of the user beside results of open calls."""
+        """The parts of a user's message other than results of open calls."""
         heard: list[Part] = []
         for part in parts:
             if isinstance(part, ToolResultPart):
@@ -270,12 +270,12 @@ def _data(native: Native) -> dict[str, Any]:
 
 
 def _thinks(part: Part) -> bool:
-    """Whether a part is thinking, which has to be followed by what was thought about."""
+    """Whether a part is thinking, which its conclusion must follow."""
     return isinstance(part, ThinkingPart) or (isinstance(part, OtherPart) and _data(part.native).get("type") in _HIDDEN)
 
 
 def _unpaired(part: Part) -> Part:
-    """An item whose reasoning is not sent, without the id by which its server would ask for that."""
+    """An item whose reasoning is not sent, without the id by which its server would require it."""
     if not isinstance(part, TextPart | ToolCallPart | OtherPart | ThinkingPart) or part.native is None:
         return part
     data = {key: value for key, value in _data(part.native).items() if key != "id"}

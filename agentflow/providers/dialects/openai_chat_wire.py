@@ -124,7 +124,7 @@ def _tool(function: dict[str, Any], strict: bool) -> dict[str, Any]:
 
 
 def _put_system(text: str, role: str, messages: list[dict[str, Any]]) -> None:
-    """Put the system text first: as a message, or at the beginning of the user's message where there is no role for it."""
+    """Put the system text first: as a message, or at the beginning of the user's message if there is no role for it."""
     if role != "user" or not messages or messages[0]["role"] != "user":
         messages.insert(0, {"role": role, "content": text})
         return
@@ -146,8 +146,8 @@ def encode_message(message: Message, wire: Wire, out: list[dict[str, Any]]) -> N
 
 
 def _encode_user(parts: tuple[Part, ...], wire: Wire, out: list[dict[str, Any]]) -> None:
-    """Append the results of tools, and then what the user says. What a tool gives besides text is said by the user, too: messages
-    of tools are text alone."""
+    """Append the results of tools, and then the user's parts. Results other than text become part of the user's message:
+    tool messages contain only text."""
     content: list[dict[str, Any]] = []
     for part in parts:
         if isinstance(part, ToolResultPart):
@@ -209,7 +209,7 @@ def _encode_call(call: ToolCallPart, wire: Wire) -> dict[str, Any]:
 
 
 def _rest(data: dict[str, Any], read: frozenset[str]) -> dict[str, Any]:
-    """What ``data`` says under keys that are not among those ``read``."""
+    """The entries of ``data`` under keys that are not among those ``read``."""
     return {key: value for key, value in data.items() if key not in read and value not in NOTHING}
 
 
@@ -334,7 +334,8 @@ class ChatDecoder(BaseDecoder):
             self._others(delta, out)
 
     def _message(self, message: dict[str, Any], out: list[ModelDelta]) -> dict[str, Any]:
-        """A message in the place of a delta: the next piece, or the whole answer again, of which the rest is given then."""
+        """A message in the place of a delta: the next piece, or the whole answer again, of which only the new rest is
+        returned."""
         if not self._text and not self._calls:
             self._by_messages = bool(message)
         elif not self._by_messages:

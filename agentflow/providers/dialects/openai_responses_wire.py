@@ -157,7 +157,7 @@ class ResponsesDecoder(BaseDecoder):
         self._items: dict[str | int, dict[str, Any]] = {}
         self._text: list[str] = []
         self._asides: set[str | int] = set()
-        """Ids and places of the messages that are no answer, but said on the way to it."""
+        """Ids and positions of messages that are not the answer but were written on the way to it."""
         self._final: dict[str, Any] = {}
 
     @property
@@ -326,7 +326,7 @@ class ResponsesDecoder(BaseDecoder):
         return "refusal" if refused else "tool_calls" if called else "end"
 
     def _parts(self, item: dict[str, Any]) -> list[Part]:
-        """The neutral form of one output item: a picture is beside the item that makes it."""
+        """The neutral form of one output item: a picture follows the item that generates it."""
         part = self._part(item)
         if item["type"] == "image_generation_call" and (data := string(item.get("result"))):
             return [part, ImagePart(f"image/{string(item.get('output_format')) or 'png'}", data)]
@@ -367,7 +367,7 @@ def _says(item: dict[str, Any]) -> bool:
 
 
 def _is_aside(item: dict[str, Any]) -> bool:
-    """Whether a message tells what the model is about to do, rather than the answer."""
+    """Whether a message announces the model's next step instead of being the answer."""
     return item.get("type") == "message" and item.get("phase") == "commentary"
 
 

@@ -139,7 +139,8 @@ def cache_fields(request: ModelRequest) -> dict[str, Any]:
 def usage(read: Any, written: Any, total: Any, read_details: Any, written_details: Any) -> Usage:
     """Normalised usage: OpenAI's input tokens include cache reads, its output tokens the reasoning.
 
-    Other servers count reasoning beside the output: then ``total`` is more than both, or reasoning more than the output.
+    Other servers count reasoning separately from the output: then ``total`` is more than both, or reasoning more than the
+    output.
     """
     read_details = record(read_details)
     reasoning = count(record(written_details).get("reasoning_tokens"))

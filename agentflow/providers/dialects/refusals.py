@@ -47,9 +47,9 @@ def refused_field(error: ProviderError, sent: Collection[str], needed: Collectio
 
 
 def fitting(traits: Traits, field: str, settings: Mapping[str, Any], refused: Sequence[str]) -> Traits | None:
-    """The traits to ask with once more, after ``field`` was refused, and ``refused`` before it.
+    """The traits for a second attempt, after ``field`` was refused, and ``refused`` before it.
 
-    None where the traits are no guess, and where the field is in the user's ``settings``.
+    None if the traits are not guessed, or the field is in the user's ``settings``.
     """
     if (traits.sure and field not in _GUESSED) or len(refused) >= _MOST or _by_user(field, settings):
         return None
@@ -68,7 +68,7 @@ def learned(traits: Traits, refused: Sequence[str]) -> Traits:
 
 
 def hint(field: str, traits: Traits, settings: Mapping[str, Any]) -> str:
-    """What to write after the server refused ``field``."""
+    """The advice after the server refused ``field``."""
     if _by_user(field, settings):
         return f"'{field}' comes from settings=: leave it out, or give it a value that the server takes"
     return hint_for_field(field, traits)

@@ -1,7 +1,7 @@
 """The parts of JSON Schema that servers take, as data: one row for each vendor and place, with its source and date.
 
-A row says less than a vendor's page where the page and the server disagree. What a row does not have is told to the model in
-descriptions, and answers and arguments are checked against the whole schema in any case.
+If a vendor's page and its server disagree, the row follows the server. Keywords missing in a row are put into descriptions
+for the model, and answers and arguments are always checked against the whole schema.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _OPENAI_STRICT = Subset(
     characters=120_000,
 )
 _OPENAI_TOOL = Subset("https://github.com/nspady/google-calendar-mcp/issues/39", "2025-06")
-"""A function that is not strict: an object without a union at the top, and arrays that say what their items are."""
+"""A function that is not strict: an object without a union at the top, and arrays that declare their items."""
 _ANTHROPIC_STRICT = Subset(
     "https://platform.claude.com/docs/en/build-with-claude/structured-outputs#json-schema-limitations",
     "2026-05",
@@ -128,7 +128,7 @@ _PLAIN = Subset(
 _PLAIN_TOOL = replace(_OPENAI_TOOL, source=_PLAIN.source, patterns="anchored")
 _COMMON = replace(_OPENAI_STRICT, patterns="anchored")
 _COMMON_TOOL = replace(_ANTHROPIC_TOOL, patterns="anchored", items=True)
-"""For gateways in front of many vendors and servers that nobody knows: the part that all of them take."""
+"""For gateways in front of many vendors, and unknown servers: the subset that all of them accept."""
 _ROWS: Mapping[tuple[SchemaRules, Place], tuple[Subset, ...]] = MappingProxyType(
     {
         ("openai", "output"): (_OPENAI_STRICT, _OPENAI_TOOL),

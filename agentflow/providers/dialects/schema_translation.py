@@ -53,11 +53,12 @@ _MOST_TOLD = 1_000
 
 
 class Unsaid(Exception):
-    """A schema of which a server takes no form."""
+    """A schema that a server accepts in no form."""
 
 
 class Translation:
-    """One translation. After :meth:`run`, ``whole`` says that nothing was left out, ``rest`` what to say of a ``tool`` besides."""
+    """One translation. After :meth:`run`, ``whole``: nothing was left out; ``rest``: the text to add to a ``tool``'s
+    description."""
 
     def __init__(self, schema: Mapping[str, Any], subset: Subset, *, tool: bool) -> None:
         self.whole = True
@@ -141,7 +142,7 @@ class Translation:
     # -- references -------------------------------------------------------------------------------------------------
 
     def _with_target(self, rules: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-        """The target of a reference, with what stands beside the reference; the same keyword twice is told."""
+        """The target of a reference, with the keywords next to the reference; a keyword in both becomes text."""
         ref: str = rules["$ref"]
         if ref in seen:
             raise Unsaid
@@ -230,7 +231,7 @@ class Translation:
         return self._kept(rules, told, depth)
 
     def _lenient(self, rules: dict[str, Any], depth: int) -> dict[str, Any]:
-        """A schema whose keywords all may stand, except for what the subset says of lists, patterns and names."""
+        """A schema whose keywords are all allowed, adapted to the subset's rules for lists, patterns and names."""
         told: dict[str, Any] = {}
         if self._subset.items and "array" in _kinds(rules) and "items" not in rules:
             first: list[Any] = rules.get("prefixItems", [])
@@ -243,7 +244,7 @@ class Translation:
         )
 
     def _kept(self, rules: dict[str, Any], told: dict[str, Any], depth: int) -> dict[str, Any]:
-        """The keywords that the subset has, with their schemas translated; the description tells the others."""
+        """The keywords of the subset, with their schemas translated; the others become text in the description."""
         subset, kept = self._subset, dict[str, Any]()
         for key, each in rules.items():
             if subset.keywords is not None and key not in subset.keywords:
@@ -292,7 +293,7 @@ class Translation:
         return {**{key: each for key, each in rules.items() if key in _LABELS}, **anything}
 
     def _merged(self, rules: dict[str, Any]) -> dict[str, Any]:
-        """A schema with those of its ``allOf`` in it; the same keyword twice is told."""
+        """A schema merged with its ``allOf``; a keyword that occurs twice becomes text."""
         merged = {key: each for key, each in rules.items() if key != "allOf"}
         branches: list[Any] = rules["allOf"]
         if len(branches) == 1 and merged.keys() <= _LABELS | _NOTES:
@@ -320,7 +321,7 @@ class Translation:
         return merged
 
     def _plain_union(self, rules: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
-        """A schema whose only union is ``anyOf``, beside which nothing stands that demands anything."""
+        """A schema whose only union is ``anyOf``, without constraining keywords next to it."""
         keep = "oneOf" in (self._subset.keywords or ())
         if "oneOf" in rules and "anyOf" not in rules and not keep:
             rules = {("anyOf" if key == "oneOf" else key): each for key, each in rules.items()}
@@ -362,7 +363,7 @@ class Translation:
         return rules
 
     def _listed(self, rules: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
-        """An array that says what its items are; a tuple has items of any of its types, and a number of them."""
+        """An array that declares its items; a tuple has items of any of its types, and their number."""
         first: list[Any] = rules.get("prefixItems", [])
         if first and "prefixItems" not in (self._subset.keywords or ()):
             rest = rules.get("items", True)
@@ -424,7 +425,7 @@ class Translation:
 
 
 def _told(rules: Mapping[str, Any], told: Mapping[str, Any]) -> str:
-    """The description of a schema, with what is told of it."""
+    """The description of a schema, with the constraints that became text."""
     said = f"({', '.join([f'{key}: {_short(each)}' for key, each in told.items()])})"
     return " ".join([str(each) for each in (rules.get("description"), said) if each])
 
@@ -489,10 +490,10 @@ _MOST_KEPT = 1_000
 
 @frozen
 class SchemaForm:
-    """A schema as a server takes it.
+    """A schema in the form for a server.
 
-    ``schema`` is None where it takes no form; ``strict`` says that it enforces the form; ``whole`` that the form says all that
-    the schema does. ``rest`` is what a tool's description has to say besides.
+    ``schema`` is None if it accepts no form; ``strict``: it enforces the form; ``whole``: the form expresses the complete
+    schema. ``rest`` is the text to add to a tool's description.
     """
 
     schema: dict[str, Any] | None
@@ -538,9 +539,9 @@ def translated(schema: Mapping[str, Any], rules: SchemaRules, part: Place) -> Sc
 
 
 def output_form(request: ModelRequest, wire: Wire, streaming: bool) -> tuple[OutputForm, SchemaForm | None]:
-    """How the form of an answer is asked for, and the form of its schema where that is sent.
+    """How the form of an answer is requested, and the form of its schema if it is sent.
 
-    The schema of an answer of which the server takes no form is said in the prompt, with a notice.
+    A schema that the server accepts in no form is described in the prompt, with a notice.
     """
     if request.output_schema is None:
         return "prompt", None
@@ -558,8 +559,8 @@ def output_form(request: ModelRequest, wire: Wire, streaming: bool) -> tuple[Out
 
 
 def system_text(request: ModelRequest, wire: Wire, form: SchemaForm | None) -> str:
-    """The system text of a request, with the schema of the answer if nothing else says it, and with what of the descriptions
-    of tools their own field has no room for."""
+    """The system text of a request, with the schema of the answer if it is sent nowhere else, and with the ends of tool
+    descriptions that exceed the limit."""
     said = [request.system] if request.system else []
     if form is None and request.output_schema is not None and not wire.in_prompt:
         said.append(
@@ -580,8 +581,8 @@ def tool_form(tool: ToolSpec, wire: Wire) -> tuple[str, SchemaForm]:
 
 
 def _described(tool: ToolSpec, wire: Wire) -> tuple[str, SchemaForm, str]:
-    """The description of a tool, with what its schema does not say; the schema's form; and the rest of a description that is
-    too long for the server."""
+    """The description of a tool, with the constraints its schema cannot express; the schema's form; and the rest of a
+    description that exceeds the server's limit."""
     form = _form(tool.input_schema, wire, "strict tool" if tool.strict else "tool")
     whole = f"{tool.description}\n\n{form.rest}".lstrip() if form.rest else tool.description
     limit = wire.traits.description_limit

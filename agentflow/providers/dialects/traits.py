@@ -17,10 +17,11 @@ from agentflow.core.data.frozen import frozen
 from agentflow.lib.option_table import unknown_field, wrong_value
 
 OutputForm: TypeAlias = Literal["json_schema", "json_object", "prompt"]
-"""How a server is told the form of its answer: with a schema, as any JSON object, or in the words of the prompt alone."""
+"""How a server learns the form of its answer: by a schema, as any JSON object, or by the prompt alone."""
 LimitField: TypeAlias = Literal["max_tokens", "max_completion_tokens", "max_output_tokens"]
 SchemaRules: TypeAlias = Literal["openai", "anthropic", "gemini", "common", "plain"]
-"""Whose subset of JSON Schema a server takes: a vendor's, the part that all take, or that of most grammars (``plain``)."""
+"""The subset of JSON Schema that a server accepts: a vendor's, the common part of all, or that of most grammars
+(``plain``)."""
 _WEAKER: Mapping[str, OutputForm] = MappingProxyType({"json_schema": "json_object", "json_object": "prompt"})
 _FORMATS = ("response_format", "text", "output_config", "json_schema")
 """Fields that hold the form of the answer, and the value that is refused most often."""
@@ -44,7 +45,7 @@ _MEANT: Mapping[str, str] = MappingProxyType(
 
 @frozen
 class Traits:
-    """What a model server takes. ``AgentFlow(traits={"limit_field": "max_completion_tokens"})`` states some of it.
+    """The API of a model server. ``AgentFlow(traits={"limit_field": "max_completion_tokens"})`` states parts of it.
 
     Parameters:
         limit_field: the request field that holds the maximum length of an answer.
@@ -135,7 +136,7 @@ class Traits:
 
 
 def hint_for_field(field: str, traits: Traits) -> str:
-    """What to write so that the request ``field``, which a server refused, is not sent again."""
+    """The advice for omitting the request ``field`` that a server refused."""
     if field in _FORMATS:
         weaker = _WEAKER.get(traits.output, "prompt")
         return f"ask for the form of answers in another way: traits={{'output': '{weaker}'}}"
@@ -194,13 +195,13 @@ _EXAMPLES: Mapping[str, str] = MappingProxyType(
 STATED: frozenset[str] = frozenset([each.name for each in fields(Traits)]) - _DECIDED_HERE
 """The traits that a user can state."""
 UNKNOWN = Traits()
-"""The traits of a server that nobody knows."""
+"""The traits of an unknown server."""
 
 
 def issuer_of(route: str, address: str, organisation: str = "") -> str:
     """Who issues the ids, signatures and encrypted blocks of an answer: adapter, address and organisation, never a key.
 
-    Blocks go back to their issuer alone. Credentials in ``address`` are no part of it.
+    Blocks are only sent back to their issuer. Credentials in ``address`` are not part of it.
     """
     parts = urlsplit(address)
     host = parts.hostname or ""

@@ -172,7 +172,7 @@ class Wire:
         return self._add(name, set())
 
     def new_id(self) -> str:
-        """An id for a tool call of the answer to which the server gave none, unique in the conversation."""
+        """An id for a tool call whose server sent none, unique in the conversation."""
         call_id = made_id(self._asked, self._made)
         self._made.add(call_id)
         return call_id

@@ -1,4 +1,4 @@
-"""Upper bounds of what a program of a flow may do and cost, computed before it runs."""
+"""Upper bounds of a program's effects and cost, computed before it runs."""
 
 from __future__ import annotations
 
@@ -164,11 +164,11 @@ def authority_of(
     flows: Callable[[], Flows],
     bindings: Mapping[str, Any],
 ) -> Authority:
-    """What a program with this analysis can reach, directly and through its tasks.
+    """The reach of a program with this analysis, directly and through its tasks.
 
-    ``templates`` are the tasks that it defines; ``models_of`` returns the models that may answer a task. A call whose target is
-    data reaches everything that ``grants`` (None: the host's authority) allow. ``flows`` says what flows where in the text, ``bindings`` what
-    it is given.
+    ``templates`` are the tasks that it defines; ``models_of`` returns the models that may answer a task. A call whose
+    target is data reaches everything that ``grants`` (None: the host's authority) allow. ``flows`` are the flows of data in
+    the text, ``bindings`` its inputs.
     """
     names = {name for kind, name in analysis.reaches if kind == "task"}
     tools = {name for kind, name in analysis.reaches if kind == "tool"}
@@ -229,11 +229,11 @@ class Bounds:
     """Upper bounds of what a program may do, as polynomials in named sizes (``1 + 2*len(files)``).
 
     ``model_calls`` and ``tool_calls`` include those of its tasks; ``width`` is the number of calls that run at once.
-    ``input_tokens``, ``output_tokens`` and ``usd`` (US dollars) assume that every call has the longest input and answer that
-    its model allows. ``calls`` has the calls of each task, tool and other effect, under names such as ``task:review``.
+    ``input_tokens``, ``output_tokens`` and ``usd`` (US dollars) assume that every call has the longest input and answer
+    that its model allows. ``calls`` has the calls of each task, tool and other effect, under names such as ``task:review``.
     ``unbounded`` are the parts without a bound, with span and reason; ``by_data`` the spans of calls whose target is data;
-    ``authority`` is what the program can reach. ``loose`` names tasks that may take far more turns than they need, and says
-    what to write; ``notes`` say what makes a bound larger than necessary, or unknown, and which rules of a policy are for nothing here.
+    ``authority`` is the program's reach. ``loose`` names tasks that may take far more turns than they need, with advice;
+    ``notes`` name the causes of bounds that are larger than necessary, or unknown, and rules of a policy that do not apply.
     """
 
     model_calls: Bound
@@ -418,24 +418,24 @@ class ProgramEstimator:
 
 
 def _is_capped(template: TaskTemplate, dialect: str) -> bool:
-    """Whether the server is sent the longest answer that a task may have, in a run whose tokens are not limited."""
+    """Whether the server is sent the maximum answer length of a task, in a run whose tokens are not limited."""
     own = template.max_output_tokens is not None or any(name in template.settings for name in CAP_SETTINGS)
     return own or dialect in _ALWAYS_CAPPED
 
 
 _ALWAYS_CAPPED = frozenset({"anthropic", "offline", ""})
-"""Dialects of which each request says how long its answer may be, the stand-in without a model, and none."""
+"""Dialects whose requests always state a maximum length of the answer, the stand-in without a model, and none."""
 _FEWER: Mapping[Surface, str] = MappingProxyType(
     {
         "sexp": "(tools) offers none, (max-turns 4) fewer turns",
         "python": "@task(tools=[]) offers none, @task(max_turns=4) fewer turns",
     }
 )
-"""What to write at a task that may take far more turns than it needs."""
+"""Advice for a task that may take far more turns than it needs."""
 
 
 class _Weights:
-    """The weights of the effects of one program: what each counts as."""
+    """The weights of the effects of one program."""
 
     def __init__(
         self,
@@ -550,7 +550,7 @@ class _Weights:
         return total | {WIDTH: wide} if wide > 1 else total
 
     def _setting(self, setting: str, name: str, own: Sequence[Any]) -> Mapping[str, float] | str:
-        """What a call of a task weighs more that has a setting of its own."""
+        """The additional weight of a task's call that has its own setting."""
         tasks = self._called_by(name, own)
         if not name:
             tasks = [task for each in self._facts.task_names() for task in self._called_by(each, ())]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LateEstimator:
-    """Makes the :class:`~agentflow.run.bounds.estimate.ProgramEstimator` of a flow, whose parameters it takes."""
+    """Makes the :class:`~agentflow.run.bounds.estimate.ProgramEstimator` of a flow; takes its parameters."""
 
     def __init__(
         self, facts: NameFacts, router: Router, limits: Limits, *, looks_up: bool, fallbacks: Sequence[str]

@@ -1,4 +1,4 @@
-"""What a flow knows about its tasks and tools before any is called."""
+"""A flow's facts about its tasks and tools before any is called."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Facts:
         return replace(tool.facts(), source=source, sinks={key: " ".join(allowed) for key, allowed in sinks.items()})
 
     def guards(self) -> Callable[[str, Iterable[str]], Mapping[str, Sequence[str]]] | None:
-        """Which arguments of what is no tool the policy guards, and who may fill them; None without rules."""
+        """The guarded arguments of a callable that is not a tool, with their allowed sources; None without rules."""
         policy = self.in_force.policy
         if policy is None or not (policy.rules or policy.narrowed_by):
             return None

@@ -1,4 +1,4 @@
-"""What may reach the arguments that not everybody may fill, of what a program calls, from its text and the facts about names."""
+"""The sources that may reach the guarded arguments of a program's calls, from its text and the facts about names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STEPS: Point = "steps"
 _EVERYTHING: Point = "everything"
 _FILES = "file:*"
 _WITH_FILES = frozenset({"context", "file_paths", "files", "*"})
-"""Arguments by which a task is given files."""
+"""Arguments that pass files to a task."""
 _PRIMES = "system:prime_handler_data_context"
 _FILE_TOOLS = frozenset({"system:read_files", "system:list_directory"})
 _MOST = 10_000
@@ -29,7 +29,7 @@ _ANYBODY = ("anyone", "*")
 
 
 Guards: TypeAlias = "Callable[[str, Iterable[str]], Mapping[str, Sequence[str]]]"
-"""Which of these arguments of what is no tool not everybody may fill, and who may."""
+"""The guarded arguments of a callable that is not a tool, with their allowed sources."""
 
 
 def reach_of(
@@ -41,10 +41,12 @@ def reach_of(
     by_data: bool,
     guards: Guards | None = None,
 ) -> tuple[GuardedArgument, ...]:
-    """Each sink of ``tools``, which a program may call or have called by its ``tasks``, with the sources that may reach it.
+    """Each sink of ``tools``, which a program may call directly or through its ``tasks``, with the sources that may reach
+    it.
 
-    ``bindings`` are what it is given; ``by_data``: data may say what is called. ``guards`` are those of all that is no tool: tasks, saved workflows,
-    functions of the host, questions to memory, to people and to models that write programs, and messages; None if nothing guards these.
+    ``bindings`` are its inputs; ``by_data``: data may choose the callee. ``guards`` are those of everything except tools:
+    tasks, saved workflows, functions of the host, questions to memory, to people and to models that write programs, and
+    messages; None if nothing guards these.
     """
     sinks = [
         (tool.name, argument, declared_sources(who)) for tool in tools for argument, who in sorted(tool.sinks.items())
@@ -68,7 +70,7 @@ def reach_of(
 
 
 def _others(flows: Flows, tasks: Mapping[str, Sequence[TaskFacts]], held: Held) -> dict[str, set[str]]:
-    """What a program may call that is no tool, and its arguments by name."""
+    """The callables of a program that are not tools, with their arguments by name."""
     arguments: dict[str, set[str]] = {}
     for name, facts in tasks.items():
         arguments[name] = {each for fact in facts for each in fact.template.params}
@@ -101,7 +103,8 @@ def _reach(name: str, argument: str, allow: Sequence[str], sources: Iterable[str
 
 
 class _Graph:
-    """The flows of a text, with what its effects do: tasks read, call tools and remember; tools give what has their source."""
+    """The flows of a text, with the effects of its calls: tasks read, call tools and remember; results of tools have their
+    source."""
 
     def __init__(
         self, flows: Flows, tools: Sequence[ToolFacts], tasks: Mapping[str, Sequence[TaskFacts]], held: Held
@@ -181,7 +184,7 @@ class _Graph:
             flow(UNSEEN, task)
 
     def _asked(self, done: Done) -> None:
-        """What a call of a task may say besides its template: that it is given files, steps before it, and the session."""
+        """Inputs of a task's call beyond its template: files, earlier steps, and the session."""
         flow, task = self._flows.flow, ("task", done.name)
         names = {name for name, _ in done.arguments}
         if names & _WITH_FILES:
@@ -219,8 +222,8 @@ class _Graph:
 
 @dataclass(slots=True)
 class Held:
-    """What bindings hold: of each the sources of what is labelled in it, and the functions of the host with the name that each is bound to (None: it is in
-    something)."""
+    """The contents of bindings: for each the sources of labelled values in it, and the host functions with the name each is
+    bound to (None: it is inside a value)."""
 
     sources: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     functions: list[tuple[str | None, Callable[..., Any]]] = field(
@@ -229,7 +232,7 @@ class Held:
 
 
 def held_by(bindings: Mapping[str, Any]) -> Held:
-    """What bindings hold; of a large one that is not all known."""
+    """The contents of bindings, incomplete for a large one."""
     held = Held()
     for name, value in bindings.items():
         held.sources[name] = sources = set[str]()

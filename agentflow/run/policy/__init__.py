@@ -1,4 +1,4 @@
-"""The policy of a run: strands that follow where values came from, and what may be done with them.
+"""The policy of a run: strands that track the sources of values, and the decision which effects are allowed.
 
-Read ``provenance`` (the guard at the door of effects), then ``labelled`` and ``strict`` (the strands) with their operations.
+Read ``provenance`` (the guard before each effect), then ``labelled`` and ``strict`` (the strands) with their operations.
 """

@@ -1,7 +1,7 @@
-"""Strands of flows with a policy: what a program's values came from goes along with every effect, and is judged before it.
+"""Strands of flows with a policy: the sources of a program's values accompany every effect, and are judged before it.
 
-A :class:`LabelledStrand` runs a program, whose data is followed value by value. A :class:`HostStrand` runs code of the host, into which
-nobody sees: everything that it has read reaches whatever it does next.
+A :class:`LabelledStrand` runs a program and tracks each value. A :class:`HostStrand` runs host code, which is opaque:
+everything it has read reaches all its later effects.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _NONE: Mapping[str, Sources] = {}
 class LabelledStrand(Strand):
     """A strand whose values may stand in boxes. ``ambient`` are the sources on which everything it does depends.
 
-    These are the sources of what chose the code that runs: of a program's text that is data, of a procedure that is.
+    These are the sources of the data that chose the running code: a program's text, or a procedure.
     """
 
     __slots__ = ("ambient", "guard")
@@ -72,7 +72,7 @@ class LabelledStrand(Strand):
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def pick(self, function: Any, count: int, d: int) -> Code:
-        """The code of a value in operator position. What a procedure out of a box does depends on the box's sources."""
+        """The code of a value in operator position. The effects of a procedure from a box depend on the box's sources."""
         if type(function) is Label:
             try:
                 return _led(self.pick(function.value, count, d), function.sources)
@@ -109,7 +109,7 @@ class LabelledStrand(Strand):
         return await self.under(function.sources, work)
 
     async def under(self, sources: Sources, work: Coroutine[Any, Any, Any]) -> Any:
-        """The value of ``work``, which is done because of what came from ``sources``."""
+        """The value of ``work``, which is done depending on ``sources``."""
         outer, self.ambient = self.ambient, joined(self.ambient, sources)
         try:
             return box(await work, sources)
@@ -146,7 +146,7 @@ class LabelledStrand(Strand):
     async def _judged(
         self, effect: Effect, labels: Mapping[str, Sources], around: Sources, span: Span | None
     ) -> tuple[Any, Reading]:
-        """The bare value of an effect, and what was read by it."""
+        """The bare value of an effect, and the sources read by it."""
         name = name_of_effect(effect)
         kind = type(effect)
         named = kind is ToolCall or kind is TaskCall
@@ -208,7 +208,7 @@ class LabelledStrand(Strand):
         return Reading(self.guard, sources, default=default, labels=labels, around=around)
 
     def _of_files(self, value: Any) -> Any:
-        """What a question to memory gave, each with its file as its source."""
+        """The results of a question to memory, each with its file as its source."""
         return [self._of_file(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
 
     def _of_file(self, match: Any) -> Any:
@@ -247,10 +247,10 @@ class LabelledStrand(Strand):
 
 
 class HostStrand(LabelledStrand):
-    """A strand for effects of the host's own code, which is given bare values.
+    """A strand for effects of the host's own code, which receives bare values.
 
-    Nobody sees what it does with them, so each effect depends on all that the ones before have given, but for an argument that is a value
-    which was endorsed before, as a whole. Branches depend on what was read before they began, and not on one another.
+    Its use of them is opaque, so each effect depends on all earlier results, except an argument that is, as a whole, a
+    value endorsed before. Branches depend on everything read before they began, but not on one another.
     """
 
     __slots__ = ("endorsed", "pending")
@@ -265,7 +265,7 @@ class HostStrand(LabelledStrand):
             call.reading.endorsed = around.endorsed
 
     async def perform(self, effect: Effect | Label, span: Span | None) -> Any:
-        """Carry out an effect, if what this code has read may reach its arguments; gives a bare value."""
+        """Carry out an effect, if the sources read by this code may reach its arguments; returns a bare value."""
         assert not isinstance(effect, Label)  # code of the host has bare values
         read = _read(self.call)
         read.add(self.pending)
@@ -287,7 +287,7 @@ class HostStrand(LabelledStrand):
     async def _without_endorsed(
         self, effect: Effect, labels: Mapping[str, Sources], around: Sources, endorsed: Sources
     ) -> tuple[Sources, Mapping[str, Sources]]:
-        """What a whole effect depends on, and each of its arguments: one that was endorsed on nothing, the others on all that was read."""
+        """The sources of a whole effect, and of each argument: none for an endorsed one, everything read for the others."""
         pairs = _arguments(None if effect.data is None else getattr(effect, effect.data))
         apart = [str(key) for key, value in pairs or () if await self.work(_as_endorsed(value)) in endorsed]
         if not apart:
@@ -298,7 +298,7 @@ class HostStrand(LabelledStrand):
         }
 
     def end(self) -> None:
-        """Return unused steps, and hand on what was read and endorsed."""
+        """Return unused steps, and pass on the sources read and the values endorsed."""
         parent = self.parent
         read = _read(self.call)
         if isinstance(parent, HostStrand):
@@ -310,7 +310,7 @@ class HostStrand(LabelledStrand):
 
 
 def _as_endorsed(value: Any) -> Work[str]:
-    """A value of the host as the text by which an endorsed one is known again."""
+    """A host value as the text by which an endorsed value is recognized."""
     data, _ = yield from copied(value, opened)
     return (yield from encoded(data))
 
@@ -330,14 +330,14 @@ def _read(call: CallContext) -> Reading:
 
 
 def _is_bare(effect: Effect) -> bool:
-    """Whether no box can be in the arguments of an effect, as in most effects over what the user says."""
+    """Whether the arguments of an effect cannot contain boxes, as in most effects over the user's own data."""
     if isinstance(effect, NamedCall):
         return UNBOXED.issuperset(map(type, effect.arguments.values()))
     return False
 
 
 def _arguments(data: Any) -> list[tuple[Any, Any]] | None:
-    """The arguments in the data of an effect by name, or by number from 1; None if it is no collection of such."""
+    """The arguments in the data of an effect by name, or by number from 1; None if it is not such a collection."""
     if isinstance(data, dict):
         return list(cast("dict[Any, Any]", data).items())
     return list(enumerate(cast("tuple[Any, ...]", data), 1)) if isinstance(data, tuple) else None

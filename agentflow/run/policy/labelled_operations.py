@@ -1,6 +1,7 @@
-"""Operations of programs whose values may stand in boxes: those that look into a value open its box, and say so in what they give.
+"""Operations of programs whose values may stand in boxes: those that look into a value open its box and put its sources
+into their result.
 
-The seconds of a time-out, the tries of a retry and what a director loop decides are opened where they are looked at.
+The seconds of a time-out, the tries of a retry and the decision of a director loop are opened where they are used.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ async def define_task(
     env: SexpEnvironment,
     *values: Any,
 ) -> Any:
-    """``(defatom ...)``: a task whose texts a program made of what it read depends on that whenever it is called."""
+    """``(defatom ...)``: a task whose texts a program made from data depends on the sources of that data whenever it is
+    called."""
     opened, sources = await _opened(rt, list(values))
     sources = joined(sources, _labelled(rt).ambient)
     if sources:
@@ -105,7 +107,7 @@ async def define_task(
 
 
 async def solve(rt: Strand, d: int, span: Span, *operands: Any) -> Any:
-    """``(solve goal ...)``: what a program does depends on the goal and the inputs that it was written for."""
+    """``(solve goal ...)``: the effects of a program depend on the goal and the inputs it was written for."""
     opened, sources = await _opened(rt, list(operands[3:]))
     work = operations.solve(rt, d, span, *operands[:3], *opened)
     return await (_labelled(rt).under(sources, work) if sources else work)
@@ -121,7 +123,8 @@ async def eval_program(
     program: Any,
     *values: Any,
 ) -> Any:
-    """``(eval-program p ...)``: what a program does depends on where its text came from; its variables keep their own sources."""
+    """``(eval-program p ...)``: the effects of a program depend on the sources of its text; its variables keep their own
+    sources."""
     clauses = dict(zip(keys, values, strict=True))
     (text, options), sources = await _opened(
         rt, [program, {key: each for key, each in clauses.items() if key != "bindings"}]
@@ -141,7 +144,7 @@ async def eval_program(
 
 
 async def _entries(rt: Strand, bindings: Any) -> Any:
-    """Bindings as a dict or a list of pairs, opened but for their values, which have the sources of what was opened."""
+    """Bindings as a dict or a list of pairs, opened except for their values, which get the sources of the opened boxes."""
     sources, entries = outer_sources(bindings), bare(bindings)
     if type(entries) is dict:
         named = cast("dict[Any, Any]", entries)
@@ -156,7 +159,7 @@ async def _entries(rt: Strand, bindings: Any) -> Any:
 
 
 async def pmap_on(rt: Strand, d: int, span: Span, function: Any, items: Any) -> Any:
-    """The procedure's values on all elements, computed by workers, to whom everything is sent with its sources."""
+    """The procedure's values on all elements, computed by workers, which receive all data with its sources."""
     return await _each(rt, d, span, operations.pmap_on, box(function, _labelled(rt).ambient), items)
 
 

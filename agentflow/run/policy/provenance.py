@@ -1,4 +1,4 @@
-"""The policy of a run at the door of effects: what may be done, and what has flown where."""
+"""The policy of a run before each effect: which effects are allowed, and a log of their flows."""
 
 from __future__ import annotations
 
@@ -50,14 +50,15 @@ class WrittenFiles:
         self._known: dict[str, Sources] | None = None
 
     def sources_of(self, real: str) -> Sources:
-        """Where the content of a file came from, besides the file itself. Blocking for some milliseconds, once."""
+        """The sources of a file's content, other than the file itself. Blocking for some milliseconds, once."""
         return self._read().get(real, NO_SOURCES)
 
     @asynccontextmanager
     async def writing(self, real: str, sources: Sources) -> AsyncGenerator[None]:
-        """A block that writes a file: when it ends the file is from ``sources``, until then from what it was from, too.
+        """A block that writes a file: when it ends the file has ``sources``, until then its earlier ones too.
 
-        A block that raises has left the file as it was. Raises OSError, before anything is written, where this cannot be kept.
+        A block that raises leaves the file unchanged. Raises OSError, before anything is written, if the sources cannot be
+        stored.
         """
         before = self.sources_of(real)
         if before == sources == NO_SOURCES:
@@ -102,13 +103,13 @@ class WrittenFiles:
 
 
 _NOTED = 10_000
-"""Effects whose flow is kept, the latest ones, to show how something came about."""
+"""The latest effects whose flow is kept, for explanations."""
 _TRAIL = 5
 
 
 @frozen
 class EffectFlow:
-    """An effect that was done: the sources of its arguments by name, of the whole of it, and of what it gave."""
+    """A completed effect: the sources of its arguments by name, of the whole effect, and of its result."""
 
     name: str
     labels: Mapping[str, Sources]
@@ -117,7 +118,8 @@ class EffectFlow:
     span: Span | None
 
     def takes(self, source: str) -> str | None:
-        """The argument by which a source reached the effect; "" if the whole effect depends on it, None if it did not."""
+        """The argument by which a source reached the effect; "" if the whole effect depends on it, None if it did not reach
+        it."""
         for argument, sources in self.labels.items():
             if source in sources:
                 return argument
@@ -125,14 +127,15 @@ class EffectFlow:
 
 
 _Noted: TypeAlias = "tuple[str, Mapping[str, Sources], Sources, Sources, Span | None]"
-"""The fields of a :class:`EffectFlow`, which is made of them when somebody asks how something came about."""
+"""The fields of an :class:`EffectFlow`, which is only built for an explanation."""
 
 
 class RunGuard:
     """A :class:`~agentflow.core.call.reading.Guard`: the policy in force in one run, and the flows of its effects.
 
-    ``tools`` and ``tasks`` know the flow's, ``roots`` are what paths are relative to, ``written`` knows what runs wrote files from. ``denials`` are what was denied so far, or with ``explain`` would have been; ``told``
-    the names in the policy of which it was told that nothing has them.
+    ``tools`` and ``tasks`` know the flow's, paths are relative to ``roots``, ``written`` knows the sources of files that
+    runs wrote. ``denials`` are the denials so far, or with ``explain`` those that would have happened; ``told`` the
+    unmatched names in the policy that were already reported.
     """
 
     def __init__(
@@ -161,7 +164,7 @@ class RunGuard:
 
     @property
     def explains(self) -> bool:
-        """Whether what the policy forbids is told, and done."""
+        """Whether violations of the policy are reported but carried out."""
         return self.policy.explain
 
     def judge(
@@ -175,7 +178,7 @@ class RunGuard:
         tool: bool,
         arguments: Mapping[str, Any],
     ) -> SexpEvaluationError | None:
-        """The error of an effect whose arguments depend on sources that may not reach them; None if it may be done."""
+        """The error of an effect whose arguments depend on sources that may not reach them; None if it is allowed."""
         if not around and not any(labels.values()):
             return None
         registered = self._tools.find(name, call if isinstance(call, CallContext) else None) if tool else None
@@ -204,7 +207,7 @@ class RunGuard:
     def small(
         self, task: str, defined: Definitions | None, value: object, sources: Sources
     ) -> tuple[TaskResult, Sources] | None:
-        """The result of a task whose schema has few values, with its data alone, and the sources that it keeps."""
+        """The result of a task whose schema has few values, reduced to its data, and the sources that it keeps."""
         most = self.policy.most_values
         compiled = self._tasks.find_compiled(task, defined) if most and isinstance(value, TaskResult) else None
         if compiled is None or compiled.template.is_function or not isinstance(value, TaskResult):
@@ -249,7 +252,8 @@ class RunGuard:
         return NO_SOURCES if source == USER else frozenset((source,))
 
     def of_files(self, paths: Iterable[str]) -> Sources:
-        """``file:PATH`` of what each path leads to, relative to a root where that is beneath one, and what a run wrote it from."""
+        """``file:PATH`` for the target of each path, relative to a root if it is beneath one, and the sources of the values
+        a run wrote there."""
         sources: Sources = NO_SOURCES
         for path in paths:
             real = self._real(path)
@@ -263,18 +267,18 @@ class RunGuard:
         return realpath(join(self._start, path))
 
     def writing(self, path: str, sources: Sources) -> AbstractAsyncContextManager[None]:
-        """A block in which a file is written from ``sources``, which it keeps."""
+        """A block that writes a file from ``sources``, which the file keeps."""
         return nullcontext() if self._written is None else self._written.writing(self._real(path), sources)
 
     def written_from(self, task: str, defined: Definitions | None) -> Sources:
-        """What the texts of a task were made of by a program."""
+        """The sources from which a program made the texts of a task."""
         compiled = self._tasks.find_compiled(task, defined)
         return NO_SOURCES if compiled is None else frozenset(compiled.template.sources)
 
     def note(
         self, name: str, labels: Mapping[str, Sources], around: Sources, value: Sources, span: Span | None
     ) -> None:
-        """Note an effect that has been done: what its arguments depended on, and the sources of its value."""
+        """Record a finished effect: the sources of its arguments, and those of its value."""
         if value:
             self._flows.append((name, labels, around, value, span))
 
@@ -304,7 +308,7 @@ class RunGuard:
         )
 
     def _trail(self, denial: Denial, span: Span | None) -> list[str]:
-        """The effects by which the first refused source came to the argument, the first ones and the last."""
+        """The effects through which the first refused source reached the argument, the first ones and the last."""
         source = min(denial.refused)
         steps: list[str] = []
         for noted in self._flows:
@@ -330,9 +334,9 @@ def _place(what: str, span: Span | None) -> str:
 
 _log = logging.getLogger(__name__)
 _CHOICE = frozenset({"patternProperties", "anyOf", "oneOf", "allOf", "$ref", "if"})
-"""Keywords of a schema by which there may be more arguments than its properties."""
+"""Keywords of a schema that allow more arguments than its properties."""
 _OF_TASKS = ("context", "files", "file_paths", "history_config")
-"""What any task may be called with."""
+"""Arguments that any task accepts."""
 _UNNAMED = frozenset({*ASKED, "get_context"})
 _PATTERN = re.compile(r"[*?\[]")
 _IN_NAME = r"[\w:!?*/<>=-]"
@@ -340,7 +344,7 @@ _IN_NAME = r"[\w:!?*/<>=-]"
 
 @frozen
 class _Named:
-    """A name in a policy, and what it says of it: ``what``."""
+    """A name in a policy, and its subject: ``what``."""
 
     name: str
     what: str
@@ -368,12 +372,13 @@ class RulesMet:
         return RunGuard(policy, self._tools, self._tasks, self._roots, self._written)
 
     def check_arguments(self, policy: Provenance) -> None:
-        """Refuse a rule for an argument that what it names does not have. Raises ConfigurationError (``provenance/policy``)."""
+        """Refuse a rule for an argument that its callable does not have. Raises ConfigurationError (``provenance/policy``)."""
         for rule in _rules_of(policy):
             _check_arguments(rule, self._arguments(rule.tool))
 
     async def check_names(self, program: Program, env: SexpEnvironment, call: CallContext) -> None:
-        """Warn of :meth:`unmet` names in the policy of a run (``provenance/unmet``), once in a run; where nobody watches, once in the log."""
+        """Warn of :meth:`unmet` names in the policy of a run (``provenance/unmet``), once in a run; without observers, once
+        in the log."""
         guard = call.reading.guard if call.reading is not None else None
         if not isinstance(guard, RunGuard):
             return
@@ -387,10 +392,11 @@ class RulesMet:
                     _log.warning("%s", message)
 
     async def unmet(self, policy: Provenance, text: str, variables: Callable[[], Mapping[str, Any]]) -> dict[str, str]:
-        """The names in a policy that nothing in the flow, in the text of a program and its variables has: what is to be said of each.
+        """Messages about the names in a policy that match nothing in the flow, a program's text or its variables.
 
-        What is missing may come later: a tool of a server, a task that a program defines. It is an error only where it is nearly the
-        name of something that no rule names itself: there a tool goes unguarded. Raises ConfigurationError (``provenance/policy``).
+        A match may come later: a tool of a server, a task defined by a program. It is an error only if the name resembles
+        that of something without its own rule: then a tool would be unguarded. Raises ConfigurationError
+        (``provenance/policy``).
         """
         self._check_readers(policy)
         named = [each for each in _named(policy) if not self._has(each.name)]
@@ -417,7 +423,7 @@ class RulesMet:
         return name in _UNNAMED or self._tools.find(name) is not None or self._tasks.find_compiled(name) is not None
 
     def _check_readers(self, policy: Provenance) -> None:
-        """Refuse readers of a source that nothing here has, where one is nearly called so of which nothing says who may see it."""
+        """Refuse readers of an unmatched source whose name resembles that of one without a rule for its readers."""
         for one in (policy, *policy.narrowed_by):
             if not one.readers:
                 continue
@@ -497,7 +503,7 @@ def _is_met(name: str, names: Iterable[str]) -> bool:
 
 
 def _is_word(name: str, text: str) -> bool:
-    """Whether a text says a name: of what it defines itself, perhaps."""
+    """Whether a text contains a name, perhaps as its own definition."""
     return re.search(rf"(?<!{_IN_NAME}){re.escape(name)}(?!{_IN_NAME})", text) is not None
 
 

@@ -1,8 +1,8 @@
-"""Strands under a ``strict`` policy: what is done depends on what was tested to get there, too.
+"""Strands under a ``strict`` policy: effects also depend on the conditions that led to them.
 
-``ambient`` are the sources on which it depends that a strand is where it is. Tests raise it, and generated code puts it back where arms
-end (:mod:`agentflow.lang.emit_strict`). While somebody may catch an error (``trying``), it is never put back, and everything that may raise one
-raises it: that the code went on says that there was none.
+``ambient`` are the sources of the conditions on the way to the current position. Conditions raise it, and generated code
+restores it where branches end (:mod:`agentflow.lang.emit_strict`). While an error may be caught (``trying``), it is never
+restored, and everything that may raise one raises it: continuing shows that there was no error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from agentflow.tasks.history import ProgramSteps
 class StrictStrand(LabelledStrand):
     """A strand of a flow with a strict policy.
 
-    ``began`` are the ambient sources with which its program began, ``floor`` those with which the run did, whose session it talks in.
+    ``began`` are the ambient sources at the start of its program, ``floor`` those at the start of the run, whose session it
+    uses.
     """
 
     __slots__ = ("_names_in_arms", "began", "changeable", "floor", "trying")
@@ -48,12 +49,13 @@ class StrictStrand(LabelledStrand):
         self._names_in_arms = 0
 
     async def main(self, program: Program, env: SexpEnvironment, depth: int = 0, calls: int | None = None) -> Any:
-        """Run a program in ``env``; its value says what the program tested to get to it."""
+        """Run a program in ``env``; its value gets the sources of the conditions that led to it."""
         before = self.began = self.ambient
         return self.left(before, await super().main(program, env, depth, calls))
 
     def end(self) -> None:
-        """Return unused steps. Where somebody may catch an error of this strand, what it looked at is told to the one around it."""
+        """Return unused steps. If an error of this strand may be caught, the sources it looked at pass to the surrounding
+        one."""
         if isinstance(self.parent, StrictStrand):
             self.parent.saw(self.ambient)
         super().end()
@@ -65,7 +67,7 @@ class StrictStrand(LabelledStrand):
     # -- tests ----------------------------------------------------------------------------------------------------
 
     def raise_to(self, sources: Sources) -> None:
-        """What is done next depends on these sources."""
+        """Later effects depend on these sources."""
         if not sources <= self.ambient:
             self.ambient = self.ambient | sources
 
@@ -75,11 +77,11 @@ class StrictStrand(LabelledStrand):
             self.raise_to(sources)
 
     def chosen(self, value: Any) -> bool:
-        """Whether a value counts as true, by which something is chosen."""
+        """Whether a value counts as true, for a choice."""
         return truth(self.opened(value))
 
     def opened(self, value: Any) -> Any:
-        """A value out of its box, by which something is decided."""
+        """A value out of its box, for a decision."""
         if type(value) is not Label:
             return value
         self.raise_to(value.sources)
@@ -101,7 +103,7 @@ class StrictStrand(LabelledStrand):
         return box(value, self.ambient)
 
     def upgraded(self, value: Any, since: Sources) -> Any:
-        """The value of a variable that may be changed by what has just been chosen, if it says already that it may be because of ``since``."""
+        """The value of a variable that the last choice may have changed, if it already depends on ``since``."""
         return value if value is UNBOUND or not since <= outer_sources(value) else box(value, self.ambient)
 
     def upgrade(self, cell: Cell, since: Sources) -> None:
@@ -109,9 +111,10 @@ class StrictStrand(LabelledStrand):
         cell.v = self.upgraded(cell.v, since)
 
     def written(self, name: str, old: Any, value: Any, since: Sources) -> Any:
-        """The value that a variable gets, whose value was ``old`` and has to say that it may change because of ``since``.
+        """The new value of a variable whose ``old`` value must already depend on ``since``.
 
-        Raises SexpEvaluationError (``provenance/write``): had the test come out otherwise, nothing would say that it did.
+        Raises SexpEvaluationError (``provenance/write``) if it does not: with the opposite outcome of the condition, the
+        unchanged value would carry no trace of it.
         """
         if not self.ambient:
             return value
@@ -120,7 +123,7 @@ class StrictStrand(LabelledStrand):
         return box(value, self.ambient)
 
     def defined(self, name: str, old: Any, value: Any) -> Any:
-        """The value with which a variable is defined, or defined again if it has an ``old`` one."""
+        """The value with which a variable is defined, or redefined if it has an ``old`` one."""
         return self.marked(value) if old is UNBOUND else self.written(name, old, value, self.ambient)
 
     def _refuse(self, name: str, since: Sources) -> None:
@@ -135,7 +138,7 @@ class StrictStrand(LabelledStrand):
         )
 
     def forbid(self, error: SexpEvaluationError) -> None:
-        """Raise ``error``, for what a strict policy does not allow; where it only explains, warn of it."""
+        """Raise ``error`` for a violation of the strict policy; if the policy only explains, warn of it."""
         if self.guard.explains:
             self.call.warn(error.code, f"would be refused: {error.message}", **error.details)
             return
@@ -143,7 +146,7 @@ class StrictStrand(LabelledStrand):
         raise error
 
     def unbound(self, env: SexpEnvironment, name: str) -> Any:
-        """The value of a name that has none yet; that it has none may depend on what a text in Python tested."""
+        """The value of an undefined name; that it is undefined may depend on the conditions of a Python text."""
         self.raise_to(self.changeable.unbound.get(name, NO_SOURCES))
         return super().unbound(env, name)
 
@@ -173,7 +176,7 @@ class StrictStrand(LabelledStrand):
         return super().takes_named_arguments(self.opened(function), env)
 
     async def under(self, sources: Sources, work: Coroutine[Any, Any, Any]) -> Any:
-        """The value of ``work``, which is done because of what came from ``sources``."""
+        """The value of ``work``, which is done depending on ``sources``."""
         before = self.ambient
         self.raise_to(sources)
         try:
@@ -201,7 +204,7 @@ class StrictStrand(LabelledStrand):
     async def _in_arm(
         self, effect: Effect, labels: Mapping[str, Sources], around: Sources, span: Span | None
     ) -> tuple[Any, Reading]:
-        """The value of an effect in an arm. What it adds to the session and to the steps is not seen by what comes after."""
+        """The value of an effect in a branch. Later code does not see its additions to the session and the steps."""
         call, steps = self.call, self.steps
         session = call.session
         call.session, self.steps = session.fork(), ProgramSteps()

@@ -1,4 +1,5 @@
-"""Operations under a ``strict`` policy: those that decide by a value what is done, or go on after an error, say so in what follows."""
+"""Operations under a ``strict`` policy: those that decide by a value, or continue after an error, put its sources into
+their result."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def _whole(code: Code, *, looked_at: bool = False) -> Code:
 
 @contextmanager
 def _trying(strict: StrictStrand) -> Generator[None]:
-    """While somebody may go on after an error."""
+    """While an error may be caught."""
     strict.trying += 1
     try:
         yield
@@ -63,21 +64,21 @@ def _blaming(strict: StrictStrand) -> Generator[None]:
 
 
 async def catch(rt: Strand, d: int, span: Span, error: Exception) -> Any:
-    """The value that ``catch`` binds. What is done about an error depends on what was looked at before it."""
+    """The value that ``catch`` binds. Handling an error depends on everything looked at before it."""
     strict, value = _strict(rt), await recovery.catch(rt, d, span, error)
     strict.raise_to(value.error.sources)
     return box(value, strict.ambient)
 
 
 async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Code) -> None:
-    """Run the ``final`` form of a ``finally`` because of ``error``, and of what was looked at to raise it."""
+    """Run the ``final`` form of a ``finally`` because of ``error``, depending on everything looked at to raise it."""
     if isinstance(error, AgentflowError):
         _strict(rt).raise_to(error.sources)
     await recovery.finish(rt, d, span, error, final)
 
 
 async def parallel(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
-    """All values, in order, each with what its branch tested."""
+    """All values, in order, each with the sources of its branch's conditions."""
     return await branches.parallel(rt, d, span, [_whole(each) for each in thunks])
 
 
@@ -91,7 +92,7 @@ async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any, limit:
 
 
 async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
-    """The first success. Which one that is may depend on what any of the branches looked at; and on time, of which nothing is said."""
+    """The first success. Which one it is may depend on anything the branches looked at; timing is not tracked."""
     strict = _strict(rt)
     before = strict.ambient
     with _trying(strict), _blaming(strict):
@@ -100,7 +101,7 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
 
 
 async def retry(rt: Strand, d: int, span: Span, tries: Any, thunk: Code) -> Any:
-    """``(retry tries form)``: that the form is evaluated again depends on what was looked at in it."""
+    """``(retry tries form)``: repeating the form depends on everything looked at in it."""
     strict = _strict(rt)
     before = strict.ambient
     tries = strict.opened(tries)
@@ -120,7 +121,7 @@ async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> 
 
 
 async def director_loop(rt: Strand, d: int, span: Span, names: tuple[str, ...], *values: Any) -> Any:
-    """The loop, whose controller decides whether it goes round again."""
+    """The loop, whose controller decides whether there is another round."""
     strict = _strict(rt)
     before = strict.ambient
     clauses = dict(zip(names, values, strict=True))
@@ -145,7 +146,7 @@ def _look_at_decision(rt: StrictRuntime, decision: Any) -> None:
 
 
 async def define_task(rt: Strand, d: int, span: Span, *operands: Any) -> Any:
-    """``(defatom ...)``, which is there whatever was tested: in an arm it is refused."""
+    """``(defatom ...)``, which exists regardless of conditions: in a branch it is refused."""
     environment: SexpEnvironment = operands[2]
     strict, owner = _strict(rt), environment.owner
     began = owner.began if isinstance(owner, StrictStrand) else strict.floor
@@ -187,7 +188,7 @@ async def parallel_on(rt: Strand, d: int, span: Span, *thunks: Any) -> Any:
 
 
 async def race_on(rt: Strand, d: int, span: Span, *thunks: Any) -> Any:
-    """The first success of workers, which is what goes on after the errors of others."""
+    """The first success of workers, which is chosen after the errors of others."""
     _no_errors_of_workers(_strict(rt), span)
     return await labelled_operations.race_on(rt, d, span, *thunks)
 
@@ -198,7 +199,7 @@ def _not_caught(rt: StrictStrand, span: Span) -> None:
 
 
 def _no_errors_of_workers(rt: StrictStrand, span: Span) -> None:
-    """Where somebody goes on after an error of workers: refuse that, unless the policy only audits."""
+    """Refuse to continue after an error of workers, unless the policy only explains."""
     rt.forbid(
         SexpEvaluationError(
             "workers do not tell what they looked at, so that under a strict policy nothing may catch their errors",

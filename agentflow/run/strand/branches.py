@@ -31,9 +31,9 @@ from agentflow.run.strand.strand import Overlay, Strand
 _UNFINISHED = object()
 
 FIRST_STEPS = 4
-"""Steps with which a branch begins: most branches of many take a few, and asking for each costs more than taking them."""
+"""Steps granted to a branch at its start: most of many branches take a few, and requesting each costs more than taking it."""
 SHARED_STEPS = 64
-"""Steps for which a form asks at once, to begin its branches with them."""
+"""Steps that a form requests at once for the start of its branches."""
 
 
 class _Fork:

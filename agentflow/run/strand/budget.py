@@ -48,7 +48,7 @@ def resident_bytes() -> int | None:
 
 
 def waiting(call: CallContext) -> AbstractContextManager[object]:
-    """A block in which ``call`` waits for a permit; publishes a pair of Wait events if somebody watches."""
+    """A block in which ``call`` waits for a permit; publishes a pair of Wait events if there are observers."""
     return call.scope(WaitStarted, call.path, reason="permit") if call.run.watched else nullcontext()
 
 
@@ -89,7 +89,7 @@ class Permits:
         return True
 
     def wanted(self, own: asyncio.Future[bool] | None = None) -> bool:
-        """Whether somebody in the run waits for a permit before ``own``, which moves behind its equals if it is first."""
+        """Whether a waiter in the run comes before ``own``, which moves behind its equals if it is first."""
         queue = self.root.waiters
         moved = False
         while (first := queue.first()) is not None:
@@ -182,7 +182,7 @@ class Permits:
             level = level.outer
 
     def _serve(self) -> None:
-        """Give the free permits to those in the queue; whoever waits for a full part is passed over."""
+        """Give the free permits to the queue; waiters of a full part are skipped."""
         self.waiters.serve(self._goes)
 
     def _goes(self, permits: Permits) -> bool | None:
@@ -415,7 +415,7 @@ class LargeLists:
         return False
 
     def end(self) -> None:
-        """End with the run: free what is left of its lists in slices, and release those that the host holds."""
+        """End with the run: free the rest of its lists in slices, and release those held by the host."""
         self._until = monotonic() + _HELD_S
         if self._timer is not None:
             self._timer.cancel()

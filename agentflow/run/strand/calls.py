@@ -108,7 +108,7 @@ def shared_set(name: str) -> SexpEvaluationError:
 
 
 def name_of_effect(effect: Effect) -> str:
-    """The name by which a policy knows an effect; "" for one that nobody has to know."""
+    """The name of an effect in policies; "" if policies cannot name it."""
     if isinstance(effect, NamedCall | HostCall | Step):
         return effect.name
     if isinstance(effect, GetContext):
@@ -149,7 +149,7 @@ def name_of_function(function: Callable[..., Any]) -> str:
 def parameters_of(function: Callable[..., Any]) -> tuple[tuple[str, ...], str | None]:
     """The names of the parameters that a function of the host has by position, and of the one that takes all others.
 
-    What says nothing of its parameters, such as many functions written in C, has none: a rule knows them by number, from 1.
+    Functions without signatures, for example many written in C, have none: rules number their parameters from 1.
     """
     try:
         parameters = inspect.signature(function).parameters.values()

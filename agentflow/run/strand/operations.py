@@ -1,4 +1,5 @@
-"""Operations: what programs ask of the runtime besides calls and effects. The table, and those about tasks and programs."""
+"""Operations: requests of programs to the runtime other than calls and effects. The table, and operations on tasks and
+programs."""
 
 from __future__ import annotations
 
@@ -201,7 +202,7 @@ def _written(program: Any, allowed: int, span: Span) -> Work[str]:
 
 
 class Forms(Protocol):
-    """The forms of one place in a run whose branches are runs of their own."""
+    """The forms at one place in a run whose branches are separate runs."""
 
     async def pmap(self, function: Any, items: Any) -> list[Any]:
         """The procedure's values on all elements, in order."""
@@ -217,7 +218,7 @@ class Forms(Protocol):
 
 
 def _elsewhere(rt: Strand, span: Span) -> Forms | None:
-    """The forms whose branches are carried out elsewhere; None for here. Raises SexpEvaluationError (``branches/no-workers``)."""
+    """The forms whose branches run elsewhere; None for here. Raises SexpEvaluationError (``branches/no-workers``)."""
     journal = rt.call.run.journal
     return None if journal is None else journal.elsewhere(rt, span)
 

@@ -154,7 +154,7 @@ class EffectRunner:
         return names
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
-        """Carry out one effect at ``call`` and return its value. Raises what the port raises, with the effect's span if the
+        """Carry out one effect at ``call`` and return its value. Raises the port's error, with the effect's span if the
         error has none.
 
         The most frequent effects are matched first, and a result is copied only if it has an error to locate.

@@ -1,4 +1,5 @@
-"""Compiles programs against the names that are defined where they run, at once or beside the event loop, and within the limits of the run."""
+"""Compiles programs against the names defined where they run, on the spot or off the event loop, and within the limits of
+the run."""
 
 from __future__ import annotations
 

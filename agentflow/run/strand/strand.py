@@ -82,7 +82,7 @@ class Overlay:
 
 @frozen
 class View:
-    """What code written in ``env`` sees where ``overlay`` is in force and ``outer`` lies around the program."""
+    """The definitions visible to code written in ``env`` with ``overlay`` in force and ``outer`` around the program."""
 
     env: SexpEnvironment
     overlay: Overlay | None
