@@ -8,8 +8,8 @@ all threads in ms, and how many ms of the loop's own thread passed between the e
 
 Options: names of cases; ``--json``; ``--no-timeout`` lets each case run to its end (at most 60 s); ``--recorded`` has the
 events of each case searched for secrets and recorded in files; ``--durable`` has each case started as a durable run;
-``--labelled`` runs it in a flow with a policy, with its bindings in boxes, ``--strict`` in one with a strict policy; ``--served`` has a
-server do it, for a client in the same process that reads all of its events.
+``--labelled`` runs it in a flow with a policy, with its bindings in boxes, ``--strict`` in one with a strict policy; ``--first`` makes it the
+first run of its process, whose imports hold no loop either (bytecode has to be there); ``--served`` has a server do it, for a client in the same process that reads all of its events.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ async def measure(
     labelled: bool = False,
     strict: bool = False,
     served: bool = False,
+    first: bool = False,
 ) -> dict[str, Any]:
     """Run one case and give its figures; ``record`` is the directory of its events, ``durable`` the URL of its journal."""
     from agentflow import AgentFlow, Labelled, Provenance, ScriptedProvider
@@ -126,7 +127,8 @@ async def measure(
     front = _front(own, case, bindings) if served else contextlib.nullcontext()
     async with own as flow, front as client:
         # Its compiler is imported here: where Python may write no bytecode, that takes 100 ms.
-        await flow.run("1" if case.cold else Source.unnamed("1", case.surface))
+        if not first:
+            await flow.run("1" if case.cold else Source.unnamed("1", case.surface))
         gc.collect()
         before = _resident()
         gc.callbacks.append(ticker.collected)
@@ -212,6 +214,7 @@ def run_case(
     labelled: bool = False,
     strict: bool = False,
     served: bool = False,
+    first: bool = False,
 ) -> dict[str, Any]:
     """The figures of one case, measured in a process of its own; ``outcome`` ``hung`` when it had to be killed."""
     command = [sys.executable, str(Path(__file__).resolve()), "--child", name]
@@ -221,6 +224,7 @@ def run_case(
     command += ["--labelled"] if labelled else []
     command += ["--strict"] if strict else []
     command += ["--served"] if served else []
+    command += ["--first"] if first else []
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=patience_s, check=False)
     except subprocess.TimeoutExpired:
@@ -265,6 +269,7 @@ def main() -> None:
     parser.add_argument("--labelled", action="store_true")
     parser.add_argument("--strict", action="store_true")
     parser.add_argument("--served", action="store_true")
+    parser.add_argument("--first", action="store_true")
     parser.add_argument("--child")
     options = parser.parse_args()
     timeout_s = None if options.no_timeout else 1.0
@@ -280,6 +285,7 @@ def main() -> None:
                 labelled=options.labelled,
                 strict=options.strict,
                 served=options.served,
+                first=options.first,
             )
             print(json.dumps(asyncio.run(figures)))
         return
@@ -295,6 +301,7 @@ def main() -> None:
             labelled=options.labelled,
             strict=options.strict,
             served=options.served,
+            first=options.first,
         )
         rows.append(row)
         if not options.json:

@@ -53,6 +53,13 @@ async def test_long_work_gives_the_loop_back(name: str) -> None:
     await check(name)
 
 
+@pytest.mark.parametrize("mode", ["", "labelled", "strict", "durable"])
+@pytest.mark.parametrize("name", ["equal-wide", "python-list-repr"])
+async def test_the_first_run_of_a_process_holds_no_loop(name: str, mode: str) -> None:
+    """What the first run of each surface imports, without a policy, with one and stored, is imported beside the event loop."""
+    await check(name, first=True, **({mode: True} if mode else {}))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLOW)
 async def test_no_case_holds_the_loop(name: str) -> None:
