@@ -55,7 +55,7 @@ _MESSAGES = {
         "additionalProperties": False,
     },
 }
-"""What the tools give."""
+"""The results of the tools."""
 
 
 def material_tools(connection: Connection, live: Live) -> list[Tool]:

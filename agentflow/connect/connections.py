@@ -29,10 +29,11 @@ MAX_NEWS = 100
 class McpConnections:
     """The connections of a flow to its MCP ``servers``.
 
-    Parameters: ``tools`` is the registry; ``services`` gives what starts programs; ``prompts`` asks the model on behalf of servers with
-    ``sampling``; ``redactor`` learns secrets and removes them from errors; ``roots`` are the flow's directories. ``failed``
-    holds the errors of absent servers by name; those are tried again until they connect. Raises ConfigurationError:
-    ``mcp/server`` for invalid or conflicting descriptions, ``mcp/missing-extra`` if the SDK is not installed.
+    Parameters: ``tools`` is the registry; ``services`` starts programs; ``prompts`` asks the model on behalf of servers
+    with ``sampling``; ``redactor`` learns secrets and removes them from errors; ``roots`` are the flow's directories.
+    ``failed`` holds the errors of absent servers by name; those are tried again until they connect. Raises
+    ConfigurationError: ``mcp/server`` for invalid or conflicting descriptions, ``mcp/missing-extra`` if the SDK is not
+    installed.
     """
 
     def __init__(

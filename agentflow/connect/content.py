@@ -60,7 +60,7 @@ async def result_of(answer: CallToolResult, schema: dict[str, Any] | None) -> Ta
 
 
 def _unsaid(answer: CallToolResult, parts: Sequence[ContentPart], data: Any) -> str | None:
-    """The ``data`` as JSON, without the bytes of what is shown beside it; None if the contents say it already."""
+    """The ``data`` as JSON, without the bytes of parts shown next to it; None if the contents express it already."""
     if _hold(parts, data):
         return None
     blocks = [block.model_dump(mode="json", by_alias=True, exclude_unset=True) for block in answer.content]
@@ -88,9 +88,10 @@ def _without(data: Any, shown: Set[str]) -> Any:
 
 
 def _hold(parts: Sequence[ContentPart], data: Any) -> bool:
-    """Whether the texts among ``parts`` say the ``data``: as JSON, or what stands in its only field.
+    """Whether the texts among ``parts`` express the ``data``: as JSON, or as the content of its only field.
 
-    The latter is how servers give a value that is no object: a text, or a list, whole or with a text for each of its elements.
+    The latter is how servers return a value that is not an object: a text, or a list, whole or with a text for each of its
+    elements.
     """
     texts = [part.text for part in parts if isinstance(part, TextPart)]
     if any([_says(text, data) for text in texts]):

@@ -1,7 +1,7 @@
-"""Messages that are nested deeper than the SDK's parser goes: what is too deep is cut out of the items of a list.
+"""Messages that are nested deeper than the SDK's parser goes: parts that are too deep are cut out of the items of a list.
 
-The parser refuses such a message whole, and with it every tool of a server for one of them. An item that was cut is still
-too deep for :mod:`agentflow.connect.items`, which leaves it out by its name. Anywhere else, in the data of a result for
+The parser refuses the whole message, so one such tool would lose all tools of a server. An item that was cut is still too
+deep for :mod:`agentflow.connect.items`, which leaves it out by its name. Anywhere else, in the data of a result for
 instance, nothing is cut: the message stays unreadable.
 """
 
@@ -21,7 +21,7 @@ _KEYS = frozenset(f'"{name}"'.encode() for name in LISTS)
 
 
 def readable(message: bytes) -> bytes:
-    """The ``message``, without what makes items of its list too deep to be parsed."""
+    """The ``message``, without the parts of list items that are too deep to be parsed."""
     if message.count(b"{") + message.count(b"[") <= _KEPT:
         return message
     try:
@@ -32,7 +32,7 @@ def readable(message: bytes) -> bytes:
 
 
 def readable_event(event: bytes) -> bytes:
-    """A whole server-sent event whose data is a message, as :func:`readable` has it."""
+    """A whole server-sent event whose data is a message, in the form of :func:`readable`."""
     if event.count(b"{") + event.count(b"[") <= _KEPT:
         return event
     lines = event.splitlines()
@@ -46,7 +46,7 @@ def readable_event(event: bytes) -> bytes:
 
 
 def _cut(message: bytes) -> bytes:
-    """Replace with null what lies below the levels that are kept of an item."""
+    """Replace the part below the kept levels of an item with null."""
     parts: list[bytes] = []
     depth = start = 0
     key, in_items = b"", False

@@ -51,9 +51,9 @@ async def _bound(response: httpx2.Response) -> None:
 
 
 async def _say_expired(response: httpx2.Response) -> None:
-    """Put an error that says so into the place of the body of a response that refuses a session, or does not say why.
+    """Replace the body of a response that refuses a session, or gives no reason, with an error that says so.
 
-    The SDK hands on the error of a body, and not the status: a server that restarted looks as one whose tool failed.
+    The SDK passes on the error of a body, but not the status: a restarted server would look like one whose tool failed.
     """
     body = response.stream
     if response.status_code < 400 or response.request.method != "POST" or not isinstance(body, _Bounded):

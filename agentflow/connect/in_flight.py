@@ -54,7 +54,8 @@ class _TakenBack(Exception):
 
 @asynccontextmanager
 async def _until_taken_back(reply: asyncio.Future[Answer]) -> AsyncGenerator[None]:
-    """Cancel the block, and raise _TakenBack, when ``reply`` is cancelled: nobody is kept before a question without use."""
+    """Cancel the block, and raise _TakenBack, when ``reply`` is cancelled: a person is not kept waiting at a useless
+    question."""
     scope = asyncio.timeout(None)
 
     def end(_: asyncio.Future[Answer]) -> None:
@@ -91,7 +92,7 @@ class InFlight:
         self._logs = 0
 
     async def run(self, request: Coroutine[Any, Any, T]) -> T:
-        """Send the request and answer the server's questions meanwhile. Raises TimeIsUp, and what the request raises.
+        """Send the request and answer the server's questions meanwhile. Raises TimeIsUp, and the errors of the request.
 
         On time-out, or if an answer raises, the request is cancelled; the SDK tells the server.
         """
@@ -152,7 +153,7 @@ class InFlight:
     async def answer(self, params: Asked) -> ElicitResult | CreateMessageResult:
         """Answer a question to the user, or a request to the model. Called in the task of the call.
 
-        Raises MCPError for refused requests, and whatever asking raises when the run ends or is suspended meanwhile.
+        Raises MCPError for refused requests, and the errors of asking when the run ends or is suspended meanwhile.
         """
         if isinstance(params, CreateMessageRequestParams):
             return await self._sample(params)
@@ -167,7 +168,7 @@ class InFlight:
         return await sample(params, self._server, self._prompts, self.call)
 
     async def _ask(self, params: ElicitRequestParams) -> ElicitResult:
-        """Ask whoever answers the run's questions; no answer, or ``none``, declines."""
+        """Ask the answerer of the run's questions; no answer, or ``none``, declines."""
         self._asked += 1
         if self._asked > MAX_ROUNDS:
             if self._asked == MAX_ROUNDS + 1:

@@ -1,7 +1,7 @@
-"""What the items of a server's answer must be: one that is described wrongly is left out, and not its whole list.
+"""Checks the items of a server's answer: an invalid one is left out, instead of its whole list.
 
-The SDK takes a list whole or not at all. So each item is checked first, by the SDK's own types and with the schemas of
-tools, and replaced by one that says what was wrong with it, or left out where there is nobody to tell.
+The SDK accepts a list only as a whole. So each item is checked first, by the SDK's own types and with the schemas of tools,
+and replaced by one that names the mistake, or left out if there is no place to report it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def check_items(method: str, version: str, result: dict[str, Any]) -> None:
 
 
 def _check_data(version: str, result: dict[str, Any]) -> None:
-    """Have a tool's answer contain what the SDK requires: contents, though there be none, and data that it takes."""
+    """Ensure that a tool's answer contains the fields the SDK requires: contents, possibly empty, and data that it accepts."""
     data = result.get("structuredContent")
     if data is None:
         return
@@ -90,7 +90,7 @@ def _adapters(method: str, version: str, key: str) -> tuple[tuple[TypeAdapter[An
 def _fault(
     adapters: tuple[tuple[TypeAdapter[Any], TypeAdapter[Any]], ...], value: Any, *, whole: bool = False
 ) -> str | None:
-    """What is wrong with an item, or with the ``whole`` list; None if nothing is."""
+    """The mistake in an item, or in the ``whole`` list; None without one."""
     if _is_deep(value):
         return f"it is nested more than {MAX_DEPTH} levels deep"
     for of_list, of_item in adapters:
@@ -120,7 +120,8 @@ def _is_deep(value: Any) -> bool:
 
 
 def _without_hints(adapters: tuple[tuple[TypeAdapter[Any], TypeAdapter[Any]], ...], item: Any) -> Any:
-    """A content without its annotations, if that makes it right; they say who it is for. Those of a tool say what it may do."""
+    """A content without its annotations, if that makes it valid; they name its audience. Annotations of a tool describe its
+    behaviour."""
     if not isinstance(item, dict) or "inputSchema" in item:
         return None
     plain = {key: value for key, value in cast("dict[str, Any]", item).items() if key not in ("annotations", "_meta")}

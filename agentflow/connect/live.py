@@ -1,4 +1,4 @@
-"""An open connection: the SDK's client over one transport, and the handlers for what the server sends unasked."""
+"""An open connection: the SDK's client over one transport, and the handlers for unsolicited messages of the server."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ LOST_S = 0.2
 CLOSED = "it was closed"
 """The reason for an end that was requested."""
 EXPIRED = "its session expired"
-"""The reason for the end of a connection whose session the server does not know any more."""
+"""The reason for the end of a connection whose session the server has forgotten."""
 
 
 def was_closed(error: MCPError) -> bool:

@@ -35,7 +35,7 @@ class RecordedTool:
 
     @property
     def about(self) -> str:
-        """The description in the server's words, and what the tool may do."""
+        """The description in the server's words, and the tool's declared behaviour."""
         does = "It says that it only reads." if self.read_only else "It may change something."
         asks = " A model's call of it waits for a yes." if self.approval else ""
         return f"{self.spec.description}\n\n{does}{asks}"

@@ -44,7 +44,7 @@ Ask: TypeAlias = "Callable[[ClientSession, InputResponses | None, str | None], A
 
 STATE_WAIT_S = 0.05
 ENDING_S = 1.0
-"""Seconds that a program whose connection was lost has to write why it ended."""
+"""Seconds in which a program whose connection was lost may write why it ended."""
 _ANSWER: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
 
@@ -148,7 +148,7 @@ class Refusal(AgentflowError):
 
 
 async def _rounds(live: Live, request: InFlight, ask: Ask[R]) -> R:
-    """Repeat a request until the server asks for nothing more. Raises what a round raises, and TimeIsUp."""
+    """Repeat a request until the server asks no more questions. Raises the errors of a round, and TimeIsUp."""
     answers: InputResponses | None = None
     state: str | None = None
     for number in range(MAX_ROUNDS):

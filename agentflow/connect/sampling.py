@@ -39,8 +39,8 @@ async def sample(
     """Ask the run's model on behalf of ``server``, within ``call``, and return its answer.
 
     A call made with the authority of a model or an untrusted program needs approval first, unless the server has
-    ``approve="none"``. Raises MCPError for refused requests and for a model call that failed, which ends neither the tool nor
-    its run, and what ends the run.
+    ``approve="none"``. Raises MCPError for refused requests and for a model call that failed, which ends neither the tool
+    nor its run, and errors that end the run.
     """
     messages = await _conversation(params)
     await _admit(params, server, call)
@@ -73,7 +73,7 @@ def _answer(text: str, model: str, stop: str) -> CreateMessageResult:
 
 
 def _unanswered(error: TaskError) -> MCPError:
-    """What a server hears of a model call that failed: what the model's server said is not for it."""
+    """The server's view of a model call that failed, without the words of the model's server."""
     return MCPError(INTERNAL_ERROR, f"the model gave no answer ({error.reason})")
 
 

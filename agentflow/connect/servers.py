@@ -24,12 +24,13 @@ class McpStdio:
     """An MCP server that is a program, started in the flow's sandbox and spoken to over its standard input and output.
 
     Parameters: ``name`` is the prefix of its tools (``name:tool``); ``command`` is its argument vector. ``allow`` are
-    patterns of the tools to offer (``read_*``; None: all). ``env`` are its variables, besides PATH, HOME, TMPDIR and the
-    locale; ``$NAME`` in a value is that variable of this process and counts as a secret. ``network``: whether it has network
-    access. ``writable`` are directories it may write in, ``readable`` those it may read besides the roots and the system;
-    relative paths start at the first root. ``approve`` says which calls by models need approval. ``optional``: the flow
-    starts without the server if it cannot be connected. ``sampling``: it may ask the run's model. ``timeout_s`` is the
-    time-out of a request in seconds, ``connect_s`` that of the start, which includes a download of the program.
+    patterns of the tools to offer (``read_*``; None: all). ``env`` are its variables, in addition to PATH, HOME, TMPDIR and
+    the locale; ``$NAME`` in a value is that variable of this process and counts as a secret. ``network``: whether it has
+    network access. ``writable`` are directories it may write in, ``readable`` those it may read in addition to the roots
+    and the system; relative paths start at the first root. ``approve`` says which calls by models need approval.
+    ``optional``: the flow starts without the server if it cannot be connected. ``sampling``: it may ask the run's model.
+    ``timeout_s`` is the time-out of a request in seconds, ``connect_s`` that of the start, which includes a download of the
+    program.
 
     Raises ConfigurationError (``mcp/server``).
     """

@@ -1,9 +1,10 @@
-"""Whether a tool call may start, and with which arguments: a chain of steps, before anything of the call is recorded or run.
+"""Whether a tool call may start, and with which arguments: a chain of steps, before anything of the call is recorded or
+run.
 
-The order within a call is: its arguments fit the tool's schema; the policy allows them; somebody approves them, where that is
-needed; then the registry notes that it begins, looks for a result to reuse, and runs the function with its time-out and
-retries. So nobody is asked about a call that could not run, and no time-out goes on while somebody thinks. Arguments that
-the approver changed go through schema and policy again.
+The order within a call is: its arguments fit the tool's schema; the policy allows them; a person approves them, if needed;
+then the registry records its start, looks for a result to reuse, and runs the function with its time-out and retries. So
+approval is never asked for a call that could not run, and time-outs stop while a person thinks. Arguments that the approver
+changed go through schema and policy again.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _log = logging.getLogger(__name__)
 class ToolAdmission:
     """A call on its way to its start.
 
-    ``tool`` is what will run, or the FAILED result in its place, which ends the chain; ``schema`` that of its arguments, None
-    where the tool checks them itself. ``edited``: the approver has replaced the ``arguments``.
+    ``tool`` is what will run, or the FAILED result in its place, which ends the chain; ``schema`` the schema of its
+    arguments, None if the tool checks them itself. ``edited``: the approver has replaced the ``arguments``.
     """
 
     tool: Tool | TaskResult
@@ -133,7 +134,7 @@ async def _approve(admission: ToolAdmission, tool: Tool) -> None:
 
 
 async def _prepare(admission: ToolAdmission, tool: Tool) -> None:
-    """Let a tool that asks for itself do so; what it gives is run in its place."""
+    """Let a tool that handles approval itself ask for it; the function it returns is run in its place."""
     if tool.prepare is None:
         return
     try:
@@ -154,9 +155,9 @@ _CHAIN: tuple[Callable[[ToolAdmission, Tool], Awaitable[None]], ...] = (_fit, _a
 
 
 async def _needs_approval(tool: Tool, arguments: dict[str, Any], call: CallContext) -> bool:
-    """Whether a call has to be approved: unless the tool's own function gives exactly ``False``.
+    """Whether a call needs approval: yes, unless the tool's own function returns exactly ``False``.
 
-    A durable run goes on with what the function said first.
+    A durable run keeps the function's first result.
     """
     if isinstance(tool.approval, bool):
         return tool.approval
@@ -200,7 +201,7 @@ def _refused(tool: Tool, denied: Denied) -> TaskResult:
 
 
 def _judge(admission: ToolAdmission, tool: Tool) -> None:
-    """Ask the policy about other arguments than it has judged. One that was changed may hold what it held, so it keeps its sources."""
+    """Check changed arguments against the policy. A changed argument may contain its old value, so it keeps its sources."""
     call, arguments = admission.call, admission.arguments
     reading = call.reading
     if reading is None:

@@ -13,7 +13,7 @@ from agentflow.core.ports.executor_ports import FilePort
 from agentflow.core.ports.memory_ports import ContextFinder
 
 MAX_CHARACTERS = 400_000
-"""Maximum number of characters in a data context; the summary says what is left out."""
+"""Maximum number of characters in a data context; the summary names omitted parts."""
 
 
 @frozen
@@ -48,9 +48,9 @@ async def gather(
 ) -> DataContext:
     """Look up ``query`` in memory and read ``paths``; files requested by name come first, without duplicates.
 
-    Raises TaskError (reason ``context_priming_failure``) if both are missing, if memory fails, or if nothing could be
-    found or read. Otherwise the summary names what is left out; files of ``paths`` that cannot be read are the
-    ``failed_parts``, those of memory a Warning.
+    Raises TaskError (reason ``context_priming_failure``) if both are missing, if memory fails, or if nothing could be found
+    or read. Otherwise the summary names the omitted parts; files of ``paths`` that cannot be read are the ``failed_parts``,
+    those of memory a Warning.
     """
     if not query and not paths:
         raise _failure("there is nothing to prime with", hint="give a query, or initial_files, or both")

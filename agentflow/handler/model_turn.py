@@ -177,7 +177,7 @@ def _unanswerable(response: ModelResponse, message: str, hint: str | None = None
 class OutputSchema:
     """The required form of an answer: a JSON Schema, a pydantic model (or any annotated type), or any JSON.
 
-    ``schema`` is what a value must meet, ``requested`` what the model is asked for: the same, with tags for the members of
+    ``schema`` is the schema of a value, ``requested`` the one sent to the model: the same, with tags for the members of
     unions of classes, and perhaps an object around it.
     """
 
@@ -526,7 +526,7 @@ class Payer(Protocol):
         ...
 
     def unwanted(self, response: ModelResponse) -> None:
-        """Charge an answer that an adapter gave although its call was cancelled, and with which nothing goes on."""
+        """Charge an answer that an adapter returned although its call was cancelled, and that is not used."""
         ...
 
     async def again(self, request: ModelRequest) -> None:
@@ -548,9 +548,10 @@ def model_turn(
 ) -> Coroutine[Any, Any, ModelResponse]:
     """Make one model call within ``call``; the returned coroutine gives the complete answer.
 
-    ``turn`` is its number in the prompt, ``shape`` the required form of the answer. ``account`` is told of waits, and of a
-    call without an answer. Publishes ModelStarted and ModelFinished, a pair of events per attempt and, if anybody takes
-    them, deltas. Closes the provider's stream on cancellation and on errors. Raises ProviderError; IncompleteStream if there was no answer.
+    ``turn`` is its number in the prompt, ``shape`` the required form of the answer. ``account`` receives waits, and a call
+    without an answer. Publishes ModelStarted and ModelFinished, a pair of events per attempt and, if there are observers of
+    them, deltas. Closes the provider's stream on cancellation and on errors. Raises ProviderError; IncompleteStream if
+    there was no answer.
     """
     if call.run.watched:
         return _watched(adapter, request, call, turn, shape, account)
@@ -675,7 +676,7 @@ class _Progress:
         self._began: float | None = None
         self._wait: EventScope[CallContext] | None = None
         self.lost: Sequence[Usage] = ()
-        """What attempts without an answer have cost."""
+        """The cost of attempts without an answer."""
 
     async def room(self, adapter: ProviderAdapter, request: ModelRequest) -> None:
         """Wait until the caller's own stream has been read far enough.

@@ -1,6 +1,6 @@
 """Runs one prompt: model calls and tool calls in turn until there is an answer.
 
-Before the first call it decides what the model is offered, and with which authority the model's calls run.
+Before the first call it decides which tools the model is offered, and with which authority its calls run.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def called_by_model(
 
 
 SEEN_S = 300.0
-"""Seconds for which a prefix counts as likely to be sent again: as long as providers keep it."""
+"""Seconds for which a prefix is considered likely to be sent again: the cache lifetime of providers."""
 WORTH = 1_500
 """Minimum of characters of a prefix worth caching: no provider caches fewer than 512 tokens."""
 _MOST_SEEN = 4_096
@@ -154,9 +154,9 @@ class PromptCaching:
         *,
         tools: bool,
     ) -> tuple[PromptCache | None, str]:
-        """What to ask of the provider for a prompt, and the key shared by requests with the same beginning.
+        """The caching to request from the provider for a prompt, and the key shared by requests with the same beginning.
 
-        ``stated`` is what the prompt says. The key is empty if nothing is worth caching.
+        ``stated`` is the prompt's own setting. The key is empty if nothing is worth caching.
         """
         cache = self.default if stated is None else stated
         if cache is False:
@@ -252,7 +252,7 @@ def _add_history(messages: list[Message], session: Session, history: HistoryConf
 
 
 def opening_sources(session: Session, history: HistoryConfig) -> frozenset[str]:
-    """Where what a prompt is sent of its session's history came from; a summary came from the turns it stands for."""
+    """The sources of the session history sent with a prompt; a summary has the sources of the turns it replaces."""
     if not history.use_session_history or not session.turn_count:
         return frozenset()
     most = history.history_turns_to_include
@@ -456,7 +456,8 @@ class PromptRun:
         self.clock = WorkClock(prompt.timeout_s) if prompt.timeout_s is not None else None
 
     async def run(self) -> PromptOutcome:
-        """Run the prompt and return its outcome. Raises what :meth:`agentflow.core.ports.ports.PromptRunner.run_prompt` raises."""
+        """Run the prompt and return its outcome. Raises the errors of
+        :meth:`agentflow.core.ports.ports.PromptRunner.run_prompt`."""
         run = self._call.run
         allowed = self._prompt.max_turns if self._prompt.max_turns is not None else run.limits.turns
         if not self._calls_tools:
@@ -562,7 +563,7 @@ class PromptRun:
                 self.clock.stop()
 
     def broken(self, request: ModelRequest, arrived: int) -> Usage:
-        """Charge a call that was sent and has no answer: its input, and an estimate of what had arrived."""
+        """Charge a call that was sent and has no answer: its input, and an estimate of the received part."""
         usage, cost = self._estimate(request, arrived)
         self._charge_lost(usage, cost)
         return usage
@@ -581,7 +582,7 @@ class PromptRun:
             pass  # what ended the call is raised; the next one will find the limit met
 
     def so_far(self) -> tuple[Usage, float | None]:
-        """What the call that is under way has used and cost by estimate; nothing unless one was sent and is not charged."""
+        """Estimated usage and cost of the call in progress; nothing unless one was sent and is not charged."""
         return self._estimate(self._asked, self.arrived) if self.due and self._asked is not None else (NO_USAGE, 0.0)
 
     def _estimate(self, request: ModelRequest, arrived: int) -> tuple[Usage, float | None]:
@@ -714,7 +715,7 @@ class PromptRun:
         return cost
 
     def _count(self, usage: Usage, cost: float | None) -> None:
-        """Add to what the prompt has used."""
+        """Add to the usage of the prompt."""
         self._usage = usage if self._usage is NO_USAGE else self._usage + usage
         self._cost = (
             None if cost is None or self._cost is None else (round(self._cost * NANO) + round(cost * NANO)) / NANO
@@ -762,8 +763,8 @@ def _digest(said: str, data: object) -> str:
 
 
 def default_cap(profile: ModelProfile, settings: Mapping[str, Any], tokens: int) -> int:
-    """The maximum of tokens of an answer whose request states none: from native ``settings``, else the model's usual one and
-    its budget of thinking.
+    """The maximum of tokens of an answer whose request states none: from native ``settings``, else the model's default and
+    its thinking budget.
 
     ``tokens`` are those of the request, which must fit into the context window together with its answer.
     """
@@ -778,7 +779,7 @@ def default_cap(profile: ModelProfile, settings: Mapping[str, Any], tokens: int)
 
 @frozen
 class ParsedAnswer:
-    """A parsed answer: ``fault`` tells the model what is not valid, ``text`` replaces the answer's text."""
+    """A parsed answer: ``fault`` describes to the model what is invalid, ``text`` replaces the answer's text."""
 
     value: object = None
     parse_error: str | None = None

@@ -21,14 +21,14 @@ JSON_ONLY = "Answer with one JSON value and nothing else."
 
 
 _OPTIONS = frozenset([each.name for each in fields(Prompt)]) - {"parts", "toolbox"}
-"""What a prompt takes by keyword."""
+"""The keyword arguments of a prompt."""
 
 
 async def make_prompt(prompt: PromptLike, options: dict[str, Any], tools: ToolTable) -> Prompt:
     """Build a Prompt from text or parts, and options named like its fields; for a Prompt, options replace its fields.
 
-    ``tools=`` among the options may hold objects, as everywhere; ``tools`` are the handler's. Files among the parts are read
-    in a thread. Raises ConfigurationError (``config/option``) for an option that there is not, and what
+    ``tools=`` among the options may hold objects, as everywhere; ``tools`` are the handler's. Files among the parts are
+    read in a thread. Raises ConfigurationError (``config/option``) for an unknown option, and the errors of
     :func:`~agentflow.core.data.media.attachment` and :func:`~agentflow.handler.toolbox.read_tools` do.
     """
     if not options.keys() <= _OPTIONS:

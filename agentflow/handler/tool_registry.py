@@ -58,7 +58,7 @@ class ToolTurn:
         self._tools = tools
         self._call = call
         self._read = NO_SOURCES
-        """Where what the prompt had read came from when the model asked for the tools of this turn."""
+        """The sources the prompt had read when the model requested the tools of this turn."""
         self.usage = NO_USAGE
 
     async def run(self, parts: Sequence[ToolCallPart]) -> tuple[ToolResultPart, ...]:
@@ -187,11 +187,11 @@ _DATA: frozenset[type[Any]] = frozenset({list, dict})
 class ToolRegistry:
     """All tools by name; the :class:`~agentflow.core.ports.ports.ToolPort` of runtime and turn loop.
 
-    ``specs`` maps names to the specification's dicts, ``executors`` the names of tools registered with an executor of
-    one dict to that executor; both are read-only. ``revision`` is another object after each change.
+    ``specs`` maps names to the specification's dicts, ``executors`` the names of tools registered with an executor of one
+    dict to that executor; both are read-only. ``revision`` is another object after each change.
 
-    Parameters: ``absent`` says how to switch on optional tools, by their names; ``reuse`` keeps the results of tools declared
-    with it; ``words`` are names by which programs cannot call a tool: one that has such a name is logged as a warning.
+    Parameters: ``absent`` says how to switch on optional tools, by their names; ``reuse`` keeps the results of tools
+    declared with it; ``words`` are names by which programs cannot call a tool: using one as a tool's name logs a warning.
     """
 
     def __init__(
@@ -215,7 +215,8 @@ class ToolRegistry:
         """The names of the MCP servers whose tools the flow has, connected or not."""
 
     def add(self, tool: Tool | Callable[..., Any], *, replace: bool = False) -> Tool:
-        """Register a Tool or a typed function (see :func:`agentflow.tool`). What stands here already stays as it is.
+        """Register a Tool or a typed function (see :func:`agentflow.tool`). A tool that is registered already is left
+        unchanged.
 
         Raises ConfigurationError for a function that cannot be a tool, and for another tool of the same name
         (``tool/duplicate``) unless it is to ``replace`` that.
@@ -352,10 +353,9 @@ class ToolRegistry:
     ) -> TaskResult:
         """Check grants, arguments and approval, then run the tool with its time-out and retries, between Tool events.
 
-        The order is that of :mod:`agentflow.handler.admitting`. With other arguments from whoever approved the call the result has
-        the note ``approved_arguments``.
-        If it returns a CONTINUATION, its subtask is run, and the result is the subtask's. A failure is a
-        FAILED result; TaskError, RunStopped and cancellation pass through unwrapped.
+        The order is that of :mod:`agentflow.handler.admitting`. If the approver changed the arguments, the result has the
+        note ``approved_arguments``. If it returns a CONTINUATION, its subtask is run, and the result is the subtask's. A
+        failure is a FAILED result; TaskError, RunStopped and cancellation pass through unwrapped.
         """
         scope = call.scope(ToolStarted, name=name, arguments=arguments, call_id=call_id)
         inner = scope.call

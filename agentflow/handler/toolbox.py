@@ -1,4 +1,4 @@
-"""Reads lists of tools: what ``tools=`` holds, as names and objects."""
+"""Reads lists of tools: the value of ``tools=`` as names and objects."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class ToolTable(Protocol):
 
     def find(self, name: str) -> Tool | None: ...
     def offers(self, name: str) -> bool:
-        """Whether a list may hold ``name``, which is no tool's: that of all tools of a server."""
+        """Whether a list may hold ``name`` although it is not a tool: the pattern of all tools of a server."""
         ...
 
 
 def read_tools(tools: object, table: ToolTable, where: str = "a prompt") -> tuple[list[str] | None, Toolbox]:
     """The names that ``tools`` offers, None for all ordinary tools of the flow, and the objects among them.
 
-    ``tools`` is a list of functions, tasks, workflows, Tools, names and MCP servers, or the flow's table itself; ``table`` are
-    the flow's tools: a function that stands there is that tool. ``where`` says in errors whose list it is. Raises
+    ``tools`` is a list of functions, tasks, workflows, Tools, names and MCP servers, or the flow's table itself; ``table``
+    are the flow's tools: a function that stands there is that tool. ``where`` says in errors whose list it is. Raises
     ConfigurationError: ``config/option`` for anything else, ``tool/duplicate`` for two objects of one name,
-    ``tool/reserved-name`` for an object that is called as the language calls something of its own.
+    ``tool/reserved-name`` for an object whose name is a word of the language.
     """
     if tools is table:
         return None, NO_TOOLBOX
@@ -69,7 +69,7 @@ def _are_one(tool: Tool, other: Tool | None) -> bool:
 
 
 def _item(each: object, table: ToolTable, where: str) -> tuple[str, Tool | None]:
-    """The name that an item of a list stands for, and its tool; None for a name that is no tool's, but perhaps a task's."""
+    """The name of a list's item, and its tool; None for a name without a tool, which may be a task's."""
     if isinstance(each, str):
         return each, table.find(each)
     if isinstance(each, Tool):

@@ -90,23 +90,21 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Set the options of a function as a tool: ``@tool`` or ``@tool(sequential=True, timeout_s=5)``.
 
     The function itself is unchanged; pass it to ``AgentFlow(tools=[...])``. Its schema comes from the signature and the
-    docstring (Google, NumPy or Sphinx style). A parameter annotated ``CallContext`` is hidden from the model and filled
-    in. A plain (not async) function runs in a worker thread, which a time-out or a cancellation abandons but cannot
-    stop.
+    docstring (Google, NumPy or Sphinx style). A parameter annotated ``CallContext`` is hidden from the model and filled in.
+    A plain (not async) function runs in a worker thread, which a time-out or a cancellation abandons but cannot stop.
 
-    ``name`` and ``description`` replace the function's own. A ``read_only`` tool changes nothing, an ``idempotent`` one
-    may be repeated (``idempotent=False``: a durable run that was interrupted in it goes by its ``on_inflight``), a
-    ``sequential`` one never runs concurrently with another call of its turn. ``timeout_s`` limits
-    one attempt in seconds, ``retries`` is the number of further attempts after a failure (none while
-    a plain function of an attempt before still works on its thread), and ``approval`` asks the
-    run's approver before every call that a model or an untrusted program asks for. A function as ``approval`` is
-    called with the arguments and the :class:`CallContext`, plain or async, and only a call for which it gives ``False``
-    is not asked about. ``reuse="1d"`` reuses the result of an equal call of at
-    most that age, from any run of a flow with the same ``durable=`` database; a function that holds values (a closure, a bound method, a
-    partial) needs a ``reuse_key`` that says what they are. ``source`` says where its result comes from
-    (``source="web"``), ``sinks`` who may fill arguments that leave the program through it (``sinks={"to": "user"}``): both
-    are shown to whoever approves a program. Raises ConfigurationError for an option that there is not (``config/option``) or
-    that is out of range (``tool/options``).
+    ``name`` and ``description`` replace the function's own. A ``read_only`` tool changes nothing, an ``idempotent`` one may
+    be repeated (``idempotent=False``: a durable run that was interrupted in it goes by its ``on_inflight``), a
+    ``sequential`` one never runs concurrently with another call of its turn. ``timeout_s`` limits one attempt in seconds,
+    ``retries`` is the number of further attempts after a failure (none while a plain function of an attempt before still
+    works on its thread), and ``approval`` asks the run's approver before every call that a model or an untrusted program
+    asks for. A function as ``approval``, plain or async, is called with the arguments and the :class:`CallContext`; only
+    calls for which it returns ``False`` need no approval. ``reuse="1d"`` reuses the result of an equal call of at most that
+    age, from any run of a flow with the same ``durable=`` database; a function that holds values (a closure, a bound
+    method, a partial) needs a ``reuse_key`` that identifies them. ``source`` is the source of its result
+    (``source="web"``), ``sinks`` are the sources that may reach its arguments (``sinks={"to": "user"}``): approvers of
+    programs are shown both. Raises ConfigurationError for an unknown option (``config/option``) or one that is out of range
+    (``tool/options``).
     """
     chosen = _chosen(ToolOptions(), options)
 
@@ -265,7 +263,7 @@ def no_reuse_key(label: str, holder: str) -> ConfigurationError:
 
 
 def _returned(signature: Signature) -> Mapping[str, Any] | None:
-    """The JSON Schema of what functions of this signature return; None if that has none."""
+    """The JSON Schema of the return values of functions with this signature; None without one."""
     if "returned" not in signature.memo:
         signature.memo["returned"] = _schema_of(signature.returns)
     return signature.memo["returned"]
@@ -348,10 +346,10 @@ def _takes_call(executor: Callable[..., Any]) -> bool:
 
 
 def parameters_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of the arguments from ``{name: what its values are}``: a simple type name, fields by name or a JSON Schema;
+    """The schema of the arguments from ``{name: type of its values}``: a simple type name, fields by name or a JSON Schema;
     ``name?`` is optional.
 
-    Raises ConfigurationError (``tool/signature``) for what is none of them, or could be fields as well as a schema.
+    Raises ConfigurationError (``tool/signature``) for anything else, or a dict that could be fields as well as a schema.
     """
     properties: dict[str, Any] = {}
     required: list[str] = []
@@ -403,7 +401,8 @@ def subtask_tool(
 
 
 def task_tool(task: Any, description: str, schema: Mapping[str, Any], function: Any = None) -> Tool:
-    """Build a tool that runs the compiled template ``task``, whatever else has its name. ``function`` is the one that declared it."""
+    """Build a tool that runs the compiled template ``task``, even if another has its name. ``function`` is the one that
+    declared it."""
 
     async def request(arguments: dict[str, Any], call: CallContext) -> SubtaskRequest:
         return SubtaskRequest(name=task.name, inputs=arguments)

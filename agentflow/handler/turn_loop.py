@@ -56,11 +56,11 @@ Fallback = Callable[[Sequence[tuple[ProviderAdapter, str]]], ProviderAdapter]
 class TurnLoop:
     """The :class:`~agentflow.core.ports.ports.PromptRunner`.
 
-    Parameters: ``router`` resolves model names, ``tools`` is the registry of what a model may call, ``base_system``
-    precedes every prompt's system text, ``fallback`` combines a prompt's model and its fallbacks, ``pricing`` knows
-    what calls cost, ``rated`` says that calls are limited to a rate of tokens, ``prompt_cache`` is how long providers are
-    asked to cache the beginning of prompts that do not say (None: where it pays). Holds no state of a prompt: many may run
-    at once.
+    Parameters: ``router`` resolves model names, ``tools`` is the registry of tools a model may call, ``base_system``
+    precedes every prompt's system text, ``fallback`` combines a prompt's model and its fallbacks, ``pricing`` knows what
+    calls cost, ``rated`` says that calls are limited to a rate of tokens, ``prompt_cache`` is how long providers are asked
+    to cache the beginning of prompts that do not say (None: where it pays). Holds no state of a prompt: many may run at
+    once.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class TurnLoop:
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
         """Run a prompt in ``call.session``: model calls and tool calls until the model has answered.
 
-        ``prompt.timeout_s`` bounds all of it. An answer that is not the required JSON is sent back once, with what is
-        wrong; the outcome says what is still wrong after that. Raises ProviderError (also Refused, CallTimeout, ...),
-        ConfigurationError, ResourceExhausted (``context``, ``output``, ``turns``), LimitExceeded, and TaskErrors of
-        tools. The session gets the whole exchange or nothing.
+        ``prompt.timeout_s`` bounds all of it. An answer that is not the required JSON is sent back once, with its mistakes;
+        the outcome names the remaining ones. Raises ProviderError (also Refused, CallTimeout, ...), ConfigurationError,
+        ResourceExhausted (``context``, ``output``, ``turns``), LimitExceeded, and TaskErrors of tools. The session gets the
+        whole exchange or nothing.
         """
         for part in prompt.parts:
             if not isinstance(part, TextPart) or part.text.strip():

@@ -92,7 +92,7 @@ def effects_of(events: Iterable[Record]) -> dict[tuple[str, str], DoneEffect]:
 def recorded_effects(rows: Iterable[EffectRow], lasting: Callable[[Any], Any]) -> dict[tuple[str, str], DoneEffect]:
     """The effects of a durable run by kind and path, from its journal, which has only a digest of each input.
 
-    ``lasting`` removes from a recorded value what differs between any two runs.
+    ``lasting`` removes the parts of a recorded value that differ between any two runs.
     """
     done: dict[tuple[str, str], DoneEffect] = {}
     for number, row in enumerate(rows):
@@ -131,7 +131,7 @@ def _change(a: DoneEffect | None, b: DoneEffect | None) -> Change:
 
 
 def _lasting(data: Any) -> Any:
-    """Data without what differs between any two runs."""
+    """Data without the parts that differ between any two runs."""
     if isinstance(data, Mapping):
         fields = cast("Mapping[str, Any]", data)
         return {name: _lasting(value) for name, value in fields.items() if name not in _PASSING}

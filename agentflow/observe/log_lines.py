@@ -58,7 +58,7 @@ class LogLines:
     def preparation(self, value: Any) -> Work[None]:
         """Write large values beforehand and in parts: ``value``, or those in it if it is a dict of arguments.
 
-        The next event that shows the same object holds what was written, so nobody may change it in between.
+        The next event that shows the same object contains the written text, so the value must not change in between.
         """
         if isinstance(value, ModelResponse | Message):
             shared = value.parts if isinstance(value, ModelResponse) else value

@@ -1,4 +1,4 @@
-"""OpenTelemetry metrics of workers: what they have to do, and what has happened to them. Needs ``opentelemetry-api``, the extra ``otel``."""
+"""OpenTelemetry metrics of workers: their pending work and counters. Needs ``opentelemetry-api``, the extra ``otel``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class QueueGauges:
         self._known: set[tuple[str, str]] = set()
 
     def record(self, loads: Sequence[QueueLoad]) -> None:
-        """Set the gauges to ``loads``; queues that are no longer among them become 0."""
+        """Set the gauges to ``loads``; queues that have disappeared become 0."""
         by_key = {(each.queue, each.tenant): each for each in loads}
         self._known |= set(by_key)
         for queue, tenant in sorted(self._known):
@@ -44,7 +44,7 @@ class QueueGauges:
 
 
 class FleetCounters:
-    """Counters of what has happened to this process: takeovers, lost sessions, records that were refused, and its commits."""
+    """Counters of this process: takeovers, lost sessions, refused records, and its commits."""
 
     def __init__(self, meter_provider: MeterProvider | None = None) -> None:
         from opentelemetry import metrics
@@ -58,7 +58,7 @@ class FleetCounters:
         self._before = FleetCounts()
 
     def record(self, counts: FleetCounts) -> None:
-        """Add what has happened since the last call."""
+        """Add the events since the last call."""
         before, self._before = self._before, counts
         self._takeovers.add(counts.takeovers - before.takeovers)
         self._lost.add(counts.sessions_lost - before.sessions_lost)

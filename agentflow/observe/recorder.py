@@ -17,12 +17,12 @@ from agentflow.core.ports.store_ports import EventSink
 from agentflow.observe.log_lines import LogLines, Piece, PieceLine
 
 BUFFER_BYTES = 8 * 1024 * 1024
-"""Size of what is not written yet at which a run waits before it starts its next effect."""
+"""Amount of unwritten data at which a run waits before it starts its next effect."""
 _URGENT_BYTES = 1024 * 1024
 _INTERVAL_S = 0.1
 _IDLE_ROUNDS = 10
 _PIECE_BYTES = 256
-"""What a piece of streamed text counts, of which at most this many characters are queued as they are."""
+"""The size counted for a piece of streamed text; at most this many characters of it are queued unchanged."""
 _TRIM_EVERY = 20
 _MOST_LOST = 1_000
 
@@ -34,10 +34,10 @@ class Recorder:
 
     Publishing never waits for the disk: a thread writes the queued events, at most a tenth of a second later, and ends when
     there are none. While more than ``buffer`` bytes are not written yet, :attr:`congested` is true and runs wait in
-    :meth:`room`. A run whose events cannot be written is not recorded further: the logger
-    ``agentflow.observe.recorder`` says so, :meth:`failure` gives the reason once to a run that still works, :meth:`lost` to
-    whoever asks afterwards, :attr:`error` the first of all. ``text`` gives the text of objects without a JSON form;
-    ``trim`` is called now and then in the thread, when runs have ended, to remove old records.
+    :meth:`room`. A run whose events cannot be written is not recorded further: the logger ``agentflow.observe.recorder``
+    says so, :meth:`failure` returns the reason once to a run that still works, :meth:`lost` to later callers, :attr:`error`
+    the first of all. ``text`` gives the text of objects without a JSON form; ``trim`` is called now and then in the thread,
+    when runs have ended, to remove old records.
 
     Call :meth:`aclose` after the last run.
     """
@@ -98,7 +98,7 @@ class Recorder:
                 self._hasten()
 
     def preparation(self, run: str, value: object) -> Work[None]:
-        """Write a large value beforehand, in parts: the next event of ``run`` that shows it holds what was written."""
+        """Write a large value beforehand, in parts: the next event of ``run`` that shows it contains the written text."""
         return self._lines_of(run).preparation(value)
 
     def _lines_of(self, run: str) -> LogLines:
@@ -108,7 +108,7 @@ class Recorder:
         return lines
 
     def _hasten(self) -> None:
-        """See to it that what is queued is written soon; called with the lock held."""
+        """Ensure that queued events are written soon; called with the lock held."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="agentflow recorder")
             self._thread.start()
@@ -124,7 +124,7 @@ class Recorder:
             await self._progress(lambda: not self.congested)
 
     async def flush(self) -> None:
-        """Wait until what was published before is written."""
+        """Wait until everything published before is written."""
         mark = _Mark()
         self._queue.append(mark)
         with self._lock:
@@ -133,7 +133,7 @@ class Recorder:
             await self._progress(lambda: mark.written, hurry=True)
 
     async def _progress(self, done: Callable[[], bool], *, hurry: bool = False) -> None:
-        """Wait until the thread has written what it is at, or what is queued; not at all when it is ``done``."""
+        """Wait until the thread has written its current batch, or the queue; not at all when it is ``done``."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with self._wake:
@@ -157,7 +157,7 @@ class Recorder:
         return self._failed.get(run) or self._lost.get(run)
 
     async def aclose(self) -> None:
-        """Write what is left, and let go of the sink."""
+        """Write the rest, and release the sink."""
         with self._wake:
             thread = self._thread
             self._closing = self._hurry = True
@@ -273,7 +273,7 @@ _Line: TypeAlias = tuple[str, LogEntry, bool]
 
 
 class _Mark:
-    """A place in the queue up to which somebody wants it ``written``."""
+    """A position in the queue up to which a caller wants it ``written``."""
 
     __slots__ = ("written",)
 

@@ -46,7 +46,7 @@ class Site(NamedTuple):
 @dataclass(slots=True)
 class Tally:
     """What happened at a site or in a task: number of calls and of each outcome, seconds, tokens, USD, the first error, the
-    sources that what it gave depends on."""
+    sources of its result."""
 
     name: str = ""
     calls: int = 0
@@ -101,9 +101,8 @@ class RunView:
     """Folds the events of a run, one by one.
 
     ``texts`` are its programs by name; ``sites`` has a tally for each expression, ``tasks`` for each task and tool;
-    ``model_calls`` and ``replayed`` are counts, ``warnings`` the Warning events, ``sources`` those that its value depends on,
-    ``denials`` what its policy denied.
-    ``outcome`` is None while it runs.
+    ``model_calls`` and ``replayed`` are counts, ``warnings`` the Warning events, ``sources`` the sources of its value,
+    ``denials`` the denials of its policy. ``outcome`` is None while it runs.
     """
 
     def __init__(self, events: Iterable[Mapping[str, Any]] = ()) -> None:

@@ -1,8 +1,8 @@
 """Delivers the events of a run to its readers: plain observers, async observers, and the caller's own stream.
 
 Publishing is synchronous and never waits. Every observer that keeps up gets all lifecycle events; one that falls behind
-loses deltas. Only the caller's own stream and a recorder can slow a run down: the one its delta producers, the other also
-what starts effects.
+loses deltas. Only the caller's own stream and a recorder can slow a run down: the first its delta producers, the second
+also new effects.
 
 Observers get redacted copies, and only if there is something to remove; the live values stay unchanged. Deltas are pieces
 of a text: from the first piece that may belong to a secret (four characters of a known one, or the beginning of a key) a
@@ -162,12 +162,11 @@ class Fanout:
     """All observers of one run.
 
     Parameters: ``observers`` plain callables and the callables of async observers; ``own`` the caller's own stream;
-    ``drop`` is called with an observer that failed, so that later runs do without it. An observer with an attribute
+    ``drop`` is called with an observer that failed, so that later runs do not use it. An observer with an attribute
     ``deltas`` that is false gets lifecycle events only; an async one with an attribute ``keeps_all`` that is true is never
-    disconnected, however far it falls behind. A :class:`~agentflow.core.ports.store_ports.Pacer` makes producers of deltas wait, as the
-    caller's own stream does. Attributes: ``watched`` says whether anybody takes events,
-    ``streaming`` whether anybody takes deltas, ``needs_tasks`` whether there are async observers, which :meth:`pump`
-    serves.
+    disconnected, however far it falls behind. A :class:`~agentflow.core.ports.store_ports.Pacer` makes producers of deltas
+    wait, as the caller's own stream does. Attributes: ``watched``: there are observers; ``streaming``: there are observers
+    of deltas; ``needs_tasks``: there are async observers, which :meth:`pump` serves.
 
     Plain observers are called at once, one after the other, in the task and the context that publish: what they set in a
     context variable is seen by the code that continues there.
@@ -275,7 +274,7 @@ class Fanout:
                 self._drop(observer)
 
     def close(self) -> None:
-        """Accept no more events; async observers end after reading what is queued."""
+        """Accept no more events; async observers end after reading the queued ones."""
         for _, subscriber in self._async:
             subscriber.close()
         if self.own is not None:

@@ -2,8 +2,8 @@
 
 ``app(flow, exports)`` returns an ASGI application; ``agentflow serve`` runs one. Needs the extra ``serve``.
 
-Read ``server`` (the application and its routes), ``service`` and ``runs`` (shared by all routes), ``requests`` and ``keys`` (who may ask
-what), then the fronts: ``run_api``, ``chat`` and ``responses``, ``agui`` and ``ui_stream``.
+Read ``server`` (the application and its routes), ``service`` and ``runs`` (shared by all routes), ``requests`` and ``keys``
+(authorization), then the fronts: ``run_api``, ``chat`` and ``responses``, ``agui`` and ``ui_stream``.
 """
 
 from agentflow.serve.exports import Export

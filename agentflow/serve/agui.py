@@ -216,7 +216,7 @@ class AguiView:
         )
 
     def _close(self, outcome: dict[str, Any]) -> bytes:
-        """End everything that is open, and drop the record of what has ended. ``outcome`` applies to subagents."""
+        """End all open parts, and drop the records of ended ones. ``outcome`` applies to subagents."""
         steps, self._steps = self._steps, {}
         subagents = [*self._resting.values(), *self._subagents.values()]
         self._subagents, self._resting = {}, {}

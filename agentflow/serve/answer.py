@@ -48,7 +48,7 @@ class AnswerReader:
     def is_cut_off(self, failure: BaseException | None) -> bool:
         """Whether a run failed because its answer reached the output limit, or filled the context window of its model.
 
-        Clients of chats know this as a way to end, not as an error: what there is of the answer is given to them.
+        Chat clients treat this as a way to end, not as an error: they receive the partial answer.
         """
         return self._is_cut and isinstance(failure, ResourceExhausted)
 

@@ -15,7 +15,7 @@ from agentflow.serve.keys import Key
 
 
 class Prepared(NamedTuple):
-    """A ``program`` to run, its ``bindings``, and the conversation that it goes on with."""
+    """A ``program`` to run, its ``bindings``, and the conversation that it continues."""
 
     program: Program | Source | str
     bindings: Mapping[str, Any]
@@ -23,7 +23,7 @@ class Prepared(NamedTuple):
 
 
 class ClientCall(NamedTuple):
-    """What a client calls a run (None: nothing), and the ``digest`` of all that it asked for."""
+    """The client's name for a run (None: none), and the ``digest`` of its whole request."""
 
     run_id: str | None = None
     digest: bytes | None = None
@@ -37,7 +37,7 @@ async def is_stored(flow: AgentFlow, call: ClientCall, key: Key, *, durable: boo
     """Whether the flow's database has the run that a call names, begun with the same key.
 
     Raises RequestError (409, ``serve/run-exists``) for a run of another key, and for an id whose events were recorded
-    although no such run is stored: whoever was given the id again would read them.
+    although no such run is stored: a new run of this id would show them.
     """
     if call.run_id is None:
         return False

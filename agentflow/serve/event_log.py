@@ -1,8 +1,8 @@
 """The events of one run as they are sent, kept for readers that connect, disconnect and reconnect.
 
-A reader is just a position, the last event it has read, so slow readers delay nobody and their number is unlimited. The
-log keeps lifecycle events up to a limit, dropping the oldest first, and each delta until the event that ends its message,
-which holds the whole text.
+A reader is just a position, the last event it has read, so slow readers do not delay others and their number is unlimited.
+The log keeps lifecycle events up to a limit, dropping the oldest first, and each delta until the event that ends its
+message, which holds the whole text.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class EventLog:
         piece_of: int | None = None,
         ends: int | None = None,
     ) -> None:
-        """Append an event, with the frame for readers who may not see everything, if that is another. ``piece_of``: the event that a
-        delta is a piece of; ``ends``: the event whose pieces end with this one."""
+        """Append an event, with a separate frame for readers who may not see everything, if it differs. ``piece_of``: the
+        event that a delta is a piece of; ``ends``: the event whose pieces end with this one."""
         if ends is not None:
             self._drop_pieces((position[0], ends))
         if piece_of is not None:
@@ -143,8 +143,8 @@ class EventLog:
     ) -> AsyncGenerator[bytes, None]:
         """The events after ``position``, the kept ones and then new ones, until the last.
 
-        ``earlier`` supplies dropped events, at the start and whenever the reader has fallen behind. ``everything``: the reader may see
-        what :func:`bare` leaves out.
+        ``earlier`` supplies dropped events, at the start and whenever the reader has fallen behind. ``everything``: the
+        reader may see the parts that :func:`bare` removes.
         """
         while True:
             if self.cut is not None and position < self.cut:
@@ -166,11 +166,10 @@ class EventLog:
 
 
 def bare(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An event as it is shown to readers who may not see the host: the same object, if it says nothing of that.
+    """An event in the form for readers who may not see the host: the same object if it contains nothing of the host.
 
-    Left out are the host's Python, the address of its model server, and what its settings, servers, files and commands have to do with an
-    error or a warning.
-    Of an event recorded when nothing said whose Python it holds, all is left out.
+    The host's Python, the address of its model server, and details of its settings, servers, files and commands in errors
+    and warnings are left out. Old events that do not say whose Python they contain lose all of it.
     """
     if event.get("type") == "program_loaded" and event.get("host", event.get("language") == "python"):
         name = str(event.get("name")).replace("\\", "/").rpartition("/")[2]
@@ -189,7 +188,8 @@ def bare(event: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _bare_parts(parts: object) -> list[dict[str, Any]] | None:
-    """What failed of several parts, each with its error or as one, as readers see it who may not see the host; None if it says nothing of that."""
+    """The failures of several parts, each with its error or as one, in the form for readers who may not see the host; None
+    if nothing changes."""
     told: list[dict[str, Any]] = []
     changed = False
     for each in map(_fields, cast("list[object]", parts) if isinstance(parts, list) else ()):

@@ -116,8 +116,8 @@ class Offer:
 def offers_of(flow: AgentFlow, exports: Mapping[str, Exportable] | Iterable[Exportable]) -> dict[str, Offer]:
     """All exports, checked and compiled, by name. Blocking: call it before a server starts.
 
-    An export without a name is named after its function or file. Raises ConfigurationError (``serve/export``), and what
-    :meth:`AgentFlow.compile` raises for a program.
+    An export without a name is named after its function or file. Raises ConfigurationError (``serve/export``), and the
+    errors of :meth:`AgentFlow.compile`.
     """
     if isinstance(exports, Mapping):
         named = list(cast("Mapping[str, Exportable]", exports).items())

@@ -47,14 +47,14 @@ _REASONS = {
 }
 _RAISED = "host/raised"
 _SERVERS = frozenset({"config", "durable", "sandbox"})
-"""Families of codes of what the server alone can mend."""
+"""Families of codes for faults that only the server's operator can fix."""
 _SERVERS_OWN = {
     500: "the server cannot do this as it is set up; its log has the cause",
     502: "the model's provider failed; the server's log has the cause",
     503: "the model's provider is overloaded; ask again later",
     504: "the model's provider took too long; ask again later",
 }
-"""The message of an error that is no matter of who asks, by status."""
+"""The public message of an error on the server's side, by status."""
 _REFUSED = {
     "files": "a file cannot be used here: there is none, or it is not allowed",
     "commands": "a command cannot be run here: there is none, or it is not allowed",
@@ -78,7 +78,8 @@ _OF_PROGRAMS = frozenset(
 
 
 class Reader(NamedTuple):
-    """Who is told of an error: an ``operator``, who can mend the server; the ``author`` of what failed, whom its hint tells what to write."""
+    """The audience of an error: an ``operator``, who can fix the server; the ``author`` of the failed program, who is shown
+    its hint."""
 
     operator: bool = False
     author: bool = True
@@ -165,7 +166,7 @@ def status_of(error: BaseException) -> int:
 
 
 def is_of_host(error: BaseException) -> bool:
-    """Whether an exception of the host's code is behind ``error``. What it says may hold anything, and is for the log alone."""
+    """Whether an exception of host code is behind ``error``. Its text may contain anything, and only goes to the log."""
     return not isinstance(error, AgentflowError) or error.code == _RAISED
 
 
@@ -181,16 +182,16 @@ def failure_of_run(error: BaseException) -> AgentflowError:
 
 
 def is_of_server(error: BaseException) -> bool:
-    """Whether what ``error`` says is about the server or its provider, and no matter of who asks."""
+    """Whether ``error`` is about the server or its provider, not about the request."""
     if isinstance(error, RequestError | RunCancelled) or getattr(error, "code", "") in ("durable/interrupted", _RAISED):
         return False
     return status_of(error) >= 500
 
 
 def bare_error(error: dict[str, Any]) -> dict[str, Any]:
-    """The error in an event as those see it who may not see the host: the same object, if it is a matter of who asks.
+    """The error of an event in the form for readers who may not see the host: the same object if it is about the request.
 
-    ``error`` is what :meth:`AgentflowError.to_dict` gave or a result's error, or stands for an exception of the host.
+    ``error`` is the result of :meth:`AgentflowError.to_dict`, a result's error, or stands for an exception of the host.
     """
     code = _code_in(error.get("code"), error.get("details"))
     family = code.partition("/")[0]
@@ -205,7 +206,7 @@ def bare_error(error: dict[str, Any]) -> dict[str, Any]:
 
 
 def bare_warning(event: Mapping[str, Any]) -> dict[str, Any]:
-    """A warning as those see it who may not see the host: its code, and what it says where that is about the program."""
+    """A warning in the form for readers who may not see the host: its code, and its text if it is about the program."""
     code = str(event.get("code"))
     message = event.get("message") if code in _OF_PROGRAMS else "whoever runs the server is told more"
     return {**event, "message": message, "details": None}
@@ -218,8 +219,8 @@ def _code_in(code: object, details: object) -> str:
 
 
 def message_of(error: AgentflowError, reader: Reader) -> str:
-    """What ``reader`` is told of an error. Only operators hear of the server's faults, and only they and the author of a refused
-    program which file or command it was about."""
+    """The form of an error for ``reader``. Only operators learn of the server's faults, and only they and the author of a
+    refused program learn which file or command it was about."""
     refused = None if reader.operator else _REFUSED.get(_code_in(error.code, error.details).partition("/")[0])
     if refused is not None:
         return error.message if reader.author else refused
@@ -254,10 +255,10 @@ def error_response(
     body: Mapping[str, Any] | None = None,
     day_left: float | None = None,
 ) -> Response:
-    """The response for ``error``, with ``body`` or that of the error; ``run_id`` names the run that failed, if any.
+    """The response for ``error``, with ``body`` or the error's own; ``run_id`` names the failed run, if any.
 
-    ``day_left`` are the seconds until the daily limit of the key is reset, for a run that this limit ended. The headers tell
-    clients not to repeat a request on their own once its run has started.
+    ``day_left`` are the seconds until the daily limit of the key is reset, for a run that this limit ended. The headers
+    tell clients not to repeat a request on their own once its run has started.
     """
     status = status_of(error)
     if status == 400 and run_id is not None:

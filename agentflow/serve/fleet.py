@@ -1,6 +1,6 @@
 """Runs of the flow's database that this server does not carry out: those of workers, of other servers, of earlier ones.
 
-Their state is read from the database when it is asked for, their events from what the processes that work on them record.
+Their state is read from the database on request, their events from the records of the processes that work on them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agentflow.serve.json_body import json_bytes
 MAX_LISTED = 500
 """Maximum number of such runs that are listed, the last changed first."""
 CANCEL_S = 10.0
-"""Seconds for which a request waits until a worker has cancelled a run; it stays asked for."""
+"""Seconds for which a request waits until a worker has cancelled a run; the cancellation stays requested."""
 
 
 @frozen(kw_only=True)
@@ -47,7 +47,7 @@ class FleetRun:
 
 
 class Fleet:
-    """The stored runs of ``flow``, in whatever process they are worked on; none for a flow that stores no runs."""
+    """The stored runs of ``flow``, in any process; none for a flow that stores no runs."""
 
     def __init__(self, flow: AgentFlow) -> None:
         self._flow = flow
@@ -57,7 +57,7 @@ class Fleet:
         return await self._flow.runs(MAX_LISTED) if self._flow.is_durable else []
 
     async def load(self) -> list[QueueLoad]:
-        """What workers have to do, by queue and tenant; nothing for a flow that has no workers. Raises JournalError."""
+        """Pending work of workers, by queue and tenant; nothing for a flow without workers. Raises JournalError."""
         return await self._flow.store.load() if self._flow.is_durable and self._flow.store.has_workers else []
 
     async def workers(self) -> list[WorkerInfo]:
@@ -90,5 +90,5 @@ class Fleet:
                 await self._flow.cancel(run_id)
 
     async def send(self, run_id: str, key: str, answer: Any) -> None:
-        """Answer a question of a run, which whoever works on it resumes. Raises AgentflowError as ``flow.send``."""
+        """Answer a question of a run; the process that works on the run resumes it. Raises the errors of ``flow.send``."""
         await self._flow.send(run_id, key, answer)

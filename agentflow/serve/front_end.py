@@ -20,7 +20,7 @@ from agentflow.serve.streaming import EventStream
 from agentflow.serve.waiting_runs import WaitingRuns, nobody_waits
 
 MAX_TEXT = 65_536
-"""Maximum number of characters shown of anything besides the answer."""
+"""Maximum number of characters shown of any text except the answer."""
 
 
 class ProtocolView(Protocol):

@@ -1,4 +1,4 @@
-"""JSON responses: encoded in slices of the loop, and valid whatever a program computed."""
+"""JSON responses: encoded in slices of the loop, and valid for any computed value."""
 
 from __future__ import annotations
 

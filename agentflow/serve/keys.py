@@ -1,8 +1,8 @@
-"""Keys of a server: what their holders may do, and how much.
+"""Keys of a server: the rights and limits of their holders.
 
-A key is a tenant. Its limits apply to all of its runs together: the number at once and per minute, and the tokens and
-money of its model calls per day, which are reserved before each call. The keys file holds digests only, so that reading
-it does not enable calls.
+A key is a tenant. Its limits apply to all of its runs together: the number at once and per minute, and the tokens and money
+of its model calls per day, which are reserved before each call. The keys file holds digests only, so that reading it does
+not enable calls.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _PREFIX = "af-"
 
 @frozen(kw_only=True)
 class KeyRules:
-    """What the holder of a key may do; None is unlimited.
+    """The rights and limits of a key; None is unlimited.
 
-    ``digest`` is that of the key, ``exports`` are those it may call (None: all), ``programs``: whether it may send programs
-    of its own; ``fleet``: whether it may watch, answer and cancel all runs, also those of other keys and of workers that share
-    the flow's database; ``concurrent`` runs at once, ``runs_per_min``; ``tokens_per_day`` and ``usd_per_day`` of all model calls, per
-    day in UTC.
+    ``digest`` is the digest of the key, ``exports`` are those it may call (None: all), ``programs``: whether it may send
+    its own programs; ``fleet``: whether it may watch, answer and cancel all runs, also those of other keys and of workers
+    that share the flow's database; ``concurrent`` runs at once, ``runs_per_min``; ``tokens_per_day`` and ``usd_per_day`` of
+    all model calls, per day in UTC.
     """
 
     digest: str
@@ -114,7 +114,7 @@ class Key:
 
     @property
     def may_see_host(self) -> bool:
-        """Whether the key may see what is the host's: the Python of its workflows, and what of its settings is wrong."""
+        """Whether the key may see the host: the Python of its workflows, and problems in its settings."""
         return self.may_see_fleet
 
     @property

@@ -22,8 +22,8 @@ LOCAL = ("localhost", "127.0.0.1", "[::1]")
 class Door:
     """Admits requests: addressed to one of ``hosts``, from pages of ``origins`` or the server itself only, with a key.
 
-    Without ``keys`` everybody who reaches the server is ``anyone``. So pages of other sites, shown by a browser on this
-    machine, must not reach it, neither through a host name of their own (Host) nor as that site (Origin).
+    Without ``keys`` every caller who reaches the server is ``anyone``. So pages of other sites, shown by a browser on this
+    machine, must not reach it, neither through their own host name (Host) nor as that site (Origin).
     """
 
     def __init__(self, anyone: Key, keys: Keys | None, hosts: Iterable[str], origins: Iterable[str]) -> None:

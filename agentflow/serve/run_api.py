@@ -108,7 +108,7 @@ async def list_runs(service: ServedFlow, request: Request, key: Key) -> Response
 
 
 async def show_fleet(service: ServedFlow, request: Request, key: Key) -> Response:
-    """``GET /fleet``: what workers have to do, by queue and tenant, and the workers that are alive. 403 for a key that may not see the fleet."""
+    """``GET /fleet``: pending work by queue and tenant, and the live workers. 403 for a key that may not see the fleet."""
     if not key.may_see_fleet:
         raise RequestError(
             "this key does not show what workers have to do",

@@ -1,7 +1,8 @@
-"""Runs executed by a server. A run belongs to a task of the server, not to a request, so a disconnecting reader ends nothing.
+"""Runs executed by a server. A run belongs to a task of the server, not to a request, so a disconnecting reader ends
+nothing.
 
-All runs live in one task group, held open by a task of the server, of which each time of serving has its own. A request handler
-cannot hold it: the handler may be a task of anyio, and runs must not be inside its cancel scopes.
+All runs live in one task group, held open by a task of the server, one for each time of serving. A request handler cannot
+hold it: the handler may be a task of anyio, and runs must not be inside its cancel scopes.
 """
 
 from __future__ import annotations
@@ -223,7 +224,7 @@ class ServedRuns:
 
     @property
     def live(self) -> list[ServedRun]:
-        """The runs that have not ended."""
+        """The unfinished runs."""
         return [run for run in self._runs.values() if run.ended is None]
 
     def find(self, run_id: str, key: Key) -> ServedRun:
@@ -265,14 +266,14 @@ class ServedRuns:
         lasting: bool = False,
         attended: bool = False,
     ) -> ServedRun:
-        """Start a run for ``key``, once it is admitted: ``prepare`` then makes its work of what the client sent.
+        """Start a run for ``key``, once it is admitted: ``prepare`` then makes its work from the client's request.
 
         A program passed as text was sent by a client; ``export`` names the run. ``lasting``: durable if the flow stores
         runs. A durable run that is ``attended`` by a client is cancelled when the server stops or is killed, unless it has
         an open question. The ``call`` may name the run. The same call made again gives the run that it started.
 
         Raises RequestError: 429 for a limit of the key, 409 ``serve/run-exists`` for an id that has a record, 503;
-        ProgramRefused for an invalid program; and what ``prepare`` raises.
+        ProgramRefused for an invalid program; and the errors of ``prepare``.
         """
         run_id = call.run_id
         if self.stopping:
@@ -343,9 +344,10 @@ class ServedRuns:
         return run
 
     def _known(self, call: ClientCall, key: Key) -> ServedRun | None:
-        """The run that the same call started before; None if there is none. Raises RequestError (409) for a run of another call.
+        """The run that the same call started before; None if there is none. Raises RequestError (409) for a run of another
+        call.
 
-        What was asked for by the call of a run that was taken up is known to the database alone.
+        The request behind a run that was taken over is only in the database.
         """
         run = None if call.run_id is None else self._runs.get(call.run_id)
         if run is not None and (run.key is not key or run.call.digest not in (call.digest, None)):
@@ -361,7 +363,7 @@ class ServedRuns:
         *,
         taken_up: bool,
     ) -> None:
-        """Go on with the stored run that a call names, or if it was ``taken_up`` see that it is the same call's.
+        """Continue the stored run that a call names, or if it was ``taken_up`` check that it belongs to the same call.
 
         Raises RequestError (409) for another call.
         """
@@ -378,7 +380,7 @@ class ServedRuns:
     async def _enter(
         self, group: asyncio.TaskGroup, run: ServedRun, opening: Awaitable[DurableRun[Any]], admission: AdmittedRun
     ) -> None:
-        """Go on with a run of the database, which this server does not know yet. Raises what ``opening`` raises."""
+        """Continue a run of the database that this server does not know yet. Raises the errors of ``opening``."""
         self._runs[run.run_id] = run
         try:
             run.log.cut = await self._last_event(run.run_id)
@@ -401,7 +403,7 @@ class ServedRuns:
         run.task.add_done_callback(lambda task: self._ended(run, work, admission))
 
     async def take_up(self, key_called: Callable[[str], Key | None]) -> None:
-        """Resume the durable runs that an earlier server started and did not end.
+        """Resume the durable runs that an earlier server started but did not finish.
 
         Skipped are runs whose key no longer exists, runs that another process works on, and runs that wait for a decision.
         """

@@ -76,15 +76,16 @@ class FlowServer:
     """A flow as an ASGI application, which can be mounted into another one.
 
     Parameters: ``exports`` are the offered programs: ``{"review": Path("review.sexp")}``, or a list of files, functions and
-    names of tasks. ``keys`` is the keys file, or keys that were read; None admits everybody who reaches the server. ``hosts``
-    are its host names (default: those of this machine; ``*`` is any), ``origins`` the other sites whose pages may use it.
-    ``programs`` are the names that sent programs may call; None refuses sent programs. With ``fleet`` a server without keys shows
-    all runs of the flow's database, also those that other processes work on; with keys the key decides. ``approval_ttl`` is the number of
-    seconds that a run waits for an answer, ``on_disconnect`` says what happens to a run whose chat client disconnects. When the process is
-    asked to end (SIGTERM, Ctrl-C), active runs have ``grace`` seconds and streams end; None leaves that to the host, by :meth:`stop`.
+    names of tasks. ``keys`` is the keys file, or keys that were read; None admits every caller who reaches the server.
+    ``hosts`` are its host names (default: those of this machine; ``*`` is any), ``origins`` the other sites whose pages may
+    use it. ``programs`` are the names that sent programs may call; None refuses sent programs. With ``fleet`` a server
+    without keys shows all runs of the flow's database, also those that other processes work on; with keys the key decides.
+    ``approval_ttl`` is the number of seconds that a run waits for an answer, ``on_disconnect`` decides about a run whose
+    chat client disconnects. When the process is asked to end (SIGTERM, Ctrl-C), active runs have ``grace`` seconds and
+    streams end; None leaves that to the host, by :meth:`stop`.
 
-    As the main application it runs its own lifespan; when mounted, use it as ``async with`` inside the flow's block, so that
-    runs end before the flow is closed. Raises ConfigurationError (``serve/export``, ``serve/keys``).
+    As the main application it runs its own lifespan; when mounted, use it as ``async with`` inside the flow's block, so
+    that runs end before the flow is closed. Raises ConfigurationError (``serve/export``, ``serve/keys``).
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class FlowServer:
             await self._app(scope, receive, send)
 
     def _begin(self) -> None:
-        """Have what one time of serving has: it ends with :meth:`aclose`, and the next may be in another event loop."""
+        """Create the state of one time of serving: it ends with :meth:`aclose`, and the next may be in another event loop."""
         self._mcp = McpEndpoint(self.service, self._anyone)
         self._responses = OpenResponses()
         self._signals = contextlib.ExitStack()
@@ -242,7 +243,7 @@ class FlowServer:
         return await handler(request)
 
     def _refused(self, error: AgentflowError, request: Request) -> Response:
-        """The response to a refused request. What to set is told to operators alone, and once of each code to the log."""
+        """The response to a refused request. Settings to change are shown to operators only, and logged once for each code."""
         reader = Reader(operator=self._door.is_operator(request))
         to_set = is_of_server(error) or (isinstance(error, RequestError) and error.setting is not None)
         if to_set and error.code not in self._logged:
@@ -267,9 +268,9 @@ class FlowServer:
         return JSONResponse({"ok": True})
 
     async def _ready(self, request: Request) -> Response:
-        """``GET /ready``: whether runs can be started; 503 if the server is stopping or something that runs need is missing.
+        """``GET /ready``: whether runs can be started; 503 if the server is stopping or a requirement of runs is missing.
 
-        What is missing, and how many runs there are, is told to keys alone, and to everybody by a server without keys.
+        The missing parts and the number of runs are shown to holders of keys, and by a server without keys to everyone.
         """
         needs = await self._readiness.needs()
         runs = self.service.runs

@@ -39,8 +39,8 @@ class Inputs(NamedTuple):
 class ServedFlow:
     """A served flow.
 
-    ``programs`` are the names that sent programs may call (None: sent programs are refused). ``on_disconnect`` says what
-    happens to a run whose client disconnects, if the run belongs to that client.
+    ``programs`` are the names that sent programs may call (None: sent programs are refused). ``on_disconnect`` decides
+    about a run whose client disconnects, if the run belongs to that client.
     """
 
     def __init__(
@@ -122,7 +122,8 @@ class ServedFlow:
         lasting: bool = False,
         attended: bool = False,
     ) -> ServedRun:
-        """Start a run of a sent program, which is untrusted: it may call what the server grants, or the part in ``allow``.
+        """Start a run of a sent program, which is untrusted: it may call the names that the server grants, or those in
+        ``allow``.
 
         Raises RequestError (403, ``serve/programs``) if the server refuses sent programs.
         """

@@ -1,7 +1,7 @@
-"""How an application hears that its server stops, and how its streams do.
+"""How an application and its streams learn that the server stops.
 
-ASGI servers wait for open responses first and tell an application only afterwards that they stop. A stream of events that
-goes on until its run has ended would keep both waiting for each other.
+ASGI servers wait for open responses first and notify an application only afterwards. A stream of events that lasts until
+its run has ended would keep both waiting for each other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAST_WORDS_S = 2.0
 def hearing(stop: Callable[[], None]) -> Generator[None, None, None]:
     """Within the block, call ``stop`` on the loop when the process is asked to end (SIGTERM, Ctrl-C).
 
-    Whoever handles the signals already, the ASGI server, does so as before; where nobody does, nothing is changed.
+    A handler that is installed already, that of the ASGI server, still runs; without one nothing is changed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

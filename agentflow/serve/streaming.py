@@ -39,8 +39,8 @@ async def leave(*tasks: asyncio.Task[object]) -> None:
 class EventStream(Response):
     """A stream of server-sent events; it ends with ``chunks``, or when the client disconnects or stops reading.
 
-    ``chunks`` yields whole events and is closed in any case. ``after`` is awaited when the stream is over, whatever the
-    reason, even if nothing was sent. ``ping_s`` and ``send_s`` are in seconds.
+    ``chunks`` yields whole events and is closed in any case. ``after`` is awaited when the stream is over, for any reason,
+    even if nothing was sent. ``ping_s`` and ``send_s`` are in seconds.
     """
 
     media_type = "text/event-stream"

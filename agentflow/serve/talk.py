@@ -58,7 +58,7 @@ async def start_chat(
 
     ``lasting``: it is durable if the flow stores runs, and attended by its client: see :meth:`ServedRuns.start`.
 
-    Raises RequestError, and what :meth:`Service.start` raises.
+    Raises RequestError, and the errors of :meth:`Service.start`.
     """
     name = message_of(offer, naming)
 
@@ -156,7 +156,8 @@ class Reply(NamedTuple):
 async def reply_of(
     service: ServedFlow, request: Request, run: ServedRun, events: Subscriber, answer: AnswerReader
 ) -> Reply:
-    """Wait for the end of a run that is answered as a whole. A run that asks somebody is cancelled, and the reply says so.
+    """Wait for the end of a run that is answered as a whole. A run that asks a question is cancelled, and the reply says
+    so.
 
     The run is also cancelled if the client disconnects meanwhile.
     """

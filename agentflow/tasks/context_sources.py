@@ -103,7 +103,7 @@ class ContextSources:
     ) -> FoundPaths:
         """The union of all sources: ``literal`` paths, a ``question`` to memory, and a ``file_paths_source``.
 
-        The error of one source is returned beside the paths of the others. Order: literal, question, description,
+        The error of one source is returned together with the paths of the others. Order: literal, question, description,
         command.
         """
         result = FoundPaths()

@@ -1,5 +1,5 @@
-"""Tasks out of typed functions: the docstring is the prompt, or what the body returns; the parameters are its slots, the
-annotation is the answer."""
+"""Tasks from typed functions: the docstring, or the text the body returns, is the prompt; the parameters are its slots, the
+return annotation is the type of the answer."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ _SAID = frozenset({"type", "title", "description", "default"})
 
 
 def adapter_of(kind: Any, label: str) -> tuple[TypeAdapter[Any], dict[str, Any]]:
-    """What reads data as the type ``kind``, and its JSON Schema. Raises ConfigurationError (``python/returns``) for a type
-    without one; ``label`` names what returns it.
-    """
+    """The adapter that reads data as the type ``kind``, and its JSON Schema. Raises ConfigurationError (``python/returns``)
+    for a type without one; ``label`` names the function."""
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(kind)
         return adapter, adapter.json_schema()
@@ -109,11 +108,11 @@ def template_fields(function: Callable[..., Any], name: str, signature: Signatur
 
 
 def check_used(function: Callable[..., Any], template: TaskTemplate) -> None:
-    """Say which parameters the texts of a task leave out: no model would be told what is given for them.
+    """Report parameters that the texts of a task leave out: their values would never reach a model.
 
     A parameter in single braces is an error, ConfigurationError ``tasks/single-braces``; any other a Python warning at the
-    function. A body that gives the prompt may use them all, a lookup of context reads the arguments, and images, documents
-    and sound are attached.
+    function. A body that returns the prompt may use them all, a lookup of context reads the arguments, and images,
+    documents and sound are attached.
     """
     if template.prompt_function is not None:
         return
@@ -188,7 +187,7 @@ def returns_of(function: Callable[..., Any], signature: Signature, label: str) -
 
 
 def parameters_of(schema: Mapping[str, Any]) -> dict[str, Parameter]:
-    """The parameters of a template whose arguments object has this JSON Schema."""
+    """The parameters of a template for an arguments object with this JSON Schema."""
     required = frozenset(schema.get("required", ()))
     shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     return {name: _parameter(own, shared, name in required) for name, own in schema["properties"].items()}

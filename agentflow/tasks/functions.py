@@ -112,10 +112,10 @@ BodyRunner: TypeAlias = "Callable[[CompiledTemplate, Mapping[str, Any], Function
 class FunctionCalls:
     """Evaluates function calls in one text: ``stack`` names the enclosing bodies, outermost first.
 
-    ``find`` looks up a template, ``run`` evaluates a body, ``depth`` is the nesting depth of the caller, ``names``
-    lists the existing names for suggestions, ``fork`` gives them at a call of its own, for one of several places that are evaluated
-    at once. ``held`` are the grants of the call, ``grants`` what the text may call:
-    the host's own texts may call all templates, a text of an untrusted program what that program may.
+    ``find`` looks up a template, ``run`` evaluates a body, ``depth`` is the nesting depth of the caller, ``names`` lists
+    the existing names for suggestions, ``fork`` gives them at a call of its own, for one of several places that are
+    evaluated at once. ``held`` are the grants of the call, ``grants`` the names that the text may call: the host's own
+    texts may call all templates, a text of an untrusted program those of the program.
     """
 
     find: Callable[[str], CompiledTemplate | None]

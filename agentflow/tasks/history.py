@@ -22,7 +22,7 @@ _NO_NOTES = frozenset({"context_files", "error", "parts", "failed_parts", "parse
 
 
 MAX_HEAD_CHARS = 200
-"""What is kept of an output that is no longer handed on."""
+"""The kept part of an output that is no longer passed on."""
 MAX_STEPS = 400
 """Maximum number of steps a bounded history keeps."""
 MAX_UNFOLDED = 16
@@ -45,11 +45,11 @@ class FinishedStep(NamedTuple):
 class SequentialHistory:
     """The results of a sequence, in order.
 
-    Parameters: ``format`` what the next step sees of the earlier ones, ``notes_only`` or ``full_output``; ``max_chars``
-    bounds the whole text, ``max_step_chars`` each step. :attr:`steps` keeps complete results; only the text is bounded:
-    first the oldest outputs shrink to their notes, then steps are left out, and the text says how many. A ``bounded``
-    history, as programs have, keeps no more than the text can say: it cuts outputs and forgets the oldest steps.
-    :attr:`handed_on` says whether earlier steps were given to anybody.
+    Parameters: ``format`` is the part of earlier steps that the next step sees, ``notes_only`` or ``full_output``;
+    ``max_chars`` bounds the whole text, ``max_step_chars`` each step. :attr:`steps` keeps complete results; only the text
+    is bounded: first the oldest outputs shrink to their notes, then steps are left out, and the text says how many. A
+    ``bounded`` history, as programs have, keeps no more than the text can say: it cuts outputs and forgets the oldest
+    steps. :attr:`handed_on`: earlier steps were passed on.
     """
 
     def __init__(
@@ -153,12 +153,12 @@ class SequentialHistory:
         return "\n\n".join(reversed(texts))
 
     def _numbered(self, grants: frozenset[str] | None) -> list[tuple[int, FinishedStep]]:
-        """The steps that somebody with ``grants`` may know of, with their numbers."""
+        """The steps that are visible with ``grants``, with their numbers."""
         steps = enumerate(self.steps, self._forgotten + 1)
         return [each for each in steps if grants is None or (each[1].grants is not None and each[1].grants <= grants)]
 
     def partial_results(self, grants: frozenset[str] | None = None) -> list[dict[str, Any]]:
-        """All steps so far as JSON data, for a failure that somebody with ``grants`` sees."""
+        """All steps so far as JSON data, for a failure that is seen with ``grants``."""
         return [
             {"step": number, "name": step.name, "status": step.result.status, "content": step.result.content}
             for number, step in self._numbered(grants)
@@ -211,7 +211,7 @@ class ProgramSteps(list[StepEntry]):
     history: SequentialHistory | None = None
     before: ProgramSteps | None = None
     sources: frozenset[str] = frozenset()
-    """Where what the steps gave came from, in a flow with a policy."""
+    """The sources of the steps' results, in a flow with a policy."""
 
     def fold(self) -> SequentialHistory:
         """The history of all steps."""
@@ -233,7 +233,7 @@ class ProgramSteps(list[StepEntry]):
         return self.fold().failure(name, result, grants)
 
     def explain(self, error: AgentflowError, grants: frozenset[str] | None) -> None:
-        """Put into an error that ends the sequence what its steps gave, if they were given to one another."""
+        """Add the results of the steps to an error that ends the sequence, if they were passed from step to step."""
         if self.history is not None and self.history.handed_on:
             error.details.setdefault("partial_results", self.fold().partial_results(grants))
 

@@ -27,7 +27,7 @@ from agentflow.core.ports.executor_ports import FilePort, FileText
 def match_result(result: TaskResult, candidates: Container[str], limit: int) -> AssociativeMatchResult:
     """The matches in a task's answer (see :func:`~agentflow.core.data.file_choice.read_choice`), best first.
 
-    Entries that cannot be used are listed in ``skipped``. ``error`` is set if the task failed or its answer is no list.
+    Unusable entries are listed in ``skipped``. ``error`` is set if the task failed or its answer is not a list.
     """
     try:
         matches, skipped = read_choice(result, candidates, unscored=0.0)

@@ -20,7 +20,7 @@ from agentflow.tasks.registry import CompiledTemplate
 
 @frozen(kw_only=True)
 class TaskOptions:
-    """Overrides that the caller of a task may set beside its request.
+    """Overrides that the caller of a task may set in addition to its request.
 
     ``memory`` and ``prompts`` replace the service's own; ``available_models`` the models to choose from;
     ``inherited_context`` and ``previous_outputs`` texts of the caller; ``prompt`` replaces fields of the Prompt;

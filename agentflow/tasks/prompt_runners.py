@@ -143,7 +143,7 @@ class HandlerPrompts:
 
 
 def _changed(prompt: Prompt) -> dict[str, Any]:
-    """The options in which a prompt differs from a plain one; the schema of its answer is said in its text."""
+    """The options in which a prompt differs from a plain one; the schema of its answer is part of its text."""
     values = {each.name: getattr(prompt, each.name) for each in fields(Prompt) if each.name != "parts"}
     changed = {name: value for name, value in values.items() if value != getattr(_PLAIN, name)}
     own = changed.pop("toolbox", None)

@@ -1,6 +1,6 @@
 """The registered templates: stored by name, indexed by ``type:subtype``, compiled when they are registered.
 
-:func:`content_of` identifies a task besides its arguments: with it, a record tells whether its answer is still valid.
+:func:`content_of` identifies a task except its arguments: with it, a record tells whether its answer is still valid.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ SIMILARITY_THRESHOLD = 0.1
 class CompiledTemplate:
     """A checked template with parsed texts and output format.
 
-    ``described`` says what it is about, the description or else the prompt; ``context`` are the settings of a call that
-    overrides none; ``info`` describes its arguments; ``grants`` what the program that defined it could call (None: the
-    host); ``history`` how a call that says nothing of it uses the conversation; ``toolbox`` the tools that the host gave it as
-    objects. ``memo`` caches values computed from the other fields.
+    ``described`` is its subject, the description or else the prompt; ``context`` are the settings of a call that overrides
+    none; ``info`` describes its arguments; ``grants`` are those of the program that defined it (None: the host);
+    ``history`` is the default use of the conversation; ``toolbox`` are the tools passed as objects by the host. ``memo``
+    caches values computed from the other fields.
     """
 
     name: str
@@ -310,9 +310,9 @@ def prepare_template(source: Mapping[str, Any] | TaskTemplate) -> CompiledTempla
 
 
 def prepare_definition(fields: Mapping[str, Any]) -> CompiledTemplate:
-    """The template of a program's definition, in which no call could repair a contradiction.
+    """The template of a program's definition, which must not contain a contradiction.
 
-    Raises DataError whose details name the ``field`` that is at fault.
+    Raises DataError whose details name the wrong ``field``.
     """
     compiled = prepare_template(fields)
     if compiled.context is None:
@@ -343,10 +343,10 @@ def _check_places(compiled: CompiledTemplate) -> None:
 class TemplateRegistry:
     """Templates by name, with an index by ``type:subtype``.
 
-    The last registration of a subtype wins; registering a name again replaces the template and its index entry.
-    ``builtin`` looks up the templates that come with agentflow, which are found if no registered one has the name, and
-    never listed. ``revision`` is another object after each change, also of what ``builtin`` finds (see :meth:`changed`).
-    ``words`` are the names that no program can call a task by, which a warning is logged of.
+    The last registration of a subtype wins; registering a name again replaces the template and its index entry. ``builtin``
+    looks up the templates that come with agentflow, which are found if no registered one has the name, and never listed.
+    ``revision`` is another object after each change, also of what ``builtin`` finds (see :meth:`changed`). ``words`` are
+    names by which programs cannot call a task: using one logs a warning.
     """
 
     def __init__(
@@ -472,7 +472,7 @@ def jaccard(a: frozenset[str], b: frozenset[str]) -> float:
 
 
 _NOT_CONTENT = frozenset({"priority", "prompt_cache", "reuse"})
-"""Fields of a task that change what it costs, or when it has its turn, not what it answers."""
+"""Fields of a task that change its cost or its turn, but not its answer."""
 
 PARTS = (
     "the definition of the task",
@@ -481,7 +481,7 @@ PARTS = (
     "the data context",
     "what earlier steps gave",
 )
-"""What messages call the parts that :func:`content_of` gives, in their order."""
+"""The names in messages of the parts of :func:`content_of`, in their order."""
 
 Find = Callable[[str], CompiledTemplate | None]
 
@@ -495,7 +495,7 @@ def content_of(
     find: Find,
     settled: bool = True,
 ) -> list[Any]:
-    """Template, model, and what is sent of the conversation and of earlier steps, as data that is equal for equal tasks.
+    """Template, model, and the sent parts of the conversation and of earlier steps, as data that is equal for equal tasks.
 
     ``model`` is the full name of the model, ``find`` returns the templates that texts call. The contents of files and the
     results of lookups do not count; nor, with ``settled``, the conversation in concurrent host code, whose order differs
@@ -516,7 +516,7 @@ def content_of(
 
 
 def definition_of(compiled: CompiledTemplate, find: Find) -> str | list[Any]:
-    """The digest of a template, and of the templates that its texts call, in whatever order they are called."""
+    """The digest of a template, and of the templates that its texts call, independent of the order of calls."""
     digest, called = _own(compiled)
     if not called:
         return digest
@@ -532,7 +532,7 @@ def definition_of(compiled: CompiledTemplate, find: Find) -> str | list[Any]:
 
 
 def _own(compiled: CompiledTemplate) -> tuple[str, tuple[str, ...]]:
-    """A digest of a template's fields, and the templates that its texts call. What only saves money does not count."""
+    """A digest of a template's fields, and the templates that its texts call. Fields that only save money do not count."""
     cached = compiled.memo.get("content")
     if cached is None:
         fields = {name: value for name, value in compiled.fields.items() if name not in _NOT_CONTENT}
@@ -546,8 +546,8 @@ def _own(compiled: CompiledTemplate) -> tuple[str, tuple[str, ...]]:
 
 
 def _tool(tool: Tool) -> list[Any]:
-    """What the record of a task depends on of a tool. A parameter more that may be left out is none of it: what was answered, and
-    what it called, still fits."""
+    """The parts of a tool on which the record of a task depends. An additional optional parameter does not count: old
+    answers and calls still fit."""
     schema = tool.spec.input_schema
     return [tool.name, without(schema, left_out(schema)), tool.reference]
 

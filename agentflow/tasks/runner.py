@@ -377,7 +377,7 @@ class TaskRunner:
         *,
         settled: bool = True,
     ) -> list[Any]:
-        """What identifies a task at ``call`` besides its arguments; see :mod:`agentflow.tasks.registry`."""
+        """The identity of a task at ``call``, except its arguments; see :mod:`agentflow.tasks.registry`."""
         template, prompts = compiled.template, options.prompts or self.executor.prompts
         model = template.model
         if options.available_models is not None or (model is None and template.fallbacks):
@@ -642,7 +642,7 @@ class TaskRunner:
 
 
 def _accumulates(compiled: CompiledTemplate, request: SubtaskRequest) -> bool:
-    """Whether a task is given what the steps before it gave."""
+    """Whether a task is passed the results of the steps before it."""
     for layer in (request.context_management, compiled.template.context_management):
         if layer is not None and layer.accumulate_data is not None:
             return layer.accumulate_data

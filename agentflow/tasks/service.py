@@ -68,9 +68,9 @@ class TaskService:
     """Atomic tasks: their templates, and all operations on them within a call of a run.
 
     Parameters: ``executor`` runs bodies; ``memory`` answers context lookups; ``files`` and ``commands`` serve context
-    sources; ``decompose`` how many rounds a model may take to write a program for a task that ran out of context or
-    output, for templates without their own value; ``reuse`` keeps the results of tasks that are declared with it;
-    ``words`` are names that are no task's in programs. It opens no run: every async method takes a call.
+    sources; ``decompose`` how many rounds a model may take to write a program for a task that ran out of context or output,
+    for templates without their own value; ``reuse`` keeps the results of tasks that are declared with it; ``words`` are
+    names that programs cannot use for tasks. It opens no run: every async method takes a call.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class TaskService:
         return self._runner.run(compiled, request, call, self._options() if self._mode.test else ORDINARY)
 
     def content(self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext) -> list[Any]:
-        """What identifies a task at ``call`` besides its arguments; see :mod:`agentflow.tasks.registry`."""
+        """The identity of a task at ``call``, except its arguments; see :mod:`agentflow.tasks.registry`."""
         return self._runner.content(compiled, request, call, self._options() if self._mode.test else ORDINARY)
 
     async def run_request(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
@@ -348,7 +348,7 @@ class TaskService:
 
         Sources, in order: ``file_paths``; memory's answer to ``_context_input``; ``file_paths_source`` of type
         ``description`` or ``command`` (run by ``commands``, else by the service's own). The error of one source is returned
-        beside the paths of the others.
+        together with the paths of the others.
         """
         resolved = await self._sources.resolve(
             literal_of(template.get("file_paths") or template.get("filePaths")),

@@ -50,7 +50,8 @@ class Subtasks:
     ) -> TaskResult:
         """Run a request within ``call``, between Subtask events. A failure is a FAILED result.
 
-        ``task`` is a task that the host gave as a tool: it is run whatever has its name, with the host's authority.
+        ``task`` is a task that the host passed as a tool: it is run even if another has its name, with the host's
+        authority.
         """
         if task is None:
             compiled = self.select(request, call)

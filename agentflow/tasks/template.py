@@ -102,7 +102,7 @@ def _wrong(template: TaskTemplate, message: str, hint: str | None) -> DataError:
 
 
 def format_instructions(spec: OutputSpec) -> str:
-    """What is said after a prompt of the form of its answer; empty for text."""
+    """The text after a prompt that describes the form of its answer; empty for text."""
     if not spec.json:
         return ""
     if spec.schema is None:
@@ -412,7 +412,7 @@ class CompiledText:
 
 
 async def _run_calls(pieces: Sequence[TemplateCall], values: Mapping[str, Any], call: FunctionCaller) -> list[str]:
-    """What the calls give, in order. Several run side by side, each at a call of its own."""
+    """The results of the calls, in order. Several run concurrently, each at its own call."""
     apart: Callable[[int], Iterator[FunctionCaller]] | None = getattr(call, "apart", None)
     callers = repeat(call) if apart is None else apart(len(pieces))
     return await at_once([_run_call(piece, values, next(callers)) for piece in pieces])

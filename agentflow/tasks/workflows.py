@@ -44,7 +44,7 @@ from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.template import resolve_beside
 
 COMMENTS: Mapping[Surface, str] = MappingProxyType({"sexp": ";;;", "python": "###"})
-"""What the lines of a header begin with."""
+"""The prefixes of header lines."""
 MAGIC = ";;; agentflow workflow 1"
 MAGIC_PYTHON = "### agentflow workflow 1"
 MAX_FILE_BYTES = 4_000_000
@@ -79,7 +79,8 @@ class Workflow(MappingModel):
     def from_result(cls, result: TaskResult, name: str, **fields: Any) -> Workflow:
         """The workflow of a successful plan, a result of ``solve``. ``fields``: params, description, allow.
 
-        Unless ``allow`` says otherwise, it may call what the plan was allowed to. Raises DataError if the result has no program, or a field is invalid.
+        Unless ``allow`` says otherwise, it has the grants of the plan. Raises DataError if the result has no program, or a
+        field is invalid.
         """
         program = result.notes.program
         if result.failed or program is None:

@@ -80,7 +80,8 @@ def live_html() -> tuple[str, str]:
 
 
 def _page(title: str, start: str, styles: tuple[str, ...], body: str, more: str = "") -> tuple[str, str]:
-    """An HTML file whose script ends with ``start``, and its policy: nothing runs but that, and nobody is asked but by ``more``."""
+    """An HTML file whose script ends with ``start``, and its policy: no other script runs, and only ``more`` sends
+    requests."""
     script = "\n".join(_asset(name) for name in (*_SHARED_SCRIPTS, start))
     style = "\n".join(_asset(name) for name in styles)
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'{more}"

@@ -2,7 +2,7 @@
 
 The run is a task of the server. Cancelling a call cancels its run and waits for its end. A client of the newer revision is
 asked by a response that ends its request; it repeats the call with the answers, and the call continues. A client without
-forms is told what a durable run waits for: the answer comes through another route, and the call is over.
+forms receives the waits of a durable run: the answer comes through another route, and the call is over.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def form_of(question: Question) -> dict[str, Any]:
 def answer_of(question: Question, reply: object) -> Any:
     """The answer in a client's ``reply`` to the form, not yet checked against the question's schema.
 
-    Of an approval it is what an accepted form says, to be decided about; a form that was not accepted is a no. Raises LookupError if the question was declined, ValueError for text that is
-    not JSON.
+    For an approval it is the content of an accepted form, still to be judged; a form that was not accepted is a no. Raises
+    LookupError if the question was declined, ValueError for text that is not JSON.
     """
     content = reply.content if isinstance(reply, ElicitResult) and reply.action == "accept" else None
     if question.reason == "approval":
