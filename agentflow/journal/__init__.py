@@ -1,6 +1,7 @@
-"""Where durable runs are stored: implementations of :class:`~agentflow.core.ports.store_ports.JournalStore`.
+"""The stores of durable runs: implementations of :class:`~agentflow.core.ports.store_ports.JournalStore`.
 
-This room stores rows and knows nothing about their meaning. Read ``store`` first, which has what both databases do alike, over the
+This room stores rows without interpreting them. Read ``store`` first, the common part of both databases, over the
 ``connection`` and the ``rows``; then its leaf ``sqlite``. ``writer`` is the thread that all statements pass through,
-``sessions`` and ``cleaning`` are the other tables, ``events`` the logs of runs. What a server has beyond a file is in ``postgres``.
+``sessions`` and ``cleaning`` are the other tables, ``events`` the logs of runs. The features of a server beyond a file are
+in ``postgres``.
 """

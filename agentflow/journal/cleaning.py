@@ -25,7 +25,7 @@ select run, extract(epoch from updated)::float8 from af_run r where status in ({
 
 
 class StorageSurvey(NamedTuple):
-    """What there is: bytes of all runs; those that may go, each with its time; time, key and bytes of results."""
+    """The inventory of a store: bytes of all runs; removable runs, each with its time; time, key and bytes of results."""
 
     sizes: dict[str, int]
     ended: list[tuple[str, float]]
@@ -43,7 +43,7 @@ C = TypeVar("C", bound=DatabaseConnection, contravariant=True)
 
 
 class Removes(Protocol[C]):
-    """A store that says what it has, and removes it."""
+    """A store that lists its contents, and removes them."""
 
     async def survey_in(self, db: C) -> StorageSurvey: ...
     async def remove_in(self, db: C, runs: Sequence[str], results: Sequence[bytes]) -> None: ...
@@ -52,7 +52,7 @@ class Removes(Protocol[C]):
 async def collect(store: Removes[C], db: C, before: float | None, bounds: LogBounds | None) -> int:
     """Remove rows older than the unix time ``before``, then the oldest until the rest is within ``bounds``.
 
-    Runs that have not ended stay, and so do runs whose records they may need. Returns the number of removed runs.
+    Unfinished runs stay, and so do runs whose records they may need. Returns the number of removed runs.
     """
     runs: list[str] = []
     results: list[bytes] = []
@@ -108,7 +108,7 @@ def excess(
 
 
 async def keep_summaries(rows: Rows, db: DatabaseConnection, runs: Sequence[str]) -> None:
-    """Keep what is to be known of ``runs``, before they are removed; nothing of those that are branches, whose costs their runs have."""
+    """Store the summaries of ``runs`` before they are removed; none of branches, whose costs are counted in their runs."""
     metered = f"""
         select r.run, {rows.usage}, cost from af_effect e join af_run r on r.{rows.ref} = e.{rows.ref}
         where r.run = any($1) and e.usage is not null"""
@@ -134,7 +134,7 @@ async def forget_summaries(db: DatabaseConnection, before: float) -> None:
 
 
 async def read_summaries(rows: Rows, db: DatabaseConnection, limit: int) -> list[PastRow]:
-    """What is kept, the last updated first."""
+    """The summaries, the last updated first."""
     columns = _COLUMNS.replace("usage", rows.usage).replace(
         "created, updated", "extract(epoch from created)::float8, extract(epoch from updated)::float8"
     )

@@ -1,4 +1,4 @@
-"""What the stores use of a database.
+"""The interface of a database for the stores.
 
 Statements are written in the SQL of PostgreSQL, with parameters ``$1``. The file's connection rewrites them
 (:mod:`agentflow.journal.sqlite`), so that each is written once.

@@ -34,7 +34,7 @@ class Events(ABC, Generic[C]):
 
     @abstractmethod
     def _do(self, work: Work[C], nothing: Any = None) -> Any:
-        """Do work in a transaction. Where there is no database yet, and ``nothing`` is not None, that is the answer."""
+        """Do work in a transaction. Without a database, the answer is ``nothing`` unless that is None."""
 
     def append(self, run: str, entries: Sequence[LogEntry], *, last: bool = False) -> None:
         contents = [(run, digest, body) for entry in entries for digest, body in entry.contents]
@@ -145,7 +145,8 @@ def _transaction(db: sqlite3.Connection) -> Generator[None]:
 
 
 def removable(logs: Sequence[LogInfo], bounds: LogBounds, spare: Collection[str]) -> list[str]:
-    """The runs whose logs are to go: of ``logs``, the newest first, the oldest, until the others are within ``bounds``."""
+    """The runs whose logs are to be removed: the oldest of ``logs``, which are sorted newest first, until the others are
+    within ``bounds``."""
     now = time.time()
     return [log.run_id for log in bounds.excess(list(logs), lambda log: log.run_id in spare or log.is_kept(now))]
 

@@ -28,7 +28,7 @@ EFFECT_CHANGED = ", ".join(f"{name} = excluded.{name}" for name in EFFECT.split(
 VALUE, TURNS = 6, 7
 """The positions of value and turns among the columns :data:`EFFECT`."""
 OWNER, REF = -2, -1
-"""The positions of the owner of a run, and of what its effects refer to it by, among the columns :attr:`Rows.run`."""
+"""The positions of a run's owner, and of the reference by which its effects name it, among the columns :attr:`Rows.run`."""
 _STATES: tuple[EffectState, ...] = tuple(EffectState)  # by number, in a fraction of the time of a look-up by value
 _UNSAFE = re.compile("[\\\\\x00\ud800-\udfff]")
 _ESCAPED = re.compile(r"\\u([0-9a-f]{4})")
@@ -45,9 +45,10 @@ def unescape(text: str) -> str:
 
 
 def _encoder() -> Callable[[Any], str]:
-    """What writes JSON text, made once: ``JSONEncoder.encode`` makes a writer for each text, in more time than a short one takes.
+    """The writer of JSON text, created once: ``JSONEncoder.encode`` creates a writer for each text, which takes longer than
+    writing a short one.
 
-    There is no search for circles, which takes as long again: the codec writes trees.
+    It does not search for cycles, which would take as long again: the codec writes trees.
     """
     encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
     make: Any = getattr(json.encoder, "c_make_encoder", None)
@@ -145,9 +146,10 @@ def is_apart(text: Any) -> bool:
 class Rows(ABC):
     """The rows of one database. ``run`` are the columns that :meth:`run_of` reads.
 
-    Its attributes are the parts of statements that differ: ``ref`` is the column by which an effect refers to its run, ``sum`` that
-    of a row's checksum, ``usage`` gives a list of numbers as JSON text; ``more`` are the columns of runs that workers do, and ``leased`` says whether
-    something of a budget is set aside for a run ``r``. ``listed`` are the runs that a list has.
+    Its attributes are the differing parts of statements: ``ref`` is the column by which an effect refers to its run,
+    ``sum`` the column of a row's checksum, ``usage`` turns a list of numbers into JSON text; ``more`` are the columns of
+    runs on workers, and ``leased`` says whether a run ``r`` has a reservation from a budget. ``listed`` are the runs shown
+    in lists.
     """
 
     ref: str
@@ -159,11 +161,11 @@ class Rows(ABC):
 
     run: str
     reached: str
-    """What has ended of a run ``r``."""
+    """The ended records of a run ``r``."""
     deaths: str
     """How many owners of ``r`` have died one after the other, with the one that just did, and recorded nothing in between."""
     unsaid_s: str
-    """The seconds for which an owner of ``r`` that was killed had worked, as far as its records tell."""
+    """The working time in seconds of a killed owner of ``r``, as far as its records show it."""
     answers: str
     """Which records ``e`` are not nested in a finished one."""
 
@@ -181,7 +183,7 @@ class Rows(ABC):
         cls.answers = f"(leaf is null or not exists ({finished}))"
 
     async def put(self, db: DatabaseConnection, data: Any) -> str | None:
-        """JSON data as the text of a column, after what is stored apart was stored."""
+        """JSON data as the text of a column, after its large values were stored separately."""
         return dump(data)
 
     async def load(self, db: DatabaseConnection, text: str | None) -> Any:
@@ -241,7 +243,8 @@ class Rows(ABC):
         )
 
     async def effects(self, db: DatabaseConnection, ref: Any, where: str = "true", *args: Any) -> list[EffectRow]:
-        """The records of a run for which ``where`` holds, in the order in which they started. Raises as :meth:`load`.
+        """The records of a run for which ``where`` holds, in the order in which they started. Raises the errors of
+        :meth:`load`.
 
         ``args`` are the parameters from ``$2`` on.
         """

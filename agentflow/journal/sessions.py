@@ -1,7 +1,7 @@
-"""Conversations, in the database of durable runs: those that last, and those with which runs begin.
+"""Conversations, in the database of durable runs: lasting ones, and those with which runs begin.
 
-A conversation that lasts has a row, and one for each of its exchanges. Of those with which runs begin each exchange is stored once for
-all runs: it refers to the previous one, and its hash covers both; a run refers to the last one.
+A lasting conversation has a row, and one for each of its exchanges. Of the conversations with which runs begin, each
+exchange is stored once for all runs: it refers to the previous one, and its hash covers both; a run refers to the last one.
 """
 
 from __future__ import annotations

@@ -80,7 +80,8 @@ _SEALED = {
     "af_turn": ("session, number", "session, number, value"),
     "af_result": ("content", "kind, name, value, turns, usage, cost, at"),
 }
-"""The tables whose rows have a checksum that the connection keeps: the key of each, and the columns that the checksum covers."""
+"""The tables whose rows have a checksum maintained by the connection: the key of each, and the columns that the checksum
+covers."""
 _WRITTEN = re.compile(r"\s*(?:insert into|update) (\w+)")
 _PLACES = ", ".join("?" * 15)
 _UNLESS_ENDED = f"on conflict(run, key) do update set {EFFECT_CHANGED}, sum = excluded.sum where af_effect.state = 0"
@@ -99,7 +100,7 @@ _REWRITTEN = (
 )
 """How the SQL of the store becomes that of SQLite: times are unix seconds, and the whole file is locked."""
 _CHECKED_BYTES = 64 * 1024 * 1024
-"""Size up to which a database is checked as a whole when it is opened; damage in a larger one is found when it is read."""
+"""Size up to which a whole database is checked when it is opened; damage in a larger one is found when it is read."""
 _BUSY_S = 1.0
 _NOTES = "af_note"
 """How the tables of notes begin, which may be in the file before any run is."""
@@ -166,7 +167,7 @@ class SqliteConnection:
         return None if row is None else row[0]
 
     def forget_sums(self) -> None:
-        """Make anew what keeps checksums: a transaction that was undone may have made it."""
+        """Create the checksum triggers again: a rolled-back transaction may have created them."""
         self._kept.clear()
 
     def _do(self, query: str, args: Sequence[Any]) -> sqlite3.Cursor:
@@ -174,7 +175,7 @@ class SqliteConnection:
         return self.db.execute(self._ready(query), values)
 
     def _ready(self, query: str) -> str:
-        """A statement for SQLite, after what keeps the checksums of the table that it is the first to write to."""
+        """A statement for SQLite, preceded by the checksum triggers of a table that it is the first to write to."""
         query, table = _rewritten(query)
         if table is not None and table not in self._kept:
             self._kept.add(table)
@@ -186,7 +187,7 @@ T = TypeVar("T")
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:
-    """What ``work`` on a :class:`SqliteConnection` returns: it waits for nothing."""
+    """The result of ``work`` on a :class:`SqliteConnection`, which never waits."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -216,7 +217,7 @@ def _sum(*fields: Any) -> int:
 
 
 def keep_sums(db: sqlite3.Connection, table: str) -> None:
-    """Have a connection keep the checksums of the rows of a table that it changes, by triggers that nobody else has."""
+    """Make a connection maintain the checksums of the rows it changes in a table, by temporary triggers of this connection."""
     key, columns = _SEALED[table]
     this = " and ".join(f"{name} = new.{name}" for name in key.split(", "))
     db.create_function("af_sum", -1, _sum)
@@ -467,7 +468,7 @@ _PAUSE_S = 0.01
 class OwnerLocks:
     """File locks of runs, in ``directory``. Locks taken here are held until they are released or the process ends.
 
-    On systems without such locks no owner counts as alive, and only the epoch in the database tells owners apart.
+    On systems without such locks no owner counts as alive, and only the epoch in the database distinguishes owners.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -527,7 +528,7 @@ class OwnerLocks:
             self.release(run)
 
     def disown(self) -> None:
-        """Close what this process, a forked child, has inherited: the locks stay with its parent alone."""
+        """Close descriptors inherited by this forked child: the locks stay with its parent."""
         held, self._held = self._held, {}
         for descriptor in held.values():
             os.close(descriptor)
@@ -591,7 +592,7 @@ _LONG_COLUMNS = {
     "af_turn": ("value",),
     "af_result": ("value", "turns"),
 }
-"""The columns whose texts may be stored apart, by table."""
+"""The columns whose texts may be stored separately, by table."""
 
 
 class SqliteRows(Rows):
@@ -628,7 +629,7 @@ class SqliteRows(Rows):
 class SqliteJournal(Journal[SqliteConnection]):
     """Durable runs in the SQLite file ``path``, which only the user who owns the file may read.
 
-    ``sync="full"`` waits for the disk at every commit. Owners of runs are told apart by locks on files in the directory
+    ``sync="full"`` waits for the disk at every commit. Owners of runs are distinguished by locks on files in the directory
     ``<path>.owners``.
     """
 

@@ -1,7 +1,8 @@
-"""The :class:`~agentflow.core.ports.store_ports.JournalStore` that both databases are leaves of.
+"""The :class:`~agentflow.core.ports.store_ports.JournalStore` of which both databases are leaves.
 
-Everything that a file and a server do alike is here, over :class:`~agentflow.journal.connection.DatabaseConnection`. A leaf says who owns a run,
-how rows are laid out, how records are stored and what is removed; the hooks of runs that workers do have bodies for a store without workers.
+The common part of files and servers is here, over :class:`~agentflow.journal.connection.DatabaseConnection`. A leaf defines
+the owner of a run, the layout of rows, the storing of records and the removal; the hooks of runs on workers have bodies for
+a store without workers.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class Journal(ABC, Generic[C]):
 
     @abstractmethod
     async def _answer(self, db: C, row: Row, record: EffectRow) -> None:
-        """Store the answer of an open record, of the run whose columns are ``row``."""
+        """Store the answer to an open record, of the run whose columns are ``row``."""
 
     @abstractmethod
     async def _is_worked_on(self, db: C, row: Row) -> bool:
@@ -147,7 +148,7 @@ class Journal(ABC, Generic[C]):
 
     @abstractmethod
     async def survey_in(self, db: C) -> StorageSurvey:
-        """What may be removed, and what all that is stored takes."""
+        """The removable data, and the size of all stored data."""
 
     @abstractmethod
     async def remove_in(self, db: C, runs: Sequence[str], results: Sequence[bytes]) -> None:
@@ -160,10 +161,10 @@ class Journal(ABC, Generic[C]):
     # -- hooks of runs that workers do ------------------------------------------------------------------------------------
 
     async def _own_new(self, run: str) -> OwnedRun | None:
-        """Own a run that nobody has worked on, in one statement; None if it is to be looked at first."""
+        """Own a new run, in one statement; None if its row must be read first."""
 
     async def _finish_alone(self, epoch: int, *outcome: Any) -> bool | None:
-        """End a run that has nothing besides its own row, in one statement; None if it has. As :meth:`_ended` otherwise."""
+        """End a run that has only its own row, in one statement; None if it has more. Otherwise like :meth:`_ended`."""
 
     async def _is_taken(self, db: C, row: Row) -> bool:
         """Whether another process works on a run that this one is ready to own."""
@@ -177,11 +178,11 @@ class Journal(ABC, Generic[C]):
         return True
 
     async def _status_then(self, db: C, row: RunRow, status: RunStatus) -> RunStatus:
-        """The status in which a run is left that would be left in ``status``."""
+        """The status in which a run is left, given the requested ``status``."""
         return status
 
     async def _ended(self, db: C, row: RunRow, status: RunStatus, then: RunStatus, branch: BranchEnd | None) -> None:
-        """Do what the end of a run, or of its slice, means for others."""
+        """Apply the consequences of the end of a run, or of its slice, to others."""
 
     async def _enqueue(self, db: C, runs: Sequence[str]) -> None:
         """Queue jobs for those of ``runs`` that workers are to resume."""
@@ -194,7 +195,7 @@ class Journal(ABC, Generic[C]):
         """Say to those who follow a run of workers that there is something new of it."""
 
     async def _sweep(self) -> None:
-        """Remove what nothing refers to any more."""
+        """Remove unreferenced data."""
 
     # -- the port -----------------------------------------------------------------------------------------------------------
 

@@ -87,7 +87,8 @@ def open_events(url: str) -> EventStore:
 
 
 def open_rates(url: str) -> RateStore | None:
-    """What counts the rates of all processes of a database; None for an SQLite file. Connects to nothing yet. Raises as :func:`open_store`."""
+    """The store that counts the rates of all processes of a database; None for an SQLite file. Does not connect yet. Raises
+    the errors of :func:`open_store`."""
     if not is_postgres(url):
         return None
     urls = _servers(url)

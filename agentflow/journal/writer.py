@@ -1,9 +1,9 @@
-"""The one thread that uses the database: whatever was queued while it was busy is one transaction.
+"""The one thread that uses the database: all jobs queued while it was busy form one transaction.
 
 Jobs of an event loop are handed over once an iteration of the loop adds no more of them, after a few iterations at most.
-Handed over one by one, the first of a hundred records would wake the thread, and loop and thread would take the
-interpreter from each other a hundred times. Only where the job before was alone in its transaction, and that has been
-committed, the next one is handed over at once: whatever comes while the thread is at work gathers as before.
+Handed over one by one, the first of a hundred records would wake the thread, and loop and thread would take the interpreter
+from each other a hundred times. Only if the previous job was alone in its transaction, and that has been committed, the
+next one is handed over at once: jobs that arrive while the thread is at work gather as before.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Unavailable(Exception):
 
 
 class Database(Protocol):
-    """What the thread works on. Its methods are called on that thread alone."""
+    """The database of the thread. Its methods are called on that thread only."""
 
     def transact(self, jobs: Sequence[WriteJob]) -> None:
         """Do jobs in order, commit, and give each its ``result`` or ``error``.
 
-        Raises Unavailable when the database may be usable later: whatever is not ``done`` is tried again then. Any other
-        error is that of all jobs.
+        Raises Unavailable if the database may be usable later: jobs that are not ``done`` are tried again then. Any other
+        error is the error of all jobs.
         """
         ...
 
@@ -89,8 +89,8 @@ _Batch: TypeAlias = list[WriteJob]
 class Writer(Generic[C]):
     """A thread that does jobs in order, many in one transaction, and settles their futures when it is committed.
 
-    A transaction that cannot be committed because the database is locked, full or missing is retried until it can:
-    nothing is dropped. The thread starts with the first job. ``C`` is what work is given: a connection. ``commits`` batches took
+    A transaction that cannot be committed because the database is locked, full or missing is retried until it can: nothing
+    is dropped. The thread starts with the first job. ``C`` is the connection passed to work. ``commits`` batches took
     ``commit_s`` seconds, with all attempts.
     """
 
@@ -140,7 +140,7 @@ class Writer(Generic[C]):
             self._batches.put(jobs)
 
     async def do(self, work: Callable[[C], Any]) -> Any:
-        """Do ``work`` in a transaction, after all queued jobs, and return its result. Raises what it raises."""
+        """Do ``work`` in a transaction, after all queued jobs, and return its result. Raises its errors."""
         job = WriteJob(asyncio.get_running_loop().create_future(), work)
         self.submit(job)
         return await job.future

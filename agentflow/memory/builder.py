@@ -29,7 +29,7 @@ _ID, _STAMP, _DIGEST = 0, slice(1, 4), 4
 """Fields of :class:`Known`; ``_STAMP`` are those of a :class:`Stamp`."""
 _SHOWN_SKIPS = 10_000
 _PASSED = 500
-"""Files that have not changed which are passed over without a look at the clock."""
+"""Number of unchanged files that are skipped without a look at the clock."""
 _HALF_LIFE_COMMITS = 150.0
 
 
@@ -114,7 +114,7 @@ class _Waiting:
             self.store()
 
     def store(self) -> None:
-        """Store what waits."""
+        """Store pending rows."""
         files = described(self._root, self._files) if self._files else []
         added = [file for file, old in zip(files, self._olds, strict=True) if old is None]
         if added:
@@ -201,9 +201,9 @@ class Builder:
         return self._report(root, tally, began, commits=commits, git=repository is not None, note=note)
 
     def _accepted(self, root: int) -> bool:
-        """Whether these rules have allowed the names of all files that the index has of ``root``.
+        """Whether these rules have allowed the names of all indexed files of ``root``.
 
-        If not, nobody's have, until an update has ended: other processes may have other rules.
+        If not, no rules count as having done so until an update has ended: other processes may have other rules.
         """
         accepted = self._store.names(root) == self._rules.names_digest()
         if not accepted:
@@ -215,9 +215,9 @@ class Builder:
     ) -> tuple[set[str], dict[str, KnownFields]]:
         """Bring the listed files up to date, in batches that are committed.
 
-        Returns the paths that were looked at, and the files that the index had before, by path.
+        Returns the examined paths, and the files that the index had before, by path.
 
-        What was committed stays when the process is killed; other processes write between two batches.
+        Committed batches survive a killed process; other processes write between two batches.
         """
         seen: set[str] = set()
         self._store.changed_elsewhere()
@@ -313,7 +313,7 @@ class Builder:
     ) -> Iterator[_Listed]:
         """The files to examine, sorted: those git lists, if it lists any, else those found by walking the tree.
 
-        A ``first`` build opens nearly all of them, which tells their stamps.
+        A ``first`` build opens nearly all of them, which yields their stamps.
         """
         walked = partial(walk, reader, self._rules, tally.skip, self._check, stamps=not first)
         names: list[str] = []
@@ -366,7 +366,7 @@ class Builder:
         return ReadFile(path, data, digest, stamp, read_ns)
 
     def _new_history(self, repository: GitRepository | None, root: int, tally: _Tally) -> _History:
-        """The commits that the index does not have yet; all of them where those it has are no part of the history."""
+        """The commits that the index lacks; all of them if the indexed ones are not part of the history."""
         head, count = self._store.history.head(root)
         if repository is None or not self._rules.history:
             return _History("", 0, (), anew=bool(head))
@@ -415,7 +415,7 @@ class Builder:
 
 @frozen
 class _History:
-    """What to add to an index: ``commits``, newest first, after ``count`` that it has; ``anew``: instead of those."""
+    """An addition to an index: ``commits``, newest first, after the ``count`` it has; ``anew``: instead of those."""
 
     head: str
     count: int

@@ -1,4 +1,4 @@
-"""The source that finds files by meaning: vectors of their texts, stored in the index beside the words."""
+"""The source that finds files by meaning: vectors of their texts, stored in the index next to the words."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class EmbeddingSource:
     async def update(self, call: CallContext | None, most: int | None = None) -> int:
         """Compute the vectors of new and changed files, of at most ``most`` files.
 
-        Returns a lower bound of the number of files left. Computed vectors are kept if the server fails. Raises what the embedder
-        raises.
+        Returns a lower bound of the number of files left. Computed vectors are kept if the server fails. Raises the errors
+        of the embedder.
         """
         model = self.embedder.model
         done = 0
@@ -93,7 +93,7 @@ class EmbeddingSource:
 
 
 def _pieces(path: str, text: str) -> list[tuple[int, int, str]]:
-    """The texts to embed for a file, each with its first and last line; the path tells the model what they belong to."""
+    """The texts to embed for a file, each with its first and last line; the path gives the model their context."""
     lines = text.splitlines()
     starts = islice(range(0, len(lines), _LINES), _TEXTS_OF_A_FILE)
     return [

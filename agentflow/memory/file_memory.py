@@ -170,11 +170,11 @@ class FileMemory:
     async def find(self, question: ContextGenerationInput, call: CallContext | None = None) -> AssociativeMatchResult:
         """The files relevant to ``question``, best first, each with its best-matching lines.
 
-        ``content`` of a match are those lines, ``start_line`` and ``end_line`` their numbers; ``score`` is in 0..1; ``metadata`` has
-        ``root``, ``relative_path``, ``language`` and the signals behind the score. ``error`` is set if a root cannot be read.
-        ``skipped`` lists what is not indexed, or not yet. An error of a source or ranker becomes a warning, and the result is the
-        one without it. Both are called within ``call``. With ``fresh_context`` disabled nothing is looked up. Raises only
-        cancellation and RunStopped.
+        ``content`` of a match are those lines, ``start_line`` and ``end_line`` their numbers; ``score`` is in 0..1;
+        ``metadata`` has ``root``, ``relative_path``, ``language`` and the signals behind the score. ``error`` is set if a
+        root cannot be read. ``skipped`` lists files that are not indexed, or not yet. An error of a source or ranker
+        becomes a warning, and the result is computed without it. Both are called within ``call``. With ``fresh_context``
+        disabled nothing is looked up. Raises only cancellation and RunStopped.
         """
         if question.fresh_context == "disabled":
             return AssociativeMatchResult(context_summary=question.inherited_context)

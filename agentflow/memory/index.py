@@ -62,7 +62,7 @@ class FileIndex:
         self._database = database
         self._cache = cache
         self.notices: list[tuple[str, str]] = []
-        """``(code, message)`` of events concerning the file since the index was created; whoever shows them removes them."""
+        """``(code, message)`` of events concerning the file since the index was created; displaying them removes them."""
         self.replaced = 0
         """How often the cache was replaced by an empty one, which the roots have to be indexed into again."""
         self._rebuilt = False
@@ -136,7 +136,7 @@ class FileIndex:
         return Builder(self._opened(), self._tokeniser, rules, check, self._opener(root))
 
     async def search(self, text: str, limit: int = 20, *, fields: Sequence[str] = ()) -> list[Ranked]:
-        """The best ``limit`` files for ``text``, best first; ``fields`` restricts what is searched (default all)."""
+        """The best ``limit`` files for ``text``, best first; ``fields`` restricts the searched fields (default all)."""
 
         def work(store: Store) -> list[Ranked]:
             return rank(store, self._tokeniser, text, self.weights, limit, self._read_rows, fields=fields)
@@ -332,8 +332,8 @@ class FileIndex:
     def _may_be_replaced(self, error: Exception) -> bool:
         """Whether ``error`` comes from the cache's file, so that the work can be tried again with an empty one.
 
-        SQLite has no checksums: a damaged file may give any value, and code that reads it may raise anything. What is raised
-        again with a new file does not come from it.
+        SQLite has no checksums: a damaged file may give any value, and code that reads it may raise anything. An error that
+        recurs with a new file does not come from it.
         """
         if self._database is None or not self._cache or isinstance(error, AgentflowError | BuildStopped):
             return False
@@ -383,7 +383,7 @@ _UNUSABLE = frozenset(
         sqlite3.SQLITE_NOMEM,
     }
 )
-"""What says that a file cannot be written or read at all; any other error says that what stands in it is wrong."""
+"""Errors of a file that cannot be written or read at all; any other error means that its contents are wrong."""
 
 
 def _code_of(error: Exception) -> int:

@@ -162,7 +162,7 @@ def proposals(
 
 
 def fused(ranked: Sequence[Ranked], answers: Sequence[Sequence[Proposal]]) -> list[Ranked]:
-    """``ranked`` and what each source proposes, in one order: by the sum of reciprocal ranks, scaled to 0..1."""
+    """``ranked`` and the proposals of each source, in one order: by the sum of reciprocal ranks, scaled to 0..1."""
     first = 1 / (RANK_OFFSET + 1)
     scores: dict[int, float] = {}
     items = {item.file.id: item for item in ranked}

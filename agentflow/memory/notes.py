@@ -79,7 +79,7 @@ class NoteBook:
         return await self._run(work)
 
     async def sources(self, notes: Sequence[Note]) -> Sources:
-        """Where notes came from, besides the user."""
+        """The sources of notes, other than the user."""
 
         def work(db: sqlite3.Connection) -> Sources:
             query = "select source from af_note_source where note = ?"
@@ -215,9 +215,9 @@ class NoteBook:
 class FlowNotes:
     """The notes of a flow: :class:`~agentflow.core.ports.memory_ports.NotePort`.
 
-    Parameters: ``sharing`` is ``session`` (a note is found again in its conversation) or ``flow`` (in every run); ``home`` is
-    the owner of the flow's notes (its root); ``book`` holds lasting notes; ``passing`` those of conversations without a name,
-    which nobody could continue.
+    Parameters: ``sharing`` is ``session`` (a note is found again in its conversation) or ``flow`` (in every run); ``home``
+    is the owner of the flow's notes (its root); ``book`` holds lasting notes; ``passing`` those of unnamed conversations,
+    which cannot be continued.
     """
 
     def __init__(self, sharing: NoteSharing, home: str, book: NoteBook, passing: NoteBook) -> None:

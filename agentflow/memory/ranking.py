@@ -20,9 +20,9 @@ ReadTexts = Callable[[Sequence[FileRow]], Mapping[int, str]]
 class Ranked:
     """A file with its score in 0..1 and the signals behind it, each in 0..1.
 
-    ``commit`` is the id of the past commit most similar to the question that touched the file, ``beside`` the best file that
-    changes together with it; None if there is none. ``why`` are the reasons of the sources that proposed the file, ``lines``
-    the lines by which a source found it, if nothing else did.
+    ``commit`` is the id of the past commit most similar to the question that touched the file, ``beside`` the best file
+    that changes together with it; None without one. ``why`` are the reasons of the sources that proposed the file,
+    ``lines`` the lines by which a source found it, if nothing else did.
     """
 
     file: FileRow
@@ -106,7 +106,7 @@ class _Kinds:
 
 
 def looked_for(field: str, phrases: Mapping[str, str]) -> list[str]:
-    """What to look for in ``field``, as it is written, for the terms of a question and their phrases."""
+    """The search text for ``field``, given its notation, for the terms of a question and their phrases."""
     match field:
         case "body" | "path":
             return list(phrases.values())

@@ -23,7 +23,8 @@ _UTF8 = ("utf-8", "surrogatepass")
 
 
 class ReadFile(NamedTuple):
-    """A file as it was read: its path, bytes and their digest, what :class:`~agentflow.memory.walk.Stamp` has, and when."""
+    """A file as it was read: its path, bytes and their digest, the fields of :class:`~agentflow.memory.walk.Stamp`, and the
+    time."""
 
     path: str
     data: bytes
@@ -33,12 +34,12 @@ class ReadFile(NamedTuple):
 
 
 def digest_of(data: bytes) -> bytes:
-    """What tells whether a file has changed."""
+    """The stamp by which a change of the file is detected."""
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def described(root: int, files: Sequence[ReadFile]) -> list[NewFile]:
-    """What is stored of ``files`` of ``root`` (its id)."""
+    """The stored data of ``files`` of ``root`` (its id)."""
     texts = [decode(file.data) for file in files]
     kinds = [language(file.path, text) for file, text in zip(files, texts, strict=True)]
     names = list(map(symbols, texts, kinds))

@@ -1,4 +1,4 @@
-"""What an index stores of files and commits, as values."""
+"""The stored data of files and commits in an index, as values."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class PastCommit:
 
 
 class Words(NamedTuple):
-    """What a file says in each field, as it is indexed; bytes are UTF-8."""
+    """The text of a file in each field, as it is indexed; bytes are UTF-8."""
 
     body: bytes
     path: bytes
@@ -144,7 +144,7 @@ CREATE TABLE kept (file INTEGER PRIMARY KEY, words BLOB NOT NULL);
 CREATE TABLE stale (row INTEGER PRIMARY KEY);
 """
 KEPT_ROW = 1 << 40
-"""Added to the number of a file, it is that of the row whose words are kept."""
+"""Added to the number of a file, it is the number of the row whose words are kept."""
 ALL_KEPT = 2_000
 """The words of files with numbers up to this are always kept."""
 
@@ -162,7 +162,7 @@ class KeptWords:
         """Whether this is a first build, in which files are added and their words are not kept."""
 
     def add(self, files: Sequence[int], said: Sequence[Words]) -> None:
-        """Let files, which have no words yet, say what stands in ``said`` at their place."""
+        """Give files that have no words yet the texts ``said`` at their positions."""
         rows = [file + KEPT_ROW if kept else file for file, kept in zip(files, self._are_kept(files), strict=True)]
         packed = [
             (file, zlib.compress(b"\0".join((words.path, words.symbols.encode(*_UTF8), words.body)), 1))
@@ -208,5 +208,5 @@ def row_and_condition(field: str) -> tuple[str, str]:
 
 
 _PACKED = ("path", "symbols", "body")
-"""The order of fields in what is kept: a body may hold the NUL between them."""
+"""The order of fields in the kept text: a body may contain the NUL between them."""
 _UTF8 = ("utf-8", "surrogatepass")

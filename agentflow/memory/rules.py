@@ -51,7 +51,7 @@ _SLASH = ""  # marks a slash among the elements of a pattern, which otherwise ma
 
 
 class _PathPattern(NamedTuple):
-    """A pattern with a slash: a literal ``prefix``, then ``parts``, in which None is ``**``."""
+    """A pattern with a slash: a literal ``prefix``, then ``parts``, in which None stands for ``**``."""
 
     order: int
     include: bool
@@ -287,7 +287,7 @@ def _expression(elements: Sequence[str | _Star]) -> re.Pattern[str]:
 
 
 def _any_of(expressions: Sequence[re.Pattern[str]]) -> re.Pattern[str] | None:
-    """What matches a name that any of ``expressions`` matches; None if they are too many to be worth it."""
+    """A matcher for names that any of ``expressions`` matches; None if there are too many to be worth it."""
     if len(expressions) > _TOGETHER:
         return None
     return re.compile("|".join([f"(?:{each.pattern})" for each in expressions]) or "(?!)", re.DOTALL)
@@ -337,10 +337,10 @@ _TEXT_CONTROLS = bytes({7, 8, 9, 10, 12, 13, 27} | set(range(0x20, 0x100)) - {0x
 class IndexRules:
     """The rules for which files an index holds.
 
-    Parameters: ``max_bytes`` is the maximum size of an indexed file; ``max_files`` the maximum number of files over all roots;
-    ``skip_directories`` are directory names never entered; ``protected`` name patterns never read, those that file tools
-    refuse; ``history``: whether git's log is used; ``max_commits`` limits its length; commits that touch more than
-    ``max_files_per_commit`` files are left out, since they say little about any of them.
+    Parameters: ``max_bytes`` is the maximum size of an indexed file; ``max_files`` the maximum number of files over all
+    roots; ``skip_directories`` are directory names never entered; ``protected`` name patterns never read, those that file
+    tools refuse; ``history``: whether git's log is used; ``max_commits`` limits its length; commits that touch more than
+    ``max_files_per_commit`` files are left out, since they carry little information about any of them.
     """
 
     max_bytes: int = 1_000_000

@@ -44,7 +44,7 @@ class VectorTable:
         self._db = db
 
     def missing(self, model: str, limit: int) -> list[tuple[int, str, str, bytes]]:
-        """Id, root, path and digest of the first ``limit`` files whose text as it is has no vectors of ``model``."""
+        """Id, root, path and digest of the first ``limit`` files whose present text has no vectors of ``model``."""
         return self._db.execute(
             "SELECT files.id, roots.path, files.path, files.digest FROM files JOIN roots ON roots.id = files.root"
             " LEFT JOIN embedded ON embedded.file = files.id AND embedded.digest = files.digest AND model = ?"
@@ -140,7 +140,7 @@ class History:
         run("UPDATE files SET recency = ? WHERE id = ?", (recency, file))
 
     def drop(self, file: int) -> None:
-        """Remove what there is of a file."""
+        """Remove all data of a file."""
         self._db.execute("DELETE FROM messages WHERE rowid = ?", (file,))
         self._db.execute("DELETE FROM touches WHERE file = ?", (file,))
 
@@ -200,15 +200,15 @@ CREATE VIRTUAL TABLE path USING fts5(t, tokenize='porter unicode61 remove_diacri
 CREATE VIRTUAL TABLE symbols USING fts5(t, tokenize='porter unicode61 remove_diacritics 0', content='');
 """
 _OWN = NewFile._fields[:-1]
-"""What a row of ``files`` has of the file itself."""
+"""The fields of a row of ``files`` about the file itself."""
 
 
 class Store:
     """The tables of one index. All methods block; call them from one thread.
 
     Parameters: ``database`` a file path, or None to keep the index in memory; an index of another version is replaced.
-    ``all_kept``: what deletion needs is kept of all files with numbers up to this, also in a first build.
-    Raises sqlite3.Error or OSError if the file cannot be opened or is no index.
+    ``all_kept``: the data needed for deletion is kept of all files with numbers up to this, also in a first build. Raises
+    sqlite3.Error or OSError if the file cannot be opened or is not an index.
     """
 
     def __init__(self, database: Path | None, *, all_kept: int = ALL_KEPT) -> None:
@@ -229,9 +229,9 @@ class Store:
             raise
         self._words = KeptWords(self._db, all_kept)
         self.history = History(self._db)
-        """Past commits and what they touched."""
+        """Past commits and the files they touched."""
         self.vectors = VectorTable(self._db)
-        """What embedding models made of the files."""
+        """The vectors of files by embedding models."""
 
     def _prepare(self, database: Path | None) -> None:
         run = self._db.execute
@@ -268,7 +268,7 @@ class Store:
         return changed
 
     def version(self) -> tuple[int, int]:
-        """What is another value when files have changed, by this store or any other connection."""
+        """A value that changes when files have changed, by this store or any other connection."""
         return self._data_version(), self._changes
 
     def _data_version(self) -> int:
@@ -276,7 +276,7 @@ class Store:
 
     @contextmanager
     def snapshot(self) -> Generator[None]:
-        """Read within the block what stands at one moment, also while other processes write."""
+        """Read a consistent snapshot within the block, even while other processes write."""
         if self._db.in_transaction:
             yield
             return
@@ -293,7 +293,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Generator[None]:
-        """Commit the block, or roll it back if it raises. A block that writes nothing leaves everybody what they remember."""
+        """Commit the block, or roll it back if it raises. A block that writes nothing leaves all caches valid."""
         before = self._db.total_changes
         self._db.execute("BEGIN IMMEDIATE")
         try:
@@ -308,7 +308,7 @@ class Store:
                 self.forget()
 
     def claim(self) -> None:
-        """Say that this process is indexing, and goes on after the open transaction."""
+        """Record that this process is indexing, and continues after the open transaction."""
         values = (self._token, os.getpid(), time.time() + _CLAIM_S)
         self._db.execute("INSERT OR REPLACE INTO writer VALUES (1, ?, ?, ?)", values)
 
@@ -323,7 +323,7 @@ class Store:
         return row is not None and 0 < row[1] - time.time() <= _CLAIM_S and _runs(row[0])
 
     def forget(self) -> None:
-        """Forget what was remembered of the rows: they have changed, or may have."""
+        """Forget cached rows: they have changed, or may have."""
         self._rows.clear()
         self._holding.clear()
         self._counts.clear()
@@ -361,7 +361,7 @@ class Store:
         self._db.execute("UPDATE roots SET built = ? WHERE id = ?", (built, root))
 
     def names(self, root: int) -> str:
-        """The digest of the rules by which the names of all files of ``root`` were accepted; ``""`` if that is not known."""
+        """The digest of the rules by which the names of all files of ``root`` were accepted; ``""`` if unknown."""
         return self._db.execute("SELECT names FROM roots WHERE id = ?", (root,)).fetchone()[0]
 
     def set_names(self, root: int, digest: str) -> None:
@@ -443,8 +443,8 @@ class Store:
     def search(self, field: str, terms: Sequence[str], limit: int) -> dict[int, float]:
         """BM25 of the best ``limit`` rows of ``field`` (one of :data:`FIELDS`, or ``commits``) holding any term.
 
-        What to look for in a field depends on how it is written (:func:`~agentflow.memory.ranking.looked_for`).
-        A term that many rows hold adds little to BM25 and costs the most, so it is dropped if there are rarer ones.
+        The search text for a field depends on its notation (:func:`~agentflow.memory.ranking.looked_for`). A term that many
+        rows hold adds little to BM25 and costs the most, so it is dropped if there are rarer ones.
         """
         rows = self._count(field)
         rare = [term for term in terms if 0 < self._held(field, term) <= rows * _COMMON]
@@ -571,6 +571,6 @@ def _connected(database: Path | None) -> sqlite3.Connection:
 
 
 def remove_database(database: Path) -> None:
-    """Remove the files of a database; processes that have it open go on with what they have. Raises OSError."""
+    """Remove the files of a database; processes that have it open continue with theirs. Raises OSError."""
     for suffix in ("", "-wal", "-shm"):
         Path(f"{database}{suffix}").unlink(missing_ok=True)

@@ -58,7 +58,7 @@ _PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
         "prose": [r"\n(?:#{1,6}[ \t]+([^\n]{1,120})|([^\n]{1,120})\n[=\-~^]{3,}[ \t]*$)"],
     }.items()
 }
-"""What is searched in a text after a newline: a pattern that begins with one is tried once a line, not once a letter."""
+"""The searched text follows a newline: a pattern that begins with one is tried once per line, not once per letter."""
 
 
 class Definition(NamedTuple):
@@ -70,7 +70,7 @@ class Definition(NamedTuple):
 
 
 def definitions(text: str, language: str) -> list[Definition]:
-    """What ``text`` defines, in order, at most :data:`MAX_SYMBOLS`.
+    """The definitions in ``text``, in order, at most :data:`MAX_SYMBOLS`.
 
     A definition ends before the next one that is indented no deeper (a method within its class, not after it).
     """

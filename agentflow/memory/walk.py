@@ -1,8 +1,8 @@
 """Finding and reading files below a root without ever leaving it.
 
-Every name is opened relative to a directory descriptor, component by component, with ``O_NOFOLLOW``: if the tree
-changes between listing and reading (a directory swapped for a symbolic link, a file for a FIFO), what is read is still
-a regular file reached from the root through real directories only.
+Every name is opened relative to a directory descriptor, component by component, with ``O_NOFOLLOW``: if the tree changes
+between listing and reading (a directory swapped for a symbolic link, a file for a FIFO), the file that is read is still a
+regular file reached from the root only through real directories.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Skip(Exception):
 
 
 class Stamp(NamedTuple):
-    """Tells whether a file changed: size in bytes, modification time in ns, inode."""
+    """Detects a change of a file: size in bytes, modification time in ns, inode."""
 
     size: int
     mtime_ns: int
@@ -167,7 +167,7 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def _read_on(descriptor: int, begun: bytes, max_bytes: int) -> bytes:
-    """All of a file of which ``begun`` was read, which is more or less than its size was."""
+    """The whole contents of a file of which ``begun`` was read, if that differs from its size."""
     pieces = [begun]
     left = max_bytes + 1 - len(begun)
     while left > 0 and (piece := os.read(descriptor, min(left, 1 << 20))):
@@ -207,9 +207,10 @@ def walk(
 ) -> Iterator[tuple[str, StampFields | None]]:
     """The files below ``start`` in name order, without those that ``.gitignore`` files exclude.
 
-    Gives each path with its stamp, as of when its directory was listed; None for what is no regular file, or was gone by
-    then, and for all files without ``stamps``, which cost a call of the system each. Symbolic links are reported and never followed, so loops cannot occur. ``skipped(path, reason)`` is called
-    for each file left out, except those excluded by ignore rules. ``check`` is called often and may raise.
+    Yields each path with its stamp at the time its directory was listed; None if it is not a regular file, or was gone by
+    then, and for all files without ``stamps``, which cost a system call each. Symbolic links are reported and never
+    followed, so loops cannot occur. ``skipped(path, reason)`` is called for each file left out, except those excluded by
+    ignore rules. ``check`` is called often and may raise.
     """
     pending: list[tuple[str, IgnoreRules]] = [(start, IgnoreRules())]
     while pending:

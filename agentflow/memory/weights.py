@@ -1,4 +1,4 @@
-"""Every number by which lookups weigh one thing against another, each with where it comes from.
+"""All weights of lookups, each with its origin.
 
 *Tuned*: chosen by recall and MRR on the repositories for tuning that ``tests/benchmarks/memory_recall.py`` names, and measured
 on others. *Literature*: the usual value, left as it is. *Judgement*: set by hand, with no questions to measure it by.
@@ -15,13 +15,13 @@ from agentflow.core.data.frozen import frozen
 
 @frozen
 class RankWeights:
-    """How much each signal counts.
+    """The weight of each signal.
 
     Of the file itself: ``body``, ``symbols``: BM25 of its text and of the names it defines; ``window``: how much of the
-    question its best 60 lines hold; ``lead``: it is among the best files by all this; ``kin``: it is named like another
-    of them (header, test, translation unit). These are multiplied by ``prose``, ``data`` or ``text`` for documents, data
-    and files of unknown kind and by ``tests`` for tests; for a kind that the question speaks of (docs, configuration,
-    tests), by ``mentioned`` or ``mentioned_tests``.
+    question its best 60 lines hold; ``lead``: it is among the best files by all this; ``kin``: it is named like another of
+    them (header, test, translation unit). These are multiplied by ``prose``, ``data`` or ``text`` for documents, data and
+    files of unknown kind and by ``tests`` for tests; for a kind that the question speaks of (docs, configuration, tests),
+    by ``mentioned`` or ``mentioned_tests``.
 
     Of what is known about it, which counts for every kind alike: ``path``, ``messages``: BM25 of its path and of the
     messages of the commits that touched it; ``name``: how much of its name occurs in the question; ``commits``: past
@@ -53,18 +53,18 @@ class RankWeights:
 FLATTEN_WINDOW = 0.7
 """Exponent of the window signal: a file with nearly the best lines counts nearly as much. Tuned, with the weights."""
 WINDOW_SATURATION = 1.2
-"""``k1`` of BM25, for what a repetition adds within a window. Literature (Robertson and Zaragoza, 2009), as FTS5 has it."""
+"""``k1`` of BM25, for repetitions within a window. Literature (Robertson and Zaragoza, 2009), as FTS5 has it."""
 RANK_OFFSET = 60
 """Reciprocal rank fusion of sources: rank ``n`` counts 1 / (60 + n), so that no source decides alone. Literature (Cormack,
 Clarke and Büttcher, 2009)."""
 BACKGROUND_WEIGHT = 0.25
-"""Weight of the background (inputs, inherited context, earlier outputs) beside the question itself. Judgement: commits, the
-questions of the benchmark, have none."""
+"""Weight of the background (inputs, inherited context, earlier outputs) relative to the question itself. Judgement:
+commits, the questions of the benchmark, have none."""
 SYMBOL_FILE, SYMBOL_TEXT, SYMBOL_NAME = 0.4, 0.4, 0.2
-"""What a definition's score is made of: its file's score, its lines, its name. Judgement: the truth of the benchmark are files."""
+"""The parts of a definition's score: its file's score, its lines, its name. Judgement: the benchmark's truth are files."""
 SYMBOL_LEAST_RARITY = 0.1
-"""The least that a term counts within definitions: one that every file holds tells files apart no more, and definitions it
-still does. Judgement."""
+"""The minimum weight of a term within definitions: a term in every file no longer distinguishes files, but still
+definitions. Judgement."""
 TARGET_SHARE = 0.5
 """Share of the score of a file that the caller names as a target. Judgement: named files come first if they match at all."""
 

@@ -14,7 +14,7 @@ _WHOLE_UP_TO = 80
 _MAX_LINE = 400
 _MAX_TERM_HITS = 1_000
 _MAX_SHOWN_HITS = 300
-"""Occurrences of a term that may choose the lines to show: what stands on every page says little of where to look."""
+"""Occurrences of a term that may choose the lines to show: text that occurs on every page does not locate anything."""
 
 
 @frozen
@@ -100,7 +100,7 @@ def window_score(text: str, terms: Mapping[str, float]) -> float:
 _TOLD = 100
 _TOP = WINDOW_SATURATION + 1
 _GAIN = [(n + 1) * _TOP / (n + _TOP) - n * _TOP / (n + WINDOW_SATURATION) for n in range(_TOLD)]
-"""What one more occurrence after ``n`` adds, as in BM25."""
+"""The gain of one more occurrence after ``n``, as in BM25."""
 
 
 def clipped(text: str, lines: int = WINDOW_LINES) -> str:

@@ -1,4 +1,4 @@
-"""Checks the types of what hosts give the methods of the specification's classes."""
+"""Checks the types of arguments that hosts pass to the methods of the specification's classes."""
 
 from __future__ import annotations
 

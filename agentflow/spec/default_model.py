@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from agentflow.providers.table import Router
 
 DEFAULT_MODEL = "anthropic:claude-sonnet-5-5"
-"""The model of a handler for which nobody named one."""
+"""The model of a handler without a named model."""
 
 
 class DefaultModel:

@@ -28,10 +28,10 @@ from agentflow.tasks.history import SequentialHistory
 class SexpEvaluator(Face):
     """Parses, checks and runs workflow programs.
 
-    Parameters: ``task_system`` holds the atomic tasks, ``handler`` the tools (its ``registry``) and the session of
-    calls made outside a run, ``memory_system`` answers ``get_context``. ``engine`` is the flow's; without it the
-    evaluator shares the engine of the two, or builds its own. All three may be assigned later, and may be objects of
-    the host's own: what these lack is said when the evaluator is built (``config/part``, ``config/handler``).
+    Parameters: ``task_system`` holds the atomic tasks, ``handler`` the tools (its ``registry``) and the session of calls
+    made outside a run, ``memory_system`` answers ``get_context``. ``engine`` is the flow's; without it the evaluator shares
+    the engine of the two, or builds its own. All three may be assigned later, and may be the host's own objects: missing
+    methods are reported when the evaluator is built (``config/part``, ``config/handler``).
     """
 
     parts = frozenset({"task_system", "handler", "memory_system"})
@@ -102,9 +102,10 @@ class SexpEvaluator(Face):
         return RunStream(lambda own: self._run(program, initial_env, own))
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
-        """Give every event of every later run of this evaluator, and of the faces that it was wired with, to ``observer``, plain or async.
+        """Send every event of every later run of this evaluator, and of the faces it is wired with, to ``observer``, plain
+        or async.
 
-        Call what is returned to end that. An evaluator of a flow watches the flow's runs.
+        Call the returned function to end this. An evaluator of a flow watches the flow's runs.
         """
         return self.joint.subscribe(observer)
 

@@ -58,23 +58,23 @@ class SystemExecutorFunctions(Face):
         self.joint = joined if engine is None and joined is not None else Joint(lambda: house, lambda: alone, engine)
 
     def _tools(self) -> SystemTools:
-        """The tools over what the parts are now: methods may have been assigned to them."""
+        """The tools over the present parts, whose methods may have been assigned."""
         commands = cast(CommandPort, commands_of(self._command_executor))
         return SystemTools(finder_of(self._memory_system), files_of(self._file_manager), commands, self._contexts)
 
     @property
     def memory_system(self) -> MemoryPort | None:
-        """What answers context queries, as it was passed in."""
+        """The part that answers context queries, as it was passed in."""
         return self._memory_system
 
     @property
     def file_manager(self) -> FilePort:
-        """What reads and writes files, as it was passed in."""
+        """The part that reads and writes files, as it was passed in."""
         return self._file_manager
 
     @property
     def command_executor(self) -> CommandPort | HostCommandPort:
-        """What runs commands, as it was passed in."""
+        """The part that runs commands, as it was passed in."""
         return self._command_executor
 
     @property
@@ -83,7 +83,7 @@ class SystemExecutorFunctions(Face):
         return self._handler
 
     def tools(self) -> list[Tool]:
-        """The seven tools, to be registered. They are built in: a model is offered only those that a task names.
+        """The seven tools, to be registered. They are built in: a model is offered only those named by its task.
 
         A tool whose ``execute_*`` method a subclass overrides calls that method.
         """

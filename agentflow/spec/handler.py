@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 DEFAULT_SYSTEM_PROMPT = "You are a careful assistant. Answer what is asked, from what you are given."
 _CONFIG_KEYS = frozenset({"base_system_prompt", "model", "debug"})
 _ITS_OWN = ("tool_executors", "direct_tool_executors", "registered_tools", "session", "own_session", "data_context")
-"""Properties that say what the handler has, and that nothing inside asks."""
+"""Informative properties of the handler that are never read inside."""
 
 
 @frozen
@@ -120,22 +120,21 @@ class ToolExecutors(MutableMapping[str, Callable[..., Any]], dict[str, Callable[
 class BaseHandler(Face):
     """Models, tools and a conversation behind the specification's methods.
 
-    Parameters: ``task_system`` and ``memory_system`` as in the specification (priming queries memory);
-    ``model_provider`` an adapter (None: the first prompt opens that of ``config["model"]``, else of the model of the
-    settings or of ``AGENTFLOW_MODEL``, else Anthropic's; it fails with ``config/no-key`` where there is no key for it, and
-    :meth:`aclose` closes it); ``config`` with
-    ``base_system_prompt``, ``model``, ``debug``. ``registry`` holds the tools, ``router`` resolves models,
-    ``turn_loop`` runs prompts, ``file_manager`` and ``command_executor`` access the roots (default: the working
-    directory, see :meth:`aclose`), ``session`` is the conversation, ``limits`` apply to the runs of a handler built
-    alone, ``fallback`` combines a prompt's model with its fallbacks, ``redact`` is applied to log lines, ``engine`` is
-    the flow's. An unknown config key is ignored with a log line.
+    Parameters: ``task_system`` and ``memory_system`` as in the specification (priming queries memory); ``model_provider``
+    an adapter (None: the first prompt opens that of ``config["model"]``, else of the model of the settings or of
+    ``AGENTFLOW_MODEL``, else Anthropic's; it fails with ``config/no-key`` where there is no key for it, and :meth:`aclose`
+    closes it); ``config`` with ``base_system_prompt``, ``model``, ``debug``. ``registry`` holds the tools, ``router``
+    resolves models, ``turn_loop`` runs prompts, ``file_manager`` and ``command_executor`` access the roots (default: the
+    working directory, see :meth:`aclose`), ``session`` is the conversation, ``limits`` apply to the runs of a handler built
+    alone, ``fallback`` combines a prompt's model with its fallbacks, ``redact`` is applied to log lines, ``engine`` is the
+    flow's. An unknown config key is ignored and logged.
 
     Inside a run (in a tool) the methods use the run's session, outside the handler's own; two concurrent prompts in one
     session raise SessionBusy.
 
-    Attributes may be assigned later; the next run has them. A subclass may override ``execute_prompt``, which tasks ask then,
-    ``execute_file_path_command``, ``prime_data_context`` and ``clear_data_context``. Raises ConfigurationError (``config/part``)
-    for a part that lacks a method, and for overriding a property that nobody asks.
+    Attributes may be assigned later; the next run has them. A subclass may override ``execute_prompt``, which tasks then
+    call, ``execute_file_path_command``, ``prime_data_context`` and ``clear_data_context``. Raises ConfigurationError
+    (``config/part``) for a part that lacks a method, and for overriding a property that is never read.
     """
 
     parts = frozenset({"task_system", "memory_system", "file_manager", "command_executor", "registry", "limits"})
@@ -220,7 +219,7 @@ class BaseHandler(Face):
 
     @property
     def prompts(self) -> PromptRunner:
-        """What runs the prompts of tasks: the turn loop, or :meth:`execute_prompt` where a host overrides it."""
+        """Runs the prompts of tasks: the turn loop, or :meth:`execute_prompt` if a host overrides it."""
         return HandlerPrompts(self, whole=True) if hosts(self, BaseHandler, "execute_prompt") else self._loop
 
     @property
@@ -232,7 +231,8 @@ class BaseHandler(Face):
 
     @property
     def base_system_prompt(self) -> str:
-        """What every system text begins with. Raises ConfigurationError if it is set beside a turn loop of the host's own."""
+        """The beginning of every system text. Raises ConfigurationError if it is set together with the host's own turn
+        loop."""
         return self._loop.base_system if isinstance(self._loop, TurnLoop) else DEFAULT_SYSTEM_PROMPT
 
     @base_system_prompt.setter
@@ -259,8 +259,8 @@ class BaseHandler(Face):
         return CommandExecutor(self._open_roots(getattr(files, "roots", ()) or ["."]))
 
     async def aclose(self) -> None:
-        """Close what the handler opened itself: the directories of its file manager and command executor, and the adapter
-        of a model that it was not given."""
+        """Close everything the handler opened itself: the directories of its file manager and command executor, and the
+        adapter of a model that was not passed in."""
         for close in self._opened:
             close()
         if self._default is not None:
@@ -269,7 +269,7 @@ class BaseHandler(Face):
     @property
     def model_provider(self) -> ProviderAdapter | None:
         """The provider passed in, else that of the model of the flow, or of the settings for a handler built without one;
-        it is opened here if no prompt did. None beside a turn loop of the host's own.
+        it is opened here unless a prompt did so. None with the host's own turn loop.
 
         Raises ConfigurationError if that model cannot be used (no key, no model).
         """
@@ -404,10 +404,9 @@ class BaseHandler(Face):
     ) -> AsyncGenerator[Any, None]:
         """Run a prompt and yield its text as it streams; with ``events=True``, every event of the prompt instead.
 
-        Options as for :meth:`execute_prompt`. Raises what the turn loop raises, after yielding what preceded it.
-        Leaving the loop stops the prompt: at once with ``contextlib.aclosing``, otherwise when the iterator is
-        collected. The text of all turns is yielded; the text of subtasks is only in the events, which say where it
-        comes from.
+        Options as for :meth:`execute_prompt`. Raises the errors of the turn loop, after yielding everything before them.
+        Leaving the loop stops the prompt: at once with ``contextlib.aclosing``, otherwise when the iterator is collected.
+        The text of all turns is yielded; the text of subtasks is only in the events, which name its origin.
         """
         check_argument("stream_prompt", "prompt", prompt, str, list, tuple, Prompt)
         request = await make_prompt(prompt, options, self.registry)

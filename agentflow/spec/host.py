@@ -1,8 +1,8 @@
-"""One rule for all faces: a method that a host overrides, assigns or gives in an object of its own is the one that is asked.
+"""One rule for all faces: a method that a host overrides, assigns or passes in its own object is the one that is called.
 
 Services ask each other through ports. Here a face, or a host's object in its place, becomes a port: the service behind the
-face while its methods are agentflow's own, else an adapter that calls the host's methods, async or plain. What they
-call joins the run that asks. An object without the methods is refused (``config/part``).
+face while its methods are agentflow's own, else an adapter that calls the host's methods, async or plain. Calls made by
+them join the calling run. An object without the methods is refused (``config/part``).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from agentflow.spec.memory import MemorySystem
 
 
 def hosts(part: object, own: type, *methods: str) -> tuple[str, ...]:
-    """Which of these methods of ``part`` are the host's: all if it is no ``own``, else those that its class overrides or that were
-    assigned to it."""
+    """The methods among these that are the host's: all of another class than ``own``, else those that the class of ``part``
+    overrides or that were assigned to it."""
     if not isinstance(part, own):
         return methods
     kind, assigned = type(part), vars(part)
@@ -46,7 +46,7 @@ def check_part(part: object, what: str, *methods: str) -> None:
 
 
 async def asked(call: CallContext | None, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """What a method of the host gives. It may be plain, and runs on a thread then; what it calls joins the run of ``call``."""
+    """The result of a host's method. A plain one runs on a thread; its calls join the run of ``call``."""
     if call is None:
         return await as_async(method)(*arguments, **named)
     with HostCode(call.at(call.path)) as code:
@@ -67,11 +67,11 @@ class HostMemory:
     memory: MemoryPort
 
     async def find(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult:
-        """Ask the memory. Raises whatever it raises."""
+        """Ask the memory. Raises its errors."""
         return _matches(await asked(_asking(call), self.memory.get_relevant_context_for, question))
 
     async def find_described(self, description: str, call: CallContext) -> AssociativeMatchResult:
-        """Ask the memory about a description in words, its own way if it has one. Raises whatever it raises."""
+        """Ask the memory about a description in words, by its own method if it has one. Raises its errors."""
         if not isinstance(self.memory, DescribedMemory):
             return await self.find(ContextGenerationInput(query=description), call)
         return _matches(await asked(_asking(call), self.memory.get_relevant_context_with_description, description))
@@ -97,7 +97,7 @@ def _matches(answer: object) -> AssociativeMatchResult:
 class HostCommands:
     """A host's command executor as a :class:`~agentflow.core.ports.executor_ports.CommandPort`; it applies its own policy.
 
-    What one that is a CommandExecutor does by its inherited methods has the authority of the call that asks.
+    Inherited methods of a CommandExecutor run with the authority of the calling call.
     """
 
     commands: HostCommandPort
@@ -139,7 +139,7 @@ class HostCommands:
 
 @frozen
 class HandlerCommands:
-    """The ``commands`` of a handler whose way of finding files is the host's."""
+    """The ``commands`` of a handler whose file search is the host's."""
 
     commands: CommandPort | None
     handler: Any
@@ -148,7 +148,7 @@ class HandlerCommands:
         return getattr(self.commands, name)
 
     async def find_files(self, command: str | Sequence[str], call: CallContext | None = None) -> FoundFiles:
-        """What the handler finds."""
+        """The files found by the handler."""
         return FoundFiles(tuple(await asked(call, self.handler.execute_file_path_command, command)))
 
 
@@ -169,7 +169,7 @@ class HandlerContexts:
 
 
 def finding_of(handler: Any) -> CommandPort:
-    """A handler as what finds files by a command. Raises ConfigurationError (``config/part``)."""
+    """A handler as a file search by command. Raises ConfigurationError (``config/part``)."""
     commands = getattr(handler, "commands", None)
     if commands is not None:
         return commands

@@ -1,4 +1,4 @@
-"""A host's file manager as a port: document 4's ``read_file``, ``write_file`` and ``list_directory`` are what is called."""
+"""A host's file manager as a port, which calls document 4's ``read_file``, ``write_file`` and ``list_directory``."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ _METHODS = ("read_file", "write_file", "list_directory")
 
 @frozen
 class HostFiles:
-    """A file manager of which the methods ``own`` are the host's, as a :class:`~agentflow.core.ports.executor_ports.FilePort`.
+    """A file manager of which the methods ``own`` are the host's, as a
+    :class:`~agentflow.core.ports.executor_ports.FilePort`.
 
-    ``None``, ``False`` and ``{"error": ...}`` become the error that an inherited method noted, else ``files/io``. What the
-    specification has no method for (bytes of pictures, absolute paths) is the manager's own, if it has it.
+    ``None``, ``False`` and ``{"error": ...}`` become the error that an inherited method noted, else ``files/io``.
+    Operations without a method in the specification (bytes of pictures, absolute paths) are the manager's own, if it has
+    them.
     """
 
     files: Any

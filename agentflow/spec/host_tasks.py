@@ -1,6 +1,6 @@
-"""A host's task system as programs, subtasks and template functions see it.
+"""A host's task system from the view of programs, subtasks and template functions.
 
-What is looked up goes to ``find_template``, what a program defines to ``register_template``, and what is run to
+Look-ups go to ``find_template``, definitions of programs to ``register_template``, and executions to
 ``execute_atomic_template``, as far as these are the host's own.
 """
 
@@ -33,7 +33,7 @@ _KEPT = 1_000
 LOOKED_UP = ("find_template", "register_template")
 """The methods of a task system that :class:`HostRegistry` asks."""
 RUN = ("execute_atomic_template", "execute_subtask_directly")
-"""The methods of a task system that run a template, of which :class:`HostRunner` asks the first."""
+"""The methods of a task system that run a template; :class:`HostRunner` calls the first that exists."""
 
 
 class HostRegistry(TemplateRegistry):
@@ -119,7 +119,8 @@ class HostRunner(TaskRunner):
     def run(
         self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, options: TaskOptions
     ) -> Coroutine[Any, Any, TaskResult]:
-        """Ask ``execute_atomic_template`` (to be awaited) for the task that was found, by its name; what it gives is read as a TaskResult."""
+        """Call ``execute_atomic_template`` (to be awaited) for the task that was found, by its name; its result is read as
+        a TaskResult."""
         return self._asked(replace(request, name=compiled.name), call)
 
     async def _asked(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
@@ -137,7 +138,7 @@ _asking: ContextVar[tuple[tuple[str | None, ...], frozenset[str] | None]] = Cont
 
 
 def as_asked(name: str, call: CallContext) -> CallContext:
-    """The call in which a TaskSystem runs the task ``name``: with no more authority than who asked a host's override for it."""
+    """The call in which a TaskSystem runs the task ``name``, with no more authority than the caller of a host's override."""
     names, grants = _asking.get()
     return call if grants is None or name not in names else call.at(call.next_path("task", name), grants=grants)
 

@@ -1,9 +1,9 @@
 """Decides which run a public method belongs to, and which engine opens it.
 
-A method called from inside a tool or host callable joins the executing run; elsewhere it opens a run. The faces of a
-flow are passed its engine. Faces wired by hand have a :class:`Joint`: each run gets an engine built of the
-:class:`Parts` that its faces hold at that moment, so that what a host assigns or overrides counts from the next run on. Faces
-that hold the same parts share an engine.
+A method called from inside a tool or host callable joins the executing run; elsewhere it opens a run. The faces of a flow
+are passed its engine. Faces wired by hand have a :class:`Joint`: each run gets an engine built of the :class:`Parts` that
+its faces hold at that moment, so that assignments and overrides of a host count from the next run on. Faces that hold the
+same parts share an engine.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _ENGINES = 8
 
 @frozen
 class Parts:
-    """What an engine is built of. ``tasks`` makes the task port, and the service behind it, of the other parts; ``system`` and ``own``
-    (the methods of it that are the host's) tell whether it would make others."""
+    """The parts of an engine. ``tasks`` builds the task port, and the service behind it, from the other parts; ``system``
+    and ``own`` (the host's methods of it) determine whether they would be built differently."""
 
     system: object
     tasks: Callable[[Parts], tuple[TemplatePort, TaskService | None]] = field(compare=False)
@@ -83,7 +83,7 @@ class House:
         return built
 
     def executing(self) -> Built | None:
-        """The engine of this house in whose run code of the host is executing, if any."""
+        """The engine of this house in whose run host code is executing, if any."""
         call = executing_call()
         services = None if call is None else call.run.services
         return next((built for built in self._built if built.engine is services), None)
@@ -104,9 +104,9 @@ class House:
 
 
 class Joint:
-    """The engine of a face: a flow's, or the one of ``house`` for the ``parts`` that its faces hold now.
+    """The engine of a face: a flow's, or the one of ``house`` for the present ``parts`` of its faces.
 
-    ``engine`` is the flow's; what the face was built of cannot be replaced then, unless it is ``open``.
+    ``engine`` is the flow's; the parts of the face cannot be replaced then, unless it is ``open``.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Joint:
         return Built(parts, None, None) if isinstance(parts, Engine) else self._house().of(parts)
 
     def here(self) -> Built:
-        """The engine of this house in whose run code of the host is executing, and its parts; elsewhere that of the next run."""
+        """The engine of this house in whose run host code is executing, and its parts; elsewhere that of the next run."""
         return self._house().executing() or self._now()
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
@@ -151,8 +151,8 @@ def over(service: TaskService) -> Callable[[Parts], tuple[TemplatePort, TaskServ
 
 
 class Face:
-    """A class of the specification. Of the faces of a flow, which share what the flow was built of, ``parts`` and methods cannot be
-    replaced: assigning one raises ConfigurationError (``config/part``)."""
+    """A class of the specification. The faces of a flow share its parts, so their ``parts`` and methods cannot be replaced:
+    assigning one raises ConfigurationError (``config/part``)."""
 
     parts: ClassVar[frozenset[str]] = frozenset()
 

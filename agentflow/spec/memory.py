@@ -53,7 +53,7 @@ class MemorySystem(Face):
         self.joint = Joint(lambda: self._house, self._alone, engine)
 
     def _alone(self) -> Parts:
-        """What the runs are built of in which a ranker is called."""
+        """The parts of runs in which a ranker is called."""
         tasks = over(TaskService(AtomicTaskExecutor(NO_PROMPTS)))
         return Parts(self, tasks, NO_PROMPTS, memory=self.service, lookups=self.service)
 
@@ -89,7 +89,7 @@ class MemorySystem(Face):
             return await self.service.find(input, call)
 
     async def get_relevant_context_with_description(self, query: str, context: str = "") -> AssociativeMatchResult:
-        """The files relevant to a description in words; ``context`` is what the asker knows already."""
+        """The files relevant to a description in words; ``context`` is the caller's existing knowledge."""
         check_argument("get_relevant_context_with_description", "query", query, str)
         return await self.get_relevant_context_for(ContextGenerationInput(query=query, inherited_context=context))
 

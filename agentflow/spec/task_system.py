@@ -82,9 +82,9 @@ class TaskSystem(Face):
         self._handler = self._handler or handler
 
     def parts_with(self, handler: Any, memory: MemoryPort | None) -> Parts:
-        """What runs with the tools and the model of ``handler`` (None: none), where programs ask ``memory``, are built of.
+        """The parts of runs with the tools and the model of ``handler`` (None: none), whose programs query ``memory``.
 
-        What the system itself was given comes before the handler's. Raises ConfigurationError (``config/part``).
+        The system's own parts take precedence over the handler's. Raises ConfigurationError (``config/part``).
         """
         return parts_of(
             self,
@@ -179,7 +179,7 @@ class TaskSystem(Face):
     async def execute_atomic_template(
         self, request: SubtaskRequest | Mapping[str, Any], env: Environment | None = None
     ) -> TaskResult:
-        """:meth:`execute_subtask_directly` under its other name, by which programs call it."""
+        """:meth:`execute_subtask_directly` under the name by which programs call it."""
         return await self.execute_subtask_directly(request, env)
 
     async def execute_call(
@@ -262,8 +262,8 @@ class TaskSystem(Face):
         """The files selected by a resolved template's context strategy: absolute paths, and an error text or None.
 
         Sources, in order: ``file_paths``; memory's answer to ``_context_input``; ``file_paths_source`` of type
-        ``description`` or ``command`` (run by ``handler``, else by the task system's commands). The error of one source
-        is returned beside the paths of the others.
+        ``description`` or ``command`` (run by ``handler``, else by the task system's commands). The error of one source is
+        returned together with the paths of the others.
         """
         check_argument("resolve_file_paths", "template", template, Mapping)
         commands = None if handler is None else finding_of(handler)
@@ -304,7 +304,7 @@ def _environment(env: Environment | SexpEnvironment | Mapping[str, Any] | None) 
 
 
 def _fields(data: object) -> Mapping[str, object]:
-    """What a host asks as a mapping; empty if it is none."""
+    """The request of a host as a mapping; empty for any other type."""
     if isinstance(data, MappingModel):
         return dict(data)
     return cast("Mapping[str, object]", data) if isinstance(data, Mapping) else {}

@@ -32,7 +32,8 @@ class AsyncpgConnection(journal.DatabaseConnection, Protocol):
 async def connect(
     url: str, settings: Mapping[str, str] | None = None, patience_s: float | None = None
 ) -> AsyncpgConnection:
-    """A new connection; ``settings`` are those of its session, ``patience_s`` how long it may take. Raises what asyncpg raises."""
+    """A new connection; ``settings`` are those of its session, ``patience_s`` its maximum duration. Raises the errors of
+    asyncpg."""
     patience: dict[str, Any] = {"timeout": patience_s or CONNECT_S, "command_timeout": patience_s or COMMAND_S}
     opening = asyncpg.connect(  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         _of_driver(url),
@@ -43,7 +44,7 @@ async def connect(
 
 
 def name_of(url: str) -> str:
-    """What a URL names: server, database and schema, whoever asks for it."""
+    """The target of a URL: server, database and schema, independent of the user."""
     schema = parse_qs(urlsplit(url).query).get("search_path", [""])[-1]
     return f"{shown(url)}/{schema}"
 

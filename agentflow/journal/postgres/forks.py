@@ -1,9 +1,10 @@
-"""Branches that are runs of their own: begun together, and counted when they end.
+"""Branches that are separate runs: begun together, and counted when they end.
 
 ``af_fork`` has a row for each form whose branches are at work: ``need`` of them have not ended; in state 1 one of them has
-failed and the others are to be cancelled, in state 2 the run around them does not wait for them any more, in state 3 one has won a race.
-``error`` is what settled the form: the failure, or the path of the winner; before that the failures that settled nothing. The row of the
-run around them is touched once, when the last branch has ended, so that its own records meet no lock.
+failed and the others are to be cancelled, in state 2 the surrounding run no longer waits for them, in state 3 one has won a
+race. ``error`` is the outcome that settled the form: the failure, or the path of the winner; before that the failures that
+did not settle it. The row of the surrounding run is touched once, when the last branch has ended, so that its own records
+meet no lock.
 """
 
 from __future__ import annotations
@@ -90,16 +91,17 @@ async def give_up(db: AsyncpgConnection, run: str, epoch: int, key: bytes) -> li
 
 
 async def is_wanted(db: AsyncpgConnection, run: str) -> bool:
-    """Whether nothing has cancelled a branch, nor does before the end of this transaction: whoever does, finds what is stored in it."""
+    """Whether a branch is not cancelled, and cannot be before the end of this transaction: a later cancellation sees its
+    changes."""
     query = "select f.state from af_run r join af_fork f on f.id = r.fork where r.run = $1 for share of f"
     return await db.fetchval(query, run) in (_OPEN, None)
 
 
 async def ended(db: AsyncpgConnection, rows: PostgresRows, run: str, end: BranchEnd) -> list[str]:
-    """Deliver the end of a branch, done by ``run``, to the run around it. Gives the runs that need a job.
+    """Deliver the end of a branch, the run ``run``, to the surrounding run. Returns the runs that need a job.
 
-    The first that settles the form cancels the other branches; of what ends after it only successes are kept, so that another
-    attempt at the form need not repeat them. What the others have cost is kept, too.
+    The first that settles the form cancels the other branches; of those that end later only successes are kept, so that
+    another attempt at the form need not repeat them. The costs of the others are kept too.
     """
     row = await db.fetchrow(
         "select f.id, f.run, f.key, f.state, f.error, p.rid from af_run r join af_fork f on f.id = r.fork join af_run p on p.run = f.run"

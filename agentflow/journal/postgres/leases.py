@@ -1,8 +1,8 @@
-"""Money and tokens that a run shares with the runs of its branches, on whatever machines.
+"""Money and tokens that a run shares with the runs of its branches, on all machines.
 
-``af_budget`` has what is left for all of a tree of runs, ``af_lease`` what each of them has set aside for the calls that it is
-making. What is set aside has left the budget, so that the sum never passes the limit; what a call did not cost goes back.
-Money is whole nano-dollars: nothing is lost or gained, however often and in whatever order it is set aside and given back.
+``af_budget`` holds the rest of a whole tree of runs, ``af_lease`` the reservations of each run for its calls in progress.
+Reserved amounts have left the budget, so the sum never exceeds the limit; the unspent part of a call returns. Money is
+whole nano-dollars: none is lost or gained in any order of reservations and returns.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def share(db: AsyncpgConnection, run: str, branches: Sequence[str], deposi
 
 
 async def take(db: AsyncpgConnection, run: str, usd: float, tokens: int) -> Leased:
-    """Set ``usd`` and ``tokens`` aside for a run: all of it, or what is left if no other run is making calls."""
+    """Reserve ``usd`` and ``tokens`` for a run: the full amount, or the rest if no other run has calls in progress."""
     left = await db.fetchrow(_LEFT, run)
     if left is None:
         return Leased(usd=0.0, tokens=0)
@@ -75,12 +75,12 @@ async def take(db: AsyncpgConnection, run: str, usd: float, tokens: int) -> Leas
 
 
 async def give_back(db: AsyncpgConnection, run: str, usd: float, tokens: int) -> None:
-    """End what was set aside for a run, of which ``usd`` and ``tokens`` are left."""
+    """End the reservation of a run, of which ``usd`` and ``tokens`` are left."""
     await db.execute(_BACK, run, nanos(usd), tokens)
 
 
 async def free(db: AsyncpgConnection, run: str) -> None:
-    """Take back what is set aside for a run, by a process that died."""
+    """Take back the reservation of a run whose process died."""
     await db.execute(_BACK, run, None, None)
 
 

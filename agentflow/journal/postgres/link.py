@@ -69,7 +69,7 @@ class DatabaseLink:
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncGenerator[AsyncpgConnection]:
-        """The connection, on which each statement is committed by itself. Raises what :meth:`transaction` raises."""
+        """The connection, on which each statement is committed by itself. Raises the errors of :meth:`transaction`."""
         db = self._db if self._db is not None and not self._db.is_closed() else await self._open()
         try:
             yield db
@@ -123,8 +123,8 @@ class DatabaseLink:
 class PostgresDatabase:
     """The :class:`~agentflow.journal.writer.Database` behind ``link``.
 
-    ``put`` stores records, all or none: neighbouring records together, in one transaction or one statement. Every other job is one
-    of its own. ``refused`` is the number of jobs whose records belonged to a run that another process had taken over.
+    ``put`` stores records, all or none: neighbouring records together, in one transaction or one statement. Every other job
+    is separate. ``refused`` is the number of jobs whose records belonged to a run that another process had taken over.
     """
 
     def __init__(self, link: DatabaseLink, put: Callable[[AsyncpgConnection, Sequence[Put]], Awaitable[None]]) -> None:

@@ -44,9 +44,10 @@ _log = logging.getLogger(__name__)
 
 
 class OwnerSession:
-    """The lock of this process, on a connection and a thread of its own, so that a busy event loop does not count as dead.
+    """The lock of this process, on its own connection and thread, so that a busy event loop does not count as dead.
 
-    ``id`` is the owner, ``build`` and ``slots`` what it says of itself once it is a worker, ``lost`` how often its session was lost. A lost session is opened again; an owner that took over a run meanwhile has the higher epoch.
+    ``id`` is the owner, ``build`` and ``slots`` describe it once it is a worker, ``lost`` is the number of lost sessions. A
+    lost session is opened again; an owner that took over a run meanwhile has the higher epoch.
     """
 
     def __init__(self, url: str) -> None:
@@ -123,7 +124,7 @@ class OwnerSession:
             db.terminate()
 
     async def tell(self, db: AsyncpgConnection) -> None:
-        """Say that this process lives, and what it is."""
+        """Record that this process is alive, and its description."""
         await db.execute(
             "insert into af_owner(owner, host, pid, build, slots) values ($1, $2, $3, $4, $5)"
             " on conflict (owner) do update set seen = now(), build = excluded.build, slots = excluded.slots",
@@ -150,7 +151,7 @@ async def end_stale(db: AsyncpgConnection) -> None:
 
 
 class OpenedConversations:
-    """What ``owner`` has opened, for all processes: ``af_opened`` has a row for each conversation that is open."""
+    """The conversations that ``owner`` has opened, for all processes: ``af_opened`` has a row for each open one."""
 
     def __init__(self, writer: Writer[AsyncpgConnection], owner: OwnerSession) -> None:
         self._writer = writer

@@ -52,7 +52,7 @@ insert into af_run(run, program, digest, input, queue, tenant, priority)
 
 
 def check_schedule(cron: str, zone: str) -> None:
-    """Raise ConfigurationError (``config/schedule``) for what is no line of cron's, or no time zone."""
+    """Raise ConfigurationError (``config/schedule``) for an invalid cron line or time zone."""
     from croniter import croniter
 
     try:
@@ -115,7 +115,7 @@ async def remove_schedule(db: AsyncpgConnection, name: str) -> bool:
 
 
 async def start_due(db: AsyncpgConnection) -> list[str]:
-    """Start the runs whose time has come, and give their ids. Of times that passed while nobody looked the first counts."""
+    """Start the due runs, and return their ids. Of several missed times only the first counts."""
     now = await db.fetchval("select extract(epoch from now())::float8")
     started: list[str] = []
     for row in await db.fetch(_DUE):
@@ -139,9 +139,9 @@ def _schedule(row: Row) -> Schedule:
 
 TABLE = "af_job"
 CHANNEL = "af_job"
-"""What workers listen to; it has the jobs of all schemas of a database."""
+"""The channel of workers; it carries the jobs of all schemas of a database."""
 CHANGES = "af_run"
-"""What followers of runs listen to; it has the runs of all schemas of a database."""
+"""The channel of followers of runs; it carries the runs of all schemas of a database."""
 TELL = f"select pg_notify('{CHANGES}', left($1, 1000))"
 """Says that there is something new of a run: apart from the transaction that stored it, since those that notify commit one by one."""
 TENANT_MOST = 9_999
@@ -201,14 +201,14 @@ from af_owner o left join af_run r on r.owner = o.owner and r.status = 'running'
 group by o.owner order by o.started, o.owner
 """
 IDLE_S = 1.0
-"""Seconds after which an idle worker looks for jobs without a notification: those whose time has come."""
+"""Seconds after which an idle worker looks for due jobs without a notification."""
 BEAT_S = 10.0
 CLAIM_S = 30.0
 """Seconds without a beat after which a job goes to another worker if its owner is unknown."""
 SWEEP_S = 10.0
 """Seconds after which runs without a job get one."""
 SCHEDULE_S = 1.0
-"""Seconds after which a worker looks for schedules whose time has come."""
+"""Seconds after which a worker looks for due schedules."""
 AT_ONCE = 100
 """Maximum number of jobs that are claimed together."""
 _AWAY_S = 1.0
@@ -231,9 +231,9 @@ def check_engine() -> None:
 
 
 class QueueEngine:
-    """PgQueuer with these table names, whatever its environment variables say. It is imported on first use.
+    """PgQueuer with these table names, independent of its environment variables. It is imported on first use.
 
-    ``installed`` says that its tables were seen in the database.
+    ``installed``: its tables were found in the database.
     """
 
     def __init__(self) -> None:
@@ -528,7 +528,7 @@ class _Work:
         return self.stop.is_set() and not self._busy and not self._done
 
     async def over(self) -> None:
-        """Wait until the last job has ended after the stop, even if the database is not told."""
+        """Wait until the last job has ended after the stop, even if the database cannot be notified."""
         await self.stop.wait()
         while self._busy:
             self._wake.clear()
@@ -541,7 +541,8 @@ class _Work:
         self._wake.set()
 
     async def go_on(self, db: AsyncpgConnection, group: asyncio.TaskGroup) -> None:
-        """Claim jobs, start them in ``group`` and remove finished ones, until :attr:`is_over`. Raises what asyncpg raises."""
+        """Claim jobs, start them in ``group`` and remove finished ones, until :attr:`is_over`. Raises the errors of
+        asyncpg."""
         from pgqueuer.ports.repository import EntrypointExecutionParameter
 
         queries = self.engine.queries(db)

@@ -1,7 +1,8 @@
-"""What is sent to models by all processes of a database: for each model key the times at which it has caught up with its rate.
+"""The requests of all processes of a database to models: for each model key the times at which it has caught up with its
+rate.
 
-The generic cell rate algorithm in one statement, by the clock of the server: as many of the calls that a process asks for
-go as stay within the burst, and put the times off by what they take.
+The generic cell rate algorithm in one statement, by the clock of the server: the calls of a process that stay within the
+burst are allowed, and postpone the times by their cost.
 """
 
 from __future__ import annotations

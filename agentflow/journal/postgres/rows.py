@@ -1,8 +1,8 @@
 """The rows of PostgreSQL: their columns, and large values of records outside of the database.
 
-What is stored of a large value is a reference, ``@`` and a digest of the text. It is written before the record that refers to it, in
-whose transaction the writer shares a lock with others. Whoever removes values that nothing refers to has the lock alone, so that what
-it does not see referred to has no writer, either.
+A large value is stored as a reference, ``@`` and a digest of the text. It is written before the record that refers to it,
+in whose transaction the writer shares a lock with others. A process that removes unreferenced values holds the lock
+exclusively, so that no writer is about to refer to one of them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ put as (
   on conflict (rid, key) do update set {EFFECT_CHANGED} where af_effect.state = 0)
 select n from job
 """
-"""Stores the records of all jobs whose run has the epoch they were made in, and gives the numbers of these jobs.
+"""Stores the records of all jobs whose run has the job's epoch, and returns the numbers of these jobs.
 
 The rows of the runs stay locked against another owner until the records are committed.
 """
@@ -129,7 +129,7 @@ class PostgresRows(Rows):
     )
     leased = LEASED
     listed = "parent is null or status in ('waiting', 'interrupted')"
-    """Of runs that do branches of others only those are listed that need somebody."""
+    """Branches are listed only if they need a decision or an answer."""
 
     def __init__(self, directory: str | None) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class PostgresRows(Rows):
             store.remove(set(names) - {name for (name,) in used})
 
     async def _store(self, db: journal.DatabaseConnection) -> BlobStore:
-        """The values of this database, beside those of others in the same directory."""
+        """The values of this database, apart from those of others in the same directory."""
         assert self._directory is not None
         if self._opened is None:
             name = await db.fetchval("select value from af_meta where key = 'id'")

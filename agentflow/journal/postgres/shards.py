@@ -1,12 +1,13 @@
 """Durable runs in several databases, *shards*: each tree of runs is in one of them, and no transaction crosses two.
 
-The key of a run is the id of the one that its tree begins with; but a run that is based on another, or continues a conversation, is
-where that is. The shard of a new thing follows from its key and from the ids of the databases (rendezvous hashing), so that all
-processes agree, in whatever order they name them, and a database that is added takes its share of new things alone. Things that are
-elsewhere, since they were there before or belong to something else, are looked for.
+The key of a run is the id of the one that its tree begins with; but a run that is based on another, or continues a
+conversation, is where that is. The shard of a new thing follows from its key and from the ids of the databases (rendezvous
+hashing), so that all processes agree, in whatever order they name them, and an added database takes its share of new things
+only. Things that are elsewhere, because they are older or belong to something else, are searched for.
 
-Each class below implements a port by a table: a method goes to one shard (:func:`by_run`, :func:`by_session`, :func:`leaving`, :func:`held`) or to all of
-them (:func:`everywhere`, :func:`answering`). Only what decides where something is has a body of its own.
+Each class below implements a port by a table: a method goes to one shard (:func:`by_run`, :func:`by_session`,
+:func:`leaving`, :func:`held`) or to all of them (:func:`everywhere`, :func:`answering`). Only methods that decide on
+locations have their own bodies.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ from agentflow.journal.postgres.rates import PostgresRates
 from agentflow.journal.postgres.store import PostgresJournal
 
 MAX_PLACES = 100_000
-"""Number of runs whose shard is remembered."""
+"""Number of runs whose shards are cached."""
 PATIENCE_S = 5.0
-"""Seconds that a shard may take to say what is to be done, before the others go on without it."""
+"""Seconds that a shard may take to report pending work, before the others continue without it."""
 AWAY_S = 30.0
-"""Seconds for which a shard that took longer is not asked."""
+"""Seconds for which a shard that took longer is not asked again."""
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 
 def best_of(key: str, shards: Sequence[str]) -> int:
-    """The position of the shard that has a key: the one with the greatest hash beside it."""
+    """The position of the shard for a key: the one with the greatest hash together with it."""
 
     def weight(at: int) -> bytes:
         return blake2b(f"{shards[at]}|{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -65,7 +66,8 @@ def best_of(key: str, shards: Sequence[str]) -> int:
 
 
 def root_of(run: str) -> str:
-    """The id that a tree of runs begins with, as far as the id of one of its runs tells: branches and scheduled runs extend it."""
+    """The id of the first run of a tree, as far as it can be derived from the id of one of its runs: branches and scheduled
+    runs extend it."""
     return run.partition(":")[0].partition("@")[0]
 
 
@@ -81,13 +83,13 @@ class Shards(Generic[S]):
         self._away: dict[S, float] = {}
 
     async def of_key(self, key: str) -> S:
-        """The shard of new things under ``key``. Raises what asking for ids raises."""
+        """The shard of new things under ``key``. Raises the errors of reading ids."""
         if not self._names:
             self._names = await self.all(self._name)
         return self.every[best_of(key, self._names)]
 
     async def find(self, key: str, name: str, has: Callable[[S], Awaitable[bool]]) -> S:
-        """The shard that has the thing ``name``: that of ``key``, or whatever other one; that of ``key`` if none has."""
+        """The shard that holds the thing ``name``: that of ``key``, or any other one; that of ``key`` if none does."""
         shard = self._held.get(name) or self._places.get(name)
         if shard is not None:
             return shard
@@ -102,7 +104,7 @@ class Shards(Generic[S]):
         return first
 
     def held(self, name: str) -> S:
-        """The shard of something that is held, or was; any, which does not have it, of what was never asked for."""
+        """The shard of a thing that is or was held; for an unknown thing any shard, which does not hold it."""
         return self._held.get(name) or self._places.get(name) or self.every[0]
 
     def hold(self, name: str, shard: S) -> bool:
@@ -116,18 +118,19 @@ class Shards(Generic[S]):
         self._held.pop(name, None)
 
     def keep(self, name: str, shard: S) -> None:
-        """Remember where something is; what was longest not asked for is forgotten."""
+        """Remember the shard of a thing; the least recently used entry is forgotten."""
         self._places.pop(name, None)
         self._places[name] = shard
         if len(self._places) > MAX_PLACES:
             del self._places[next(iter(self._places))]
 
     async def all(self, work: Callable[[S], Awaitable[T]]) -> list[T]:
-        """What ``work`` gives for each shard, however long that takes. Raises what it raises for one of them."""
+        """The result of ``work`` for each shard, without a time limit. Raises the error of one of them."""
         return await _together([work(shard) for shard in self.every])
 
     async def ask(self, work: Callable[[S], Awaitable[T]]) -> list[T]:
-        """What ``work`` gives for each shard that answers in time: one that is away keeps the others waiting once in a while."""
+        """The result of ``work`` for each shard that answers in time: an unreachable one delays the others only now and
+        then."""
         now = time.monotonic()
         asked = [shard for shard in self.every if self._away.get(shard, 0.0) <= now]
 
@@ -203,7 +206,7 @@ def leaving() -> Any:
 
 
 def held() -> Any:
-    """A method done at once by the shard that holds its first argument, the id of a run: nobody is asked where that is."""
+    """A method done at once by the shard that holds its first argument, the id of a run, without searching for it."""
 
     def go(sharded: _ShardPart, name: str, run: str, *args: Any, **options: Any) -> Any:
         return sharded.method(sharded.shards.held(run), name)(run, *args, **options)
@@ -244,7 +247,7 @@ def _newest(name: str) -> Callable[..., Any]:
 
 
 def _nothing(parts: Sequence[None]) -> None:
-    """Joins what returns nothing."""
+    """Joins methods without results."""
 
 
 def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -275,7 +278,7 @@ def _workers(parts: Sequence[list[WorkerInfo]]) -> list[WorkerInfo]:
 
 
 class _ShardPart:
-    """What all shards do of one port: ``part`` is the attribute of a shard that has it, "" for the shard itself."""
+    """One port of all shards: ``part`` is its attribute on a shard, "" for the shard itself."""
 
     part = ""
 

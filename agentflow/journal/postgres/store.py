@@ -60,12 +60,12 @@ _OWN_NEW = f"""
 update af_run r set status = 'running', epoch = 1, slice = 1, owner = $2, build = $3, updated = now()
 where run = $1 and status = 'queued' and epoch = 0 and slice = 0 returning {PostgresRows.leased}, {_RUN}
 """
-"""One that nobody has worked on has no records, no conversation to be held again, and nothing set aside."""
+"""A run without an owner so far has no records, no conversation to claim again, and no reservations."""
 _FINISH_ALONE = f"""
 {FINISH} and epoch = $6 and fork is null and not exists (select from af_session where holder = $1)
   and not exists (select from af_lease l where l.run = $1) returning queue is not null
 """
-"""The end of a run that has nothing besides its own row."""
+"""The end of a run that has only its own row."""
 _GIVE_BACK = """
 update af_run set status = 'queued', owner = null
 where run = $1 and owner = $2 and status = 'running' and epoch = coalesce($3, epoch)
@@ -88,7 +88,8 @@ where after.created < now() - interval '1 hour' and not exists (
   select from af_run r left join unnest($1::text[]) as gone(run) using (run)
   where r.rid >= p.first and r.rid < p.upto and gone.run is null)
 """
-"""Partitions without a run beside those that go. A run that is being stored may still get a number of the one before the last."""
+"""Partitions without a run next to those that are removed. A run that is being stored may still get a number of the one
+before the last."""
 _BESIDE = """
 select rid from af_run r where run = any($1)
   and not exists (select from af_part p where p.name = any($2) and r.rid >= p.first and r.rid < p.upto)
@@ -100,7 +101,7 @@ _RESULTS = f"select at, content, {ROW_BYTES} + {_bytes('value', 'turns')} from a
 class PostgresJournal(Journal[AsyncpgConnection]):
     """Durable runs in the database at ``url``, ``postgresql://user@host/database``, with those of other processes.
 
-    It has two connections: one on which everything is stored, and one whose lock says that this process lives.
+    It has two connections: one for all statements, and one whose lock shows that this process is alive.
     """
 
     def __init__(self, url: str) -> None:
@@ -222,7 +223,7 @@ class PostgresJournal(Journal[AsyncpgConnection]):
         return bool(await self._writer.ask(lambda db: db.fetchval(query, run)))
 
     async def has_session(self, name: str) -> bool:
-        """Whether there is a conversation of this name, or somebody has opened it."""
+        """Whether a conversation of this name exists or is open."""
         query = (
             "select exists (select from af_session where name = $1) or exists (select from af_opened where name = $2)"
         )
@@ -276,7 +277,7 @@ class PostgresJournal(Journal[AsyncpgConnection]):
             await _drop(db, part)
 
     async def survey(self) -> StorageSurvey:
-        """What may be removed, and what all that is stored takes."""
+        """The removable data, and the size of all stored data."""
         return await self._writer.do(self.survey_in)
 
     async def remove(self, runs: Sequence[str], results: Sequence[bytes]) -> None:
@@ -292,7 +293,7 @@ class PostgresJournal(Journal[AsyncpgConnection]):
 
 
 async def _put(rows: PostgresRows, db: AsyncpgConnection, jobs: Sequence[Put]) -> None:
-    """Store the records of ``jobs``, and forget what they drop, in their order: one statement, where that will do."""
+    """Store the records of ``jobs``, and delete those they drop, in their order: in one statement if possible."""
     if not rows.have_files and not any([job.drop for job in jobs]):
         await _put_all(rows, db, jobs)
         return
@@ -351,9 +352,9 @@ async def _write(
 
 
 async def _drop(db: AsyncpgConnection, part: str) -> None:
-    """Drop a partition, last of all: nobody can store records from here to the end of the transaction.
+    """Drop a partition, as the last step: no records can be stored from here to the end of the transaction.
 
-    Where it cannot be had at once, as while the database is dumped, or belongs to another role, a later collection drops it.
+    If it cannot be locked at once, for example during a dump, or belongs to another role, a later collection drops it.
     """
     with contextlib.suppress(asyncpg.LockNotAvailableError, asyncpg.InsufficientPrivilegeError):
         async with db.transaction():
