@@ -110,7 +110,7 @@ def looked_for(field: str, phrases: Mapping[str, str]) -> list[str]:
     match field:
         case "body" | "path":
             return list(phrases.values())
-        case "symbols":  # compounds are one word there (:func:`~agentflow.lib.text.spaced.spaced_names`)
+        case "symbols":  # compounds are one word there (:func:`~agentflow.memory.rerank.spaced_names`)
             return [term if " " in phrase else phrase for term, phrase in phrases.items()]
         case _:
             return list(phrases)

@@ -1,6 +1,6 @@
 """The index as SQLite tables: files, their terms in FTS5, the commits that touched them. One thread at a time.
 
-FTS5 itself splits and stems the texts of files (:mod:`agentflow.lib.text.spaced`). The terms of other fields come from
+FTS5 itself splits and stems the texts of files (:mod:`agentflow.memory.rerank`). The terms of other fields come from
 :class:`~agentflow.lib.text.tokens.Tokeniser`; FTS5 only splits them at spaces.
 """
 

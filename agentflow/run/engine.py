@@ -95,7 +95,7 @@ def strand_at(
     """A strand for a program at ``call``, which in a run with a policy follows where values came from."""
     if call.reading is None:
         return Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish)
-    from agentflow.run.policy.strands import followed_strand
+    from agentflow.run.policy.strict_operations import followed_strand
 
     return followed_strand(call, budget, performer, programs=programs, env=env, publish=publish)
 
@@ -104,7 +104,7 @@ def host_strand_at(call: CallContext, budget: Budget, performer: EffectHandler) 
     """A strand for code of the host at ``call``, as :func:`strand_at`."""
     if call.reading is None:
         return Strand(call, budget, performer, OPERATIONS)
-    from agentflow.run.policy.strands import followed_host_strand
+    from agentflow.run.policy.strict_operations import followed_host_strand
 
     return followed_host_strand(call, budget, performer)
 

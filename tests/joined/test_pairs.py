@@ -54,8 +54,7 @@ from agentflow.journal.postgres.rows import BlobDirectory
 from agentflow.journal.sessions import Sessions
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.journal.store import Results
-from agentflow.memory.embeddings import EmbeddingSource
-from agentflow.memory.file_memory import FileMemory
+from agentflow.memory.file_memory import EmbeddingSource, FileMemory
 from agentflow.memory.index import LexicalRanker
 from agentflow.memory.notes import FlowNotes
 from agentflow.memory.rerank import LlmRanker

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow.lib.text.sentence_rank import LexicalSentenceRanker
-from agentflow.lib.text.spaced import spaced, spaced_names
 from agentflow.lib.text.tokens import Tokeniser, common_start, repeated
 from agentflow.memory.ranking import looked_for
+from agentflow.memory.rerank import spaced, spaced_names
 
 
 def stem(word: str) -> str:

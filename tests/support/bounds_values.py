@@ -27,8 +27,7 @@ from agentflow.lang.bounds.python.expressions import at_key, element_of, is_numb
 from agentflow.lang.bounds.python.facts import Text
 from agentflow.lang.bounds.python.heap import NOWHERE, Changes, Heap, scalar
 from agentflow.lang.bounds.python.interpret import Python, Rules
-from agentflow.lang.bounds.scopes import AbstractScope
-from agentflow.lang.bounds.values import NEVER, Value, constant
+from agentflow.lang.bounds.values import NEVER, AbstractScope, Value, constant
 from agentflow.lang.program import describer
 from agentflow.lang.python.builtins import BUILTINS
 from agentflow.lang.python.compiling import checked

@@ -11,6 +11,7 @@ from agentflow.core.data.source import Span
 from agentflow.lang import ir
 from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.bounds.flow import defined_name
+from agentflow.lang.bounds.guards import Setters
 from agentflow.lang.bounds.interpret import (
     ANYTHING,
     AbstractScope,
@@ -20,7 +21,6 @@ from agentflow.lang.bounds.interpret import (
     TooManyVisits,
     free,
 )
-from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.nodes import HIGHER, OPERATIONS, RULES
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.checks import children

@@ -13,14 +13,25 @@ from agentflow.core.data.frozen import frozen
 from agentflow.lang import ir
 from agentflow.lang.bounds.cost import FREE, WIDTH, Cost, Effects, again
 from agentflow.lang.bounds.gathering import Dropping, Gathering, dropping, gathering, left_of
-from agentflow.lang.bounds.guards import GuardFact
+from agentflow.lang.bounds.guards import GuardFact, Setters
 from agentflow.lang.bounds.inner import Inner, Programs, cost_of
-from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import given
 from agentflow.lang.bounds.recursion import Body, CallFrame, Loose, Reach, Recursion, parameter_values
-from agentflow.lang.bounds.scopes import AbstractClosure, AbstractScope, position
-from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Shape, Value, constant, joined, number, result_of
+from agentflow.lang.bounds.values import (
+    DATA,
+    FOREIGN,
+    NEVER,
+    AbstractClosure,
+    AbstractScope,
+    Shape,
+    Value,
+    constant,
+    joined,
+    number,
+    position,
+    result_of,
+)
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.ir import IR, Var

@@ -10,22 +10,23 @@ from typing import Any, cast
 from agentflow.lang import ir
 from agentflow.lang.bounds.cost import FREE, Cost
 from agentflow.lang.bounds.flow import defined_name
-from agentflow.lang.bounds.guards import GuardFact, guards_of
+from agentflow.lang.bounds.guards import GuardFact, counters, guards_of, marked, rounds
 from agentflow.lang.bounds.inner import text_of
 from agentflow.lang.bounds.interpret import Higher, Interpreter, Operator, Outcome, Rule
-from agentflow.lang.bounds.loops import counters, marked, rounds
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import like, shortest
-from agentflow.lang.bounds.scopes import AbstractClosure, AbstractScope, position
 from agentflow.lang.bounds.values import (
     DATA,
     FOREIGN,
     NEVER,
     NIL,
     PLAIN,
+    AbstractClosure,
+    AbstractScope,
     Value,
     constant,
     joined,
+    position,
     sequence,
     text,
 )

@@ -13,11 +13,9 @@ from typing import Any, Protocol, TypeAlias
 
 from agentflow.core.data.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, MANY, Cost, Effects
-from agentflow.lang.bounds.guards import GuardFact
-from agentflow.lang.bounds.loops import distance, in_steps
+from agentflow.lang.bounds.guards import GuardFact, distance, in_steps
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
-from agentflow.lang.bounds.scopes import AbstractScope
-from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Mark, Parameter, Value, joined, sequence
+from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, AbstractScope, Mark, Parameter, Value, joined, sequence
 from agentflow.lang.ir import Lambda
 from agentflow.lang.syntax import Node
 

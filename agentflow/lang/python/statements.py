@@ -9,12 +9,11 @@ from typing import Any
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.python import changes, values
 from agentflow.lang.python.absent import MODULES, OTHER_MODULES
-from agentflow.lang.python.comprehensions import iterable, step
+from agentflow.lang.python.comprehensions import assignment, iterable, loop_target, step
 from agentflow.lang.python.emitter import Emitter, statement
 from agentflow.lang.python.failure import CLASSES, caught, matches, raised, raised_again
 from agentflow.lang.python.operators import operation
 from agentflow.lang.python.support import check_global
-from agentflow.lang.python.targets import assignment, loop_target
 from agentflow.lang.python.texts import text
 
 _WHOLE = frozenset(("json", "math", "asyncio", "time", "random", "uuid"))

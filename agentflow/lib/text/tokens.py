@@ -1,7 +1,7 @@
 """Turns prose and code into search terms: identifiers are split at case and underscore, lower-cased, stemmed.
 
 The index, the sentence ranker and the offline model all use this tokeniser, so that they agree on terms; in the index the texts
-of files are split and stemmed by the database (:mod:`agentflow.lib.text.spaced`). ASCII words are stemmed as English, by Snowball's
+of files are split and stemmed by the database (:mod:`agentflow.memory.rerank`). ASCII words are stemmed as English, by Snowball's
 stemmer.
 """
 
@@ -138,7 +138,7 @@ _SPLITTING = bytes(code if code >= 128 or chr(code).isalnum() or chr(code) == "_
 """Blanks for every character that is not part of an ASCII word. Characters beyond ASCII are handled with their word."""
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
 _CASED_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]*[^\W_A-Z]+|[A-Z]+")
-"""A part of a word in the texts of :mod:`agentflow.lib.text.spaced`: digits belong to the part before them."""
+"""A part of a word in the texts of :mod:`agentflow.memory.rerank`: digits belong to the part before them."""
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 _MAX_WORD = 120
 _MAX_TERM = 40
@@ -240,7 +240,7 @@ class Tokeniser:
 
     def query_phrases(self, text: str) -> dict[str, str]:
         """The terms of a question, each with its search text for a text that was not turned into terms but only spaced
-        (:mod:`agentflow.lib.text.spaced`): the part of a word before it is stemmed; for a compound, its parts in order.
+        (:mod:`agentflow.memory.rerank`): the part of a word before it is stemmed; for a compound, its parts in order.
         """
         phrases: dict[str, str] = {}
         for word in _telling(text):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
+from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.data.labels import bare, blame, box, joined, outer_sources, sources_of, stripped
 from agentflow.core.data.source import Span
@@ -18,10 +19,13 @@ from agentflow.lang.builtins.strict import Called, look_outside
 from agentflow.lang.calling import whole
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.run.policy import labelled_operations
+from agentflow.run.policy.labelled import HostStrand, LabelledStrand
 from agentflow.run.policy.labelled_operations import LABELLED_OPERATIONS
 from agentflow.run.policy.strict import StrictStrand
 from agentflow.run.strand import branches, director, recovery
-from agentflow.run.strand.strand import Operations, Strand
+from agentflow.run.strand.budget import Budget
+from agentflow.run.strand.operations import OPERATIONS
+from agentflow.run.strand.strand import EffectHandler, Operations, Strand
 
 
 def _strict(rt: Strand) -> StrictStrand:
@@ -229,3 +233,15 @@ STRICT_OPERATIONS: Operations = MappingProxyType(
     }
 )
 """All operations by name, for strands of runs with a strict policy."""
+
+
+def followed_strand(call: CallContext, budget: Budget, performer: EffectHandler, **parts: Any) -> Strand:
+    """A strand for a program at ``call``; ``parts`` are the other parameters of :class:`~agentflow.run.strand.strand.Strand`."""
+    if call.reading is not None and call.reading.guard.following == "strict":
+        return StrictStrand(call, budget, performer, STRICT_OPERATIONS, **parts)
+    return LabelledStrand(call, budget, performer, LABELLED_OPERATIONS, **parts)
+
+
+def followed_host_strand(call: CallContext, budget: Budget, performer: EffectHandler) -> Strand:
+    """A strand for code of the host at ``call``."""
+    return HostStrand(call, budget, performer, OPERATIONS)

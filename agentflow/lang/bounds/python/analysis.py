@@ -19,8 +19,7 @@ from agentflow.lang.bounds.python.facts import Text
 from agentflow.lang.bounds.python.heap import Changes, Heap
 from agentflow.lang.bounds.python.interpret import Block, Python, Rules
 from agentflow.lang.bounds.python.statements import STATEMENTS, block
-from agentflow.lang.bounds.scopes import AbstractScope
-from agentflow.lang.bounds.values import NEVER
+from agentflow.lang.bounds.values import NEVER, AbstractScope
 from agentflow.lang.python.emitter import Emitter
 
 RULES = Rules(

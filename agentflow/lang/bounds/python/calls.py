@@ -25,8 +25,19 @@ from agentflow.lang.bounds.python.expressions import (
 )
 from agentflow.lang.bounds.python.heap import scalar
 from agentflow.lang.bounds.python.interpret import LEFT_OUT, NONE, Form, Function, Python
-from agentflow.lang.bounds.scopes import AbstractScope
-from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, NIL, PLAIN, TEXT, Value, joined, number, sequence
+from agentflow.lang.bounds.values import (
+    DATA,
+    FOREIGN,
+    NEVER,
+    NIL,
+    PLAIN,
+    TEXT,
+    AbstractScope,
+    Value,
+    joined,
+    number,
+    sequence,
+)
 from agentflow.lang.bounds.values import text as one_of
 from agentflow.lang.python.builtins import BUILTINS, ISINSTANCE
 from agentflow.lang.python.methods import METHOD_ROWS

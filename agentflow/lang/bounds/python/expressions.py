@@ -17,8 +17,20 @@ from agentflow.lang.bounds.primitives import like
 from agentflow.lang.bounds.python.facts import Body
 from agentflow.lang.bounds.python.heap import NOWHERE, scalar, size_of_texts
 from agentflow.lang.bounds.python.interpret import Named, Python, either
-from agentflow.lang.bounds.scopes import AbstractClosure, AbstractScope
-from agentflow.lang.bounds.values import DATA, NEVER, NIL, PLAIN, TEXT, Value, constant, joined, number, sequence
+from agentflow.lang.bounds.values import (
+    DATA,
+    NEVER,
+    NIL,
+    PLAIN,
+    TEXT,
+    AbstractClosure,
+    AbstractScope,
+    Value,
+    constant,
+    joined,
+    number,
+    sequence,
+)
 from agentflow.lang.bounds.values import text as one_of
 
 SHORT = 12

@@ -11,13 +11,11 @@ from typing import Any, TypeAlias, cast
 from agentflow.core.data.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, Cost
 from agentflow.lang.bounds.gathering import Gathering
-from agentflow.lang.bounds.guards import GuardFact, Guards, both_ways, lengths_above
+from agentflow.lang.bounds.guards import GuardFact, Guards, Setters, both_ways, lengths_above
 from agentflow.lang.bounds.interpret import AnalysisInputs, Interpreter, Outcome, Rule, Spend
-from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.python.facts import Body, Text, python_gathering
 from agentflow.lang.bounds.python.heap import NOWHERE, Given, Heap
-from agentflow.lang.bounds.scopes import AbstractClosure, AbstractScope
-from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, NIL, Value, constant
+from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, NIL, AbstractClosure, AbstractScope, Value, constant
 from agentflow.lang.ir import IR, Var
 from agentflow.lang.syntax import Node
 

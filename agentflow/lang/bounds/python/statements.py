@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agentflow.lang.bounds.cost import FREE, Cost, in_sequence
-from agentflow.lang.bounds.guards import GuardFact
-from agentflow.lang.bounds.loops import marked, rounds
+from agentflow.lang.bounds.guards import GuardFact, marked, rounds
 from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.python.expressions import assign_to, at_key, element_of, is_number, iterations, operated
 from agentflow.lang.bounds.python.heap import NOWHERE
@@ -26,8 +25,7 @@ from agentflow.lang.bounds.python.interpret import (
     loop_values,
     widened,
 )
-from agentflow.lang.bounds.scopes import AbstractClosure, AbstractScope
-from agentflow.lang.bounds.values import FOREIGN, NEVER, Value
+from agentflow.lang.bounds.values import FOREIGN, NEVER, AbstractClosure, AbstractScope, Value
 from agentflow.lang.ir import Var
 from agentflow.lang.python.names import own_nodes
 
