@@ -672,9 +672,9 @@ class _Progress:
         self._call = call
         self._partial = PartialAnswer(shape) if shape is not None and self.run.streaming else None
         self._names: dict[str, str] = {}
-        self._attempt: EventScope[CallContext] | None = None
+        self._attempt: EventScope | None = None
         self._began: float | None = None
-        self._wait: EventScope[CallContext] | None = None
+        self._wait: EventScope | None = None
         self.lost: Sequence[Usage] = ()
         """The cost of attempts without an answer."""
 

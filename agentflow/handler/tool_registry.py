@@ -385,9 +385,7 @@ class ToolRegistry:
             return result
         return await _continued(name, result, call, tool.task if isinstance(tool, Tool) else None)
 
-    async def _run(
-        self, tool: Tool | TaskResult, scope: EventScope[CallContext], arguments: dict[str, Any]
-    ) -> TaskResult:
+    async def _run(self, tool: Tool | TaskResult, scope: EventScope, arguments: dict[str, Any]) -> TaskResult:
         """Run a tool that may run, between its events."""
         inner = scope.call
         with scope:

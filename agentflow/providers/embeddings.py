@@ -132,7 +132,7 @@ class _Bill:
         self._prices = prices
         self._adapter = adapter
         self._reserved: Reservation | None = None
-        self._wait: EventScope[CallContext] | None = None
+        self._wait: EventScope | None = None
 
     async def reserve(self, *, exact: bool = False) -> None:
         """Reserve the maximum cost of the request, if the run limits tokens or money."""

@@ -63,7 +63,7 @@ def check_answer(question: Question, answer: Any) -> None:
         )
 
 
-def waiting(question: Question, call: CallContext) -> EventScope[CallContext]:
+def waiting(question: Question, call: CallContext) -> EventScope:
     """The pair of events around the wait for an answer."""
     return call.scope(
         WaitStarted,

@@ -364,7 +364,7 @@ class OpenRun:
         self,
         run: Run,
         root: CallContext,
-        scope: EventScope[CallContext],
+        scope: EventScope,
         fanout: Fanout,
         redactor: Redactor | None,
         news: News | None = None,

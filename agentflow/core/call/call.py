@@ -17,7 +17,7 @@ from contextvars import ContextVar, Token
 from functools import partial
 from hashlib import blake2b
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
 from agentflow.core.call.host_calls import HostCalls, StepLog
 from agentflow.core.call.journal_port import JournalPortOf
@@ -43,50 +43,7 @@ from agentflow.core.events.events import (
 )
 
 
-class Suspendable(Protocol):
-    """The records of a durable run as its scopes see them."""
-
-    @property
-    def suspending(self) -> bool:
-        """Whether the run is given up, to be resumed later."""
-        ...
-
-
-class Watchable(Protocol):
-    """A run as its scopes see it."""
-
-    @property
-    def journal(self) -> Suspendable | None:
-        """The records of the run; None when it is not durable."""
-        ...
-
-    @property
-    def watched(self) -> bool:
-        """Whether anybody takes events."""
-        ...
-
-
-class EventPublisher(Protocol):
-    """The publisher of a scope's events: a :class:`~agentflow.core.call.call.CallContext`."""
-
-    parent: int | None
-    reading: Reading | None
-
-    @property
-    def run(self) -> Watchable: ...
-    def at(self: C, path: str, /) -> C:
-        """This call at another path, with a numbering of its own."""
-        ...
-
-    def emit(self, kind: type[EventBase], /, **fields: Any) -> int:
-        """Publish an event. Returns its ``seq``; 0 without observers."""
-        ...
-
-
-C = TypeVar("C", bound=EventPublisher)
-
-
-class EventScope(Generic[C]):
+class EventScope:
     """An open Started/Finished pair; see :meth:`CallContext.scope`. A field that both events have is passed once.
 
     ``call`` is the call inside; ``watched`` says whether anybody takes its events; without a reader, fields of the Finished event need not be set.
@@ -94,13 +51,13 @@ class EventScope(Generic[C]):
 
     __slots__ = ("_began", "_fields", "_seq", "_started", "_values", "call", "watched")
 
-    def __init__(self, call: C, started: type[EventBase], fields: dict[str, Any]) -> None:
+    def __init__(self, call: CallContext, started: type[EventBase], fields: dict[str, Any]) -> None:
         self.call = call
         self._started = started
         self._fields = fields
         self.watched = call.run.watched
 
-    def __enter__(self) -> EventScope[C]:
+    def __enter__(self) -> EventScope:
         call = self.call
         self._values: dict[str, Any] = {}
         self._began = time.perf_counter()
@@ -141,13 +98,13 @@ class EventScope(Generic[C]):
         self.call.emit(ending.kind, started=self._seq, duration_s=time.perf_counter() - self._began, **values)
 
 
-class QuietScope(EventScope[C]):
+class QuietScope(EventScope):
     """An unwatched pair: it has only the inner call, which its creator sets."""
 
     __slots__ = ()
     watched = False  # pyright: ignore[reportIncompatibleVariableOverride, reportAssignmentType]
 
-    def __enter__(self) -> QuietScope[C]:
+    def __enter__(self) -> QuietScope:
         return self
 
     def change(self, **fields: Any) -> None:
@@ -161,24 +118,24 @@ class QuietScope(EventScope[C]):
     ) -> None: ...
 
 
-class QuietPart(QuietScope[C]):
+class QuietPart(QuietScope):
     """The same at a ``path`` of its own within ``outer``: the inner call is created on first use."""
 
     __slots__ = ("inner", "outer", "path")
 
-    inner: C | None
-    outer: C
+    inner: CallContext | None
+    outer: CallContext
     path: str
 
     @property
-    def call(self) -> C:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def call(self) -> CallContext:  # pyright: ignore[reportIncompatibleVariableOverride]
         inner = self.inner
         if inner is None:
             inner = self.inner = self.outer.at(self.path)
         return inner
 
 
-def _outcome_of(error: BaseException, journal: Suspendable | None) -> Outcome:
+def _outcome_of(error: BaseException, journal: JournalPort | None) -> Outcome:
     if not isinstance(error, asyncio.CancelledError | GeneratorExit):
         return "error"
     return "suspended" if journal is not None and journal.suspending else "cancelled"
@@ -490,7 +447,7 @@ class CallContext:
         call.loop = asyncio.get_running_loop()
         return call
 
-    def scope(self, started: type[EventBase], path: str | None = None, /, **fields: Any) -> EventScope[CallContext]:
+    def scope(self, started: type[EventBase], path: str | None = None, /, **fields: Any) -> EventScope:
         """Open a Started/Finished pair: ``with call.scope(ToolStarted, name=...) as scope``.
 
         Inside, ``scope.call`` is the call (at a path of its own, unless ``path`` is given). The call of an effect serves
@@ -522,7 +479,7 @@ class CallContext:
         part.inner = None
         return part
 
-    def nested(self, started: type[EventBase], /, **fields: Any) -> EventScope[CallContext]:
+    def nested(self, started: type[EventBase], /, **fields: Any) -> EventScope:
         """The same with a call of its own even if this is the call of an effect; it may be changed before the block."""
         return self.scope(started, self.next_path(started.__name__, fields), **fields)
 
