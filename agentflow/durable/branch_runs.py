@@ -201,7 +201,6 @@ class _Lender:
         self._run = run
 
     def lease(self, usd: float, tokens: int) -> asyncio.Future[Leased]:
-        """Set US dollars and tokens aside."""
         return self._jobs.lease(self._run, usd, tokens)
 
     def give_back(self, usd: float, tokens: int) -> None:

@@ -60,7 +60,6 @@ class JournalVerdict:
                 records.close_gate(self._losers[-1], partial(self._arrive, index))
 
     async def begins(self, index: int) -> None:
-        """Note that branch ``index`` begins. Never returns if the form was settled before."""
         if self._recorded is None:
             self._started.add(index)
         elif index not in self._started:

@@ -172,27 +172,22 @@ class RunJournal:
 
     @property
     def suspending(self) -> bool:
-        """Whether the run is being suspended without an end."""
         return self.records.suspending
 
     @property
     def slice(self) -> int:
-        """The number of this slice of the run, from 1."""
         return self.records.run.slice
 
     @property
     def spent_s(self) -> float:
-        """Working time of earlier slices of the run, in seconds."""
         return self.records.run.spent_s
 
     @property
     def usage(self) -> Usage:
-        """The tokens of all records so far."""
         return self.records.usage
 
     @property
     def cost(self) -> float | None:
-        """The US dollars of all records so far; None if a price is unknown."""
         return self.records.cost
 
     def watch(self, permits: Permits) -> None:
@@ -204,7 +199,6 @@ class RunJournal:
         return offsets_in(self.program, span) or self.outside
 
     def within(self, call: CallContext) -> RunPort:
-        """The run of ``call`` for another text that its form runs."""
         site = None if self.outside is not None or self.at is not None else self.site(call.span)
         if site is None:
             return call.run
@@ -213,16 +207,13 @@ class RunJournal:
         return view_of(call.run, journal=journal)
 
     def verdict(self, path: str, prefix: str, count: int, budget: object) -> JournalVerdict:
-        """The verdict of the form at ``path``: which of its branches settles it."""
         permits = budget.permits if isinstance(budget, Budget) else None
         return JournalVerdict(self.records, path, prefix, count, UNRECORDED, self.leaf, permits)
 
     def clock(self, path: str, seconds: float) -> JournalClock:
-        """The time-out of the form at ``path``."""
         return JournalClock(self.records, path, seconds, self.leaf)
 
     def elsewhere(self, rt: object, span: Span) -> Any:
-        """The forms at ``span`` of a strand whose branches run on workers; None where branches run here."""
         return self.records.elsewhere(self, rt, span)
 
     async def step(
@@ -362,7 +353,6 @@ class RunJournal:
         return _Written(stored, kept, much, kept is not turns, same)
 
     def template(self, template: Template) -> Template:
-        """A task defined by a program, with the overrides of this run."""
         overrides = self.records.overrides
         return template if overrides is None else overrides.of(template)
 
@@ -379,7 +369,6 @@ class RunJournal:
         return self.begun
 
     async def recall(self, kind: str, name: str, content: Content, call: CallContext) -> Any:
-        """The value that :meth:`keep` stored at ``call``; None without one."""
         if self.records.ends_before(call.path):
             return None  # without a digest of the content, which nothing is compared with
         parts = self._part(content)
@@ -389,7 +378,6 @@ class RunJournal:
     async def keep(
         self, kind: str, name: str, content: Content, value: Any, call: CallContext, usage: Usage, cost: float | None
     ) -> Any:
-        """Store the result of work at ``call``, and return it as it will be read back."""
         try:
             done = await self._written(value)
         except NotData as what:

@@ -240,6 +240,5 @@ class _DryJournal(RunJournal):
         return row
 
     def pin(self, kind: str, name: str, text: str | None, call: CallContext) -> str | None:
-        """The recorded text; ``text`` without a record."""
         row = self.records.find(f"@{kind}/{name}")
         return text if row is None else row.value

@@ -51,7 +51,6 @@ class Services:
         self._readable = readable
 
     async def start(self, command: ServiceCommand) -> Service:
-        """Start ``command``. Raises SandboxUnavailable, ConfigurationError, FileFailure, PathDenied and OSError."""
         sandbox = await self._sandbox.get()
         executable = await own_thread(self._find, command.argv[0])
         root = str(self._files.roots[0])
@@ -137,7 +136,6 @@ class Service:
         self._transports = transports
 
     async def read(self) -> bytes:
-        """The next bytes of its standard output; empty at the end."""
         return await self._reader.read(65_536)
 
     async def write(self, data: bytes) -> None:
@@ -146,11 +144,9 @@ class Service:
         await self._writer.drain()
 
     def said(self) -> str:
-        """The last 64 KiB of its standard error."""
         return self._errors.text()
 
     def refused(self) -> str | None:
-        """The path that it said it was refused, and that the sandbox keeps from it; None for none."""
         return refused_path(self.said(), self._spawn) if self._walls else None
 
     async def stop(self, grace_s: float) -> str:

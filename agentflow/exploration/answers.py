@@ -100,7 +100,6 @@ class ChosenAnswers:
         self._names = frozenset([point.name for point in self.script])
 
     def answer(self, name: str, branch: str, shape: AnswerShape) -> Answer:
-        """The next answer of ``name`` in ``branch``."""
         number = self._counts[name, branch]
         self._counts[name, branch] += 1
         changed: list[str] = []
@@ -154,7 +153,6 @@ class PrescribedAnswers:
         self._plain = ChosenAnswers({}, values)
 
     def answer(self, name: str, branch: str, shape: AnswerShape) -> Answer:
-        """The next answer of ``name`` in ``branch``."""
         left = self._left.get((name, branch))
         if not left:
             return self._plain.answer(name, branch, shape)

@@ -211,7 +211,6 @@ class _RehearsedEffects(EffectRunner):
     stage: Stage = field(default_factory=Stage)
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
-        """Perform one effect."""
         token = self.stage.asking.set((_name(effect), branch_of(call.path)))
         try:
             match effect:

@@ -63,7 +63,6 @@ class FlowHost:
     # -- runs -------------------------------------------------------------------------------------------------------
 
     async def run_alone(self, call: FlowCall[Any]) -> Any:
-        """The value of a call that is a run of its own."""
         return (await self.run(call, PLAIN)).value
 
     async def run(
@@ -170,7 +169,6 @@ class FlowHost:
     # -- tools and questions ----------------------------------------------------------------------------------------
 
     def read_tools(self, tools: object, where: str) -> tuple[list[str] | None, Toolbox]:
-        """The names that a list of tools offers, None for all ordinary ones of the flow, and the objects among them."""
         self._speaks_of_tools = True
         return read_tools(tools, self.tools, where)
 

@@ -164,7 +164,6 @@ class _Declared(ABC, Generic[P, R]):
         return checked(adapter_for, self._signature.returns, f"'{self.name}'", checks=True)
 
     def store(self, value: Any) -> Any:
-        """Its return value as data to be stored. Raises NotData."""
         return value if self._value is None else self._value.write(value)
 
     def restore(self, value: Any) -> Any:
@@ -189,7 +188,6 @@ class _Declared(ABC, Generic[P, R]):
         return source_of(self._host, self._function).digest
 
     async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
-        """Run it with ``bindings``, its arguments by name as they are stored, at the outermost call of a run."""
         arguments = {name: self._argument(name, value) for name, value in bindings.items()}
         work = cast(Callable[..., FlowCall[R]], self)(**self._signature.bind(arguments, call))
         work.begin()
@@ -293,7 +291,6 @@ class TaskFunction(_Declared[P, R]):
 
     @property
     def reference(self) -> str:
-        """Its module and qualified name, and the name of a copy, by which durable runs refer to it."""
         return f"{super().reference}@{self.name}" if self._copied else super().reference
 
     def _stored(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[PythonTarget, dict[str, Any]]:

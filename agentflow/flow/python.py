@@ -148,7 +148,6 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
         self._begun = True
 
     def drop(self) -> None:
-        """Give it up, unless it has begun."""
         if not self._begun:
             self.close()
 
@@ -249,7 +248,6 @@ class SingleEffect(FlowCall[R_co]):
             line.in_flight = None
 
     def work(self, line: Line, /) -> Awaitable[Any]:
-        """Carry the call out on a line, once it has begun."""
         return line.perform(self.effect, self.span)
 
 
@@ -282,13 +280,11 @@ class WorkCall(FlowCall[R_co]):
         self._stored = stored
 
     def close(self) -> None:
-        """Discard the call, without a warning that it was not awaited."""
         super().close()
         for part in self._parts:
             close(part)
 
     def stored(self) -> tuple[PythonTarget, dict[str, Any]]:
-        """Begin the call as a durable run, and return its stored form."""
         if self._stored is None:
             return super().stored()
         self.begin()

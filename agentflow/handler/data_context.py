@@ -33,7 +33,6 @@ class DataContexts:
         return primed
 
     def clear(self, call: CallContext) -> None:
-        """Clear the data context of ``call.session``."""
         call.session.data_context = None
 
 

@@ -569,7 +569,6 @@ class PromptRun:
         return usage
 
     def unwanted(self, response: ModelResponse) -> None:
-        """Charge an answer that came although its call was cancelled."""
         self._charge_lost(response.usage, self._cost_of(response))
 
     def _charge_lost(self, usage: Usage, cost: float | None) -> None:

@@ -294,7 +294,6 @@ class ToolRegistry:
 
     @property
     def edition(self) -> Edition:
-        """The present edition of the tools, for a run that begins now."""
         return self._editions.current
 
     def _entry(self, name: str) -> Entry | None:
@@ -320,26 +319,21 @@ class ToolRegistry:
         return self._tools.get(name)
 
     def offers(self, name: str) -> bool:
-        """Whether a list of tools may hold ``name``, which stands for all tools of a server."""
         return name.removesuffix(EVERY) in self.servers
 
     def hint_for(self, name: str) -> str | None:
-        """A hint for ``name``, which is not a tool: how to switch it on, or a similar name; None if there is none."""
         return self._absent.get(name) or did_you_mean(name, self._tools)
 
     def describe(self, name: str) -> NameInfo | None:
-        """The arguments of the tool called ``name``; the same object until it is registered again."""
         info = self._infos.get(name)
         if info is None and name in self._tools:
             info = self._infos[name] = info_of_schema("tool", self._tools[name].spec.input_schema)
         return info
 
     def names(self) -> list[str]:
-        """All names, sorted."""
         return sorted(self._tools)
 
     def ordinary(self, call: CallContext | None = None) -> tuple[ToolSpec, ...]:
-        """The specs of all tools that are not built in, sorted by name, in the run of ``call`` (None: in one that begins now)."""
         kept = self._kept(call)
         if kept:
             tools = {**self._tools, **{name: entry[0] for name, entry in kept.items() if entry is not None}}

@@ -40,7 +40,6 @@ class OneModel:
         self._model = model
 
     def resolve(self, model: str | None) -> tuple[ProviderAdapter, str]:
-        """The adapter and the name."""
         name = model or self._model or ""
         return self.adapter, name.partition(":")[2] or name
 

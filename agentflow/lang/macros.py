@@ -114,7 +114,6 @@ class MacroStrand:
         return False
 
     async def tick(self) -> None:
-        """Begin the next slice of steps. Raises LimitExceeded."""
         self.charge(0)
 
     def charge(self, steps: int) -> None:
@@ -129,7 +128,6 @@ class MacroStrand:
             self.fuel += granted
 
     def allocate(self, count: int) -> None:
-        """Count bytes of memory. Raises LimitExceeded."""
         self._allowance.allocate(count)
 
     async def work(self, work: Work[T]) -> T:
@@ -169,7 +167,6 @@ class MacroStrand:
         return False
 
     def on_fresh_stack(self, code: Code) -> Code:
-        """There is one stack."""
         raise _too_deep()
 
     def unbound(self, env: SexpEnvironment, name: str) -> Any:
@@ -197,7 +194,6 @@ class MacroStrand:
         )
 
     def operation(self, op: Operation, d: int, span: Span, *arguments: Any) -> NoReturn:
-        """An operation."""
         self.refuse()
 
     def under(self, sources: frozenset[str], work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
@@ -205,7 +201,6 @@ class MacroStrand:
         return work
 
     def perform(self, effect: Effect, span: Span | None) -> NoReturn:
-        """An effect."""
         self.refuse()
 
     async def call_named(
@@ -217,7 +212,6 @@ class MacroStrand:
         span: Span | None,
         env: SexpEnvironment | None = None,
     ) -> Any:
-        """A task or tool."""
         self.refuse()
 
     def set_global(self, env: SexpEnvironment, cell: Cell, name: str, value: Any) -> None:

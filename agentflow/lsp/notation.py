@@ -42,7 +42,6 @@ class PythonCursor(Cursor):
 
     @property
     def naming(self) -> OpenCall | None:
-        """The call of which the cursor may name an argument."""
         call = self.calls[-1] if self.calls else None
         return call if call is not None and call.head is not None and self.keyword is None else None
 
@@ -51,7 +50,6 @@ class PythonCursor(Cursor):
         return call.items if call.head is not None else -1
 
     def within(self, index: int) -> str | None:
-        """The name of the argument of a call that the cursor is in, if it is given by name."""
         if index == len(self.calls) - 1:
             return self.keyword
         named = self.calls[index].arguments

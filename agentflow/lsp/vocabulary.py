@@ -69,11 +69,9 @@ class PythonVocabulary(Vocabulary):
         return super().info(self._meant.get(name, name))
 
     def description(self, name: str) -> str | None:
-        """What a task or tool is for."""
         return super().description(self._meant.get(name, name))
 
     def is_foreign(self, name: str) -> bool:
-        """Whether somebody else has described it."""
         return super().is_foreign(self._meant.get(name, name))
 
     def around(self) -> Iterable[str]:

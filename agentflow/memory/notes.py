@@ -232,7 +232,6 @@ class FlowNotes:
         return await book.add(scope, text, key, UNKNOWN if call.reading is None else call.reading.sources)
 
     async def recall(self, question: str, limit: int, call: CallContext) -> list[Note]:
-        """The notes about a question, best first; without a question the latest ones. Raises DataError."""
         book, scope = self._of(call.session)
         notes = await (book.search(scope, question, limit) if question.strip() else book.notes(scope, limit))
         if call.reading is not None:

@@ -209,8 +209,7 @@ class HttpAdapter(ABC):
         self._forms: dict[Any, Any] = {}
 
     @abstractmethod
-    def profile(self, model: str) -> ModelProfile:
-        """The profile of ``model``."""
+    def profile(self, model: str) -> ModelProfile: ...
 
     @abstractmethod
     def _open(self) -> tuple[ClientPool, Sdk]:

@@ -91,7 +91,6 @@ class Embeddings:
         return _vectors(response, len(texts))
 
     async def aclose(self) -> None:
-        """Close connections."""
         await self._adapter.aclose()
 
     async def _answer(self, request: ModelRequest, bill: _Bill | None) -> ModelResponse:

@@ -45,7 +45,6 @@ class FallbackProvider:
         )
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        """Make one model call."""
         number = 0
         earlier: list[str] = []
         for index, (adapter, name) in enumerate(self._routes):

@@ -156,7 +156,6 @@ class FleetRates:
         return None
 
     def correct(self, key: str, tokens: int) -> None:
-        """Count ``tokens`` more (or fewer, if negative) than the call's estimate."""
         state = self._key(key)
         if state is not None and state.rate.tokens_per_min is not None and tokens:
             self._tell(key, state, more=tokens)
@@ -176,6 +175,5 @@ class FleetRates:
             shared.add_done_callback(partial(self._answer, state))
 
     def learn(self, key: str, headers: Mapping[bytes, bytes]) -> None:
-        """Lower the rate of ``key`` to the limits stated in an answer's headers."""
         if (state := self._key(key)) is not None:
             state.bucket.lower(*allowed(headers))

@@ -34,7 +34,6 @@ class OpenAIProvider(HttpAdapter):
         return named[0] if named else os.environ.get("OPENAI_ORG_ID") or ""
 
     def profile(self, model: str) -> ModelProfile:
-        """The profile of ``model``."""
         return ModelProfile(
             self.name,
             model,

@@ -141,7 +141,6 @@ class ProcessRates:
             return bucket
 
     def ready(self, key: str, tokens: int) -> bool:
-        """Whether a call with about ``tokens`` may start now; if so, it is counted."""
         bucket = self._bucket(key)
         if bucket is None:
             return True
@@ -187,17 +186,14 @@ class ProcessRates:
             del self._queues[queue_key]
 
     def correct(self, key: str, tokens: int) -> None:
-        """Count ``tokens`` more (or fewer, if negative) than the call's estimate."""
         if (bucket := self._bucket(key)) is not None:
             bucket.correct(tokens)
 
     def hold(self, key: str, seconds: float) -> None:
-        """Start no call of ``key`` for ``seconds``: the server has refused one."""
         if (bucket := self._bucket(key)) is not None:
             bucket.hold(self._clock() + seconds)
 
     def learn(self, key: str, headers: Mapping[bytes, bytes]) -> None:
-        """Lower the rate of ``key`` to the limits stated in an answer's headers."""
         if (bucket := self._bucket(key)) is not None:
             bucket.lower(*allowed(headers))
 

@@ -39,7 +39,6 @@ class Admission:
     async def errors(
         self, program: str | Source, allow: frozenset[str], names: frozenset[str], call: CallContext
     ) -> Sequence[AgentflowError]:
-        """All errors of a program that may only call the names in ``allow``; empty if it may run."""
         here, source = self._compiler.names(None, call.definitions), as_source(program)
 
         def check(allowance: Allowance) -> Sequence[AgentflowError]:

@@ -506,7 +506,6 @@ class Engine:
     # -- what things inside a run ask for ---------------------------------------------------------------------------
 
     def task(self, name: str, call: CallContext) -> CompiledTask | None:
-        """The task called ``name`` as code at ``call`` finds it, or None."""
         return self.tasks.find_compiled(name, call.definitions)
 
     async def run_subtask(self, request: SubtaskRequest, call: CallContext, task: Any = None) -> TaskResult:
@@ -544,7 +543,6 @@ class Engine:
         return await self._solver.decompose(template, request, goal, failed, call, rounds=rounds)
 
     def limited(self, model_calls: int, call: CallContext) -> RunPart:
-        """The run of ``call``, for a part of it that may make so many model calls from now on, and no more."""
         limits = replace(call.run.limits, model_calls=model_calls)
         return RunPart(call.run, self, limits=limits, redactor=self._redactor)
 

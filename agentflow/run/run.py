@@ -194,7 +194,6 @@ class Run:
                 self._fanout.publish(shown)
 
     async def examine(self, *values: object, lasting: bool = False) -> None:
-        """Search large values for secrets and encode them for recorders, right before an event shows them."""
         for value in values:
             shown = value if self._redactor is None else await in_slices(examination(value, self._redactor))
             if lasting:
@@ -209,7 +208,6 @@ class Run:
         await self._fanout.room()
 
     def calls_left(self) -> int | None:
-        """Model calls that can still be made; None if there is no limit."""
         allowed = self.limits.model_calls
         return None if allowed is None else max(0, allowed - self.model_calls)
 
@@ -247,7 +245,6 @@ class Run:
         return usage, cost
 
     def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
-        """Add a call's usage and cost. Raises LimitExceeded if the run exceeds its tokens or money."""
         self.usage = usage if self.usage is _NO_USAGE else self.usage + usage
         total = self.cost_usd
         self.cost_usd = (
@@ -291,7 +288,6 @@ class Run:
         return await self._asking.approve(request, call)
 
     def cover(self, path: str, tools: Mapping[str, str]) -> None:
-        """Stop asking for approval of ``tools``, by name and identity, that the program at ``path`` calls itself."""
         self._asking.cover(path, tools)
 
     async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
@@ -561,13 +557,11 @@ class RunPart(Run):
         self._outer.publish(event)
 
     async def examine(self, *values: object, lasting: bool = False) -> None:
-        """Search large values for secrets and encode them for the run's recorders, right before an event shows them."""
         if self._read:
             await super().examine(*values, lasting=lasting)
         await self._outer.examine(*values, lasting=lasting)
 
     async def room(self) -> None:
-        """Wait until both readers take deltas again."""
         await super().room()
         if self._outer.congested():
             await self._outer.room()
@@ -583,25 +577,21 @@ class RunPart(Run):
         self._outer.charge_model_call()
 
     def under_way(self, call: UnderWay, begins: bool) -> None:
-        """Count a prompt's model calls in the account of the part and of the run."""
         super().under_way(call, begins)
         self._outer.under_way(call, begins)
 
     def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
-        """Add a call's usage and cost to the part and the run. Raises LimitExceeded."""
         try:
             self._outer.charge_usage(usage, cost_usd)
         finally:
             super().charge_usage(usage, cost_usd)
 
     async def approve(self, request: ApprovalRequest, call: CallContext) -> Decision:
-        """Ask the part's approver or, without one, the run's."""
         if self._asking.approver is None:
             return await self._outer.approve(request, call)
         return await super().approve(request, call)
 
     def cover(self, path: str, tools: Mapping[str, str]) -> None:
-        """Stop asking for approval of ``tools`` that the program at ``path`` calls itself."""
         if self._asking.approver is None:
             self._outer.cover(path, tools)
         else:

@@ -109,7 +109,6 @@ class HostCommands:
         timeout: float | None = None,
         call: CallContext | None = None,
     ) -> CommandResult:
-        """Run a command."""
         with asked_for(call):
             return await asked(call, self.commands.execute_command_safely, command, cwd, timeout)
 
@@ -124,7 +123,6 @@ class HostCommands:
         return partial(self.execute_command_safely, command, cwd, timeout, call)
 
     def parse_file_paths_from_output(self, output: str, cwd: str | None = None) -> list[str]:
-        """The paths that the output names."""
         return self.commands.parse_file_paths_from_output(output, cwd)
 
     async def find_files(self, command: str | Sequence[str], call: CallContext | None = None) -> FoundFiles:

@@ -36,11 +36,9 @@ class HostFiles:
         return tuple(getattr(self.files, "roots", ()))
 
     def absolute(self, path: str) -> str:
-        """The absolute form of a path."""
         return self._native("absolute", os.path.abspath)(path)
 
     def open_directory(self, path: str) -> int:
-        """A descriptor of a directory."""
         return self._native("open_directory", lambda path: os.open(path, os.O_RDONLY | os.O_DIRECTORY))(path)
 
     def _native(self, name: str, other: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -24,7 +24,6 @@ class NoPrompts:
     """The turn loop of a task system built without one: every prompt fails and says what to pass."""
 
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
-        """Raises ConfigurationError."""
         raise ConfigurationError(
             "this task system has nothing to run prompts with",
             code="tasks/no-handler",

@@ -72,7 +72,6 @@ class CompiledTemplate:
         return self.history if call is None else call.over(self.history)
 
     def conversing(self) -> CompiledTemplate:
-        """The template of calls that are given a session: history settings that it does not name are on."""
         if not self.template.stateless:
             return self
         cached = self.memo.get("conversing")
@@ -105,16 +104,13 @@ class CompiledTemplate:
 
     @property
     def returns(self) -> Mapping[str, Any] | None:
-        """The JSON Schema of the task's value; None for text and for any JSON."""
         return self.output.schema
 
     def arguments_schema(self) -> dict[str, Any]:
-        """The JSON Schema of its arguments, as a model that may call it reads them."""
         return arguments_schema(self.template.params)
 
     @property
     def output_adapter(self) -> OutputAdapter | None:
-        """What reads and writes the class of the task's value; None if it has no class."""
         if self.output.model is None:
             return None
         adapter = self.memo.get("adapter")
@@ -129,13 +125,11 @@ class CompiledTemplate:
         return self.template.model_dump(mode="json", exclude_unset=True)
 
     def granted(self, grants: frozenset[str] | None) -> CompiledTemplate:
-        """A copy of the template, as defined by code that may call ``grants``."""
         if grants == self.grants:
             return self
         return replace(self, grants=grants, info=replace(self.info, untrusted=grants is not None))
 
     def with_tools(self, toolbox: Toolbox) -> CompiledTemplate:
-        """A copy of the template with these tools, as far as it is offered them by name."""
         copy = object.__new__(
             CompiledTemplate
         )  # for each question with tools: dataclasses.replace takes ten times as long

@@ -127,7 +127,6 @@ class TaskService:
 
     @property
     def revision(self) -> object:
-        """A token that stays the same until a template is registered, and then is another for good."""
         return self._registry.revision
 
     @property
@@ -154,7 +153,6 @@ class TaskService:
         self._registry.register(template)
 
     def prepare(self, fields: Mapping[str, Any]) -> CompiledTemplate:
-        """Check and parse the template of a definition without registering it. Raises DataError."""
         return prepare_definition(fields)
 
     def publish(self, templates: Iterable[CompiledTemplate]) -> list[str]:
@@ -162,7 +160,6 @@ class TaskService:
         return self._registry.load(templates)
 
     def find_compiled(self, identifier: str, defined: Definitions | None = None) -> CompiledTemplate | None:
-        """The template of ``identifier``: one ``defined`` around the call, else a registered one."""
         return self._registry.find(identifier, defined)
 
     def find_template(self, identifier: str) -> TaskTemplate | None:

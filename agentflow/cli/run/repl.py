@@ -209,7 +209,6 @@ class PromptEditor:
         )
 
     async def read(self, prompt: str) -> str:
-        """Read one complete form."""
         return await self._session.prompt_async(prompt)
 
 

@@ -104,7 +104,6 @@ class HostSource(Source):
 
     @cached_property
     def line_starts(self) -> list[int]:
-        """Offset of the first character of each line, in order."""
         return self.file.line_starts
 
     @cached_property

@@ -64,11 +64,9 @@ class _Unbounded:
 
     limits = Limits(string=1 << 40)
 
-    def charge(self, steps: int) -> None:
-        """Take none."""
+    def charge(self, steps: int) -> None: ...
 
-    def allocate(self, count: int) -> None:
-        """Count none."""
+    def allocate(self, count: int) -> None: ...
 
 
 def formatted(rt: Runtime, value: Any, spec: Any) -> str:

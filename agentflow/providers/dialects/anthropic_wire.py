@@ -226,11 +226,9 @@ class MessagesDecoder(BaseDecoder):
 
     @property
     def partial(self) -> str:
-        """The text so far."""
         return "".join("".join(block.pieces) for block in self._blocks if block.kind == "text")
 
     def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
-        """Decode one event."""
         if data == b"[DONE]":  # Sent by servers that put this API in front of another.
             self.done = True
             return True
@@ -332,7 +330,6 @@ class MessagesDecoder(BaseDecoder):
                 block.data["_problem"] = problem
 
     def body(self, data: Any) -> ModelResponse:
-        """Decode the answer to a plain request."""
         if data.get("type") == "error" or data.get("error"):
             self._fail(data)
         content = data.get("content")

@@ -281,11 +281,9 @@ class ChatDecoder(BaseDecoder):
 
     @property
     def partial(self) -> str:
-        """The text so far."""
         return "".join(self._text)
 
     def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
-        """Decode one event."""
         if data == b"[DONE]":
             self.done = True
             return True
@@ -422,7 +420,6 @@ class ChatDecoder(BaseDecoder):
         return self._response("".join(self._text), "".join(self._thinking), "".join(self._refusal), calls, rest)
 
     def body(self, data: Any) -> ModelResponse:
-        """Decode the answer to a plain request."""
         choices = records(data.get("choices"))
         if data.get("error") or (not choices and faults.is_failure(data)):
             self._fail(data)

@@ -162,11 +162,9 @@ class ResponsesDecoder(BaseDecoder):
 
     @property
     def partial(self) -> str:
-        """The text so far."""
         return "".join(self._text)
 
     def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
-        """Decode one event."""
         if data == b"[DONE]":
             return True
         event = parse_json(data)

@@ -45,7 +45,6 @@ class NamesAround:
     templates: Mapping[str, Sequence[Any]]
 
     def describe(self, name: str) -> NameInfo | None:
-        """The description of ``name``, or None if there is no such task or tool."""
         own = self.templates.get(name)
         if not own:
             return self.names.describe(name)
@@ -57,7 +56,6 @@ class NamesAround:
         return self.names.prepare(fields)
 
     def known_names(self) -> Iterable[str]:
-        """The names of all tasks and tools, for suggestions."""
         return [*self.names.known_names(), *self.templates]
 
 

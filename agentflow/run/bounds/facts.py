@@ -55,7 +55,6 @@ class Facts:
         turns: int | None = None,
         defined: Definitions | None = None,
     ) -> TaskFacts:
-        """The facts of a task that a program defines, from its fields. Raises DataError."""
         compiled = self.templates.prepare(cast("Mapping[str, Any]", template)) if _is_fields(template) else template
         task = cast(CompiledTask, compiled)
         declared = task.template
@@ -114,11 +113,9 @@ class Facts:
             await self.workflows.load_names()
 
     def task_names(self) -> Sequence[str]:
-        """The names of all registered tasks."""
         return self.templates.template_names()
 
     def tool_names(self) -> Sequence[str]:
-        """The names of all registered tools."""
         return self.tools.names()
 
     def _offered(

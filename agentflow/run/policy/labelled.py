@@ -84,7 +84,6 @@ class LabelledStrand(Strand):
         return super().pick(twin_of(function) if type(function) is Primitive else function, count, d)
 
     def takes_named_arguments(self, function: Any, env: SexpEnvironment | None = None) -> bool:
-        """Whether a value in operator position takes named arguments: it names a task or tool."""
         if type(function) is not Label:
             return super().takes_named_arguments(function, env)
         try:
@@ -102,14 +101,12 @@ class LabelledStrand(Strand):
         span: Span | None,
         env: SexpEnvironment | None = None,
     ) -> Any:
-        """Call the task or tool that ``function`` names, with named arguments."""
         if type(function) is not Label:
             return await super().call_named(d, function, names, values, span, env)
         work = super().call_named(d, function.value, names, values, span, env)
         return await self.under(function.sources, work)
 
     async def under(self, sources: Sources, work: Coroutine[Any, Any, Any]) -> Any:
-        """The value of ``work``, which is done depending on ``sources``."""
         outer, self.ambient = self.ambient, joined(self.ambient, sources)
         try:
             return box(await work, sources)

@@ -159,12 +159,10 @@ class RunGuard:
 
     @property
     def following(self) -> Following:
-        """How programs of the run are followed."""
         return self.policy.following
 
     @property
     def explains(self) -> bool:
-        """Whether violations of the policy are reported but carried out."""
         return self.policy.explain
 
     def judge(
@@ -178,7 +176,6 @@ class RunGuard:
         tool: bool,
         arguments: Mapping[str, Any],
     ) -> SexpEvaluationError | None:
-        """The error of an effect whose arguments depend on sources that may not reach them; None if it is allowed."""
         if not around and not any(labels.values()):
             return None
         registered = self._tools.find(name, call if isinstance(call, CallContext) else None) if tool else None
@@ -207,7 +204,6 @@ class RunGuard:
     def small(
         self, task: str, defined: Definitions | None, value: object, sources: Sources
     ) -> tuple[TaskResult, Sources] | None:
-        """The result of a task whose schema has few values, reduced to its data, and the sources that it keeps."""
         most = self.policy.most_values
         compiled = self._tasks.find_compiled(task, defined) if most and isinstance(value, TaskResult) else None
         if compiled is None or compiled.template.is_function or not isinstance(value, TaskResult):
@@ -238,7 +234,6 @@ class RunGuard:
         here.emit(PolicyDenied, name=name, argument=argument, sources=sources, refused=refused, message=message)
 
     def source_of(self, tool: str, call: object = None) -> Sources:
-        """Where the results of a tool come from, unless they say so themselves; ``call`` is the model's, if it has one."""
         registered = self._tools.find(tool, call if isinstance(call, CallContext) else None)
         seen = self._sources.get(tool)
         if seen is None or seen[0] is not registered:
@@ -252,8 +247,6 @@ class RunGuard:
         return NO_SOURCES if source == USER else frozenset((source,))
 
     def of_files(self, paths: Iterable[str]) -> Sources:
-        """``file:PATH`` for the target of each path, relative to a root if it is beneath one, and the sources of the values
-        a run wrote there."""
         sources: Sources = NO_SOURCES
         for path in paths:
             real = self._real(path)
@@ -267,18 +260,15 @@ class RunGuard:
         return realpath(join(self._start, path))
 
     def writing(self, path: str, sources: Sources) -> AbstractAsyncContextManager[None]:
-        """A block that writes a file from ``sources``, which the file keeps."""
         return nullcontext() if self._written is None else self._written.writing(self._real(path), sources)
 
     def written_from(self, task: str, defined: Definitions | None) -> Sources:
-        """The sources from which a program made the texts of a task."""
         compiled = self._tasks.find_compiled(task, defined)
         return NO_SOURCES if compiled is None else frozenset(compiled.template.sources)
 
     def note(
         self, name: str, labels: Mapping[str, Sources], around: Sources, value: Sources, span: Span | None
     ) -> None:
-        """Record a finished effect: the sources of its arguments, and those of its value."""
         if value:
             self._flows.append((name, labels, around, value, span))
 

@@ -77,7 +77,6 @@ class StrictStrand(LabelledStrand):
             self.raise_to(sources)
 
     def chosen(self, value: Any) -> bool:
-        """Whether a value counts as true, for a choice."""
         return truth(self.opened(value))
 
     def opened(self, value: Any) -> Any:
@@ -99,7 +98,6 @@ class StrictStrand(LabelledStrand):
     # -- variables ------------------------------------------------------------------------------------------------
 
     def marked(self, value: Any) -> Any:
-        """The value of a variable that is bound here."""
         return box(value, self.ambient)
 
     def upgraded(self, value: Any, since: Sources) -> Any:
@@ -107,7 +105,6 @@ class StrictStrand(LabelledStrand):
         return value if value is UNBOUND or not since <= outer_sources(value) else box(value, self.ambient)
 
     def upgrade(self, cell: Cell, since: Sources) -> None:
-        """The same for a variable of the environment."""
         cell.v = self.upgraded(cell.v, since)
 
     def written(self, name: str, old: Any, value: Any, since: Sources) -> Any:
@@ -123,7 +120,6 @@ class StrictStrand(LabelledStrand):
         return box(value, self.ambient)
 
     def defined(self, name: str, old: Any, value: Any) -> Any:
-        """The value with which a variable is defined, or redefined if it has an ``old`` one."""
         return self.marked(value) if old is UNBOUND else self.written(name, old, value, self.ambient)
 
     def _refuse(self, name: str, since: Sources) -> None:
@@ -138,7 +134,6 @@ class StrictStrand(LabelledStrand):
         )
 
     def forbid(self, error: SexpEvaluationError) -> None:
-        """Raise ``error`` for a violation of the strict policy; if the policy only explains, warn of it."""
         if self.guard.explains:
             self.call.warn(error.code, f"would be refused: {error.message}", **error.details)
             return
@@ -160,7 +155,6 @@ class StrictStrand(LabelledStrand):
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def pick(self, function: Any, count: int, d: int) -> Code:
-        """The code of a value in operator position."""
         if type(function) is Called:
             return function.code(self.pick(function.function, count, d))
         if type(function) is Closure and function.info.follows is True:
@@ -176,7 +170,6 @@ class StrictStrand(LabelledStrand):
         return super().takes_named_arguments(self.opened(function), env)
 
     async def under(self, sources: Sources, work: Coroutine[Any, Any, Any]) -> Any:
-        """The value of ``work``, which is done depending on ``sources``."""
         before = self.ambient
         self.raise_to(sources)
         try:

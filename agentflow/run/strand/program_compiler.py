@@ -34,7 +34,6 @@ class _CompileAllowance(Allowance):
         self._memory = MemoryAccount(memory)
 
     def take(self, steps: int) -> None:
-        """Count steps. Raises LimitExceeded."""
         super().take(steps)
         self._memory.add(steps * BYTES_PER_STEP)
 

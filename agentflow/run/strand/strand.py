@@ -89,7 +89,6 @@ class View:
     outer: Definitions | None
 
     def task(self, name: str) -> Template | None:
-        """The task called ``name``; None if no visible program defined one."""
         at: Definitions | None = self
         while isinstance(at, View):  # programs start programs: as many views as they are nested deep
             for table in at._tables():
@@ -586,7 +585,6 @@ class Strand(StrandNaming):
             self.fuel += self.budget.grant(-self.fuel, None)
 
     def allocate(self, count: int) -> None:
-        """Count bytes of memory, before they are allocated. Raises LimitExceeded."""
         self.budget.memory.add(count)
 
     async def work(self, work: Work[T]) -> T:
@@ -688,7 +686,6 @@ class Strand(StrandNaming):
         span: Span | None,
         env: SexpEnvironment | None = None,
     ) -> Any:
-        """Call the task or tool that ``function`` names, with named arguments."""
         name = name_of(function)
         assert name is not None
         arguments: dict[str, Any] = {}
@@ -747,11 +744,9 @@ class Strand(StrandNaming):
         return work
 
     def operation(self, op: Operation, d: int, span: Span, *arguments: Any) -> Coroutine[Any, Any, Any]:
-        """Carry out an operation (to be awaited)."""
         return self.operations[op](self, d, span, *arguments)
 
     def on_fresh_stack(self, code: Code) -> Code:
-        """``code``, to be run on a fresh stack. Raises LimitExceeded (``limits/depth``) at the depth limit."""
         limit = self.limits.depth
         depth = self._base + MAX_STACK_CALLS
         if depth >= limit:

@@ -290,7 +290,6 @@ class Python(Interpreter):
                     _put(self.seen[-1], var, value)
 
     def changed(self, what: str, values: Sequence[Value], at: Node) -> Cost:
-        """An inner program changes what it is given."""
         for each in values:
             self.heap.handed(each)
         return FREE
@@ -311,7 +310,6 @@ class Python(Interpreter):
         return super().call(called, arguments, at)
 
     def applied(self, procedure: Any, arguments: list[Value], at: Node) -> Outcome:
-        """A call of a procedure that is known."""
         if isinstance(procedure, Named):
             node = cast(ast.AST, procedure)
             if procedure.is_effect:
