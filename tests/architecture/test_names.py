@@ -147,9 +147,8 @@ def test_a_class_name_has_one_meaning() -> None:
     homes: dict[str, list[str]] = {}
     root = Path(agentflow.__file__).parent
     for path in sorted(root.rglob("*.py")):
-        for node in ast.parse(path.read_text("utf-8")).body:
-            if isinstance(node, ast.ClassDef):
-                homes.setdefault(node.name, []).append(str(path.relative_to(root)))
+        for name in re.findall(r"^class (\w+)", path.read_text("utf-8"), re.M):
+            homes.setdefault(name, []).append(str(path.relative_to(root)))
     assert len(homes) > 500, "the classes were found"
     assert not {name: files for name, files in homes.items() if len(files) > 1}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,15 +33,15 @@ def pages() -> Iterator[str]:
 def comments() -> Iterator[str]:
     """Docstrings and comments of the package."""
     for path in sorted((ROOT / "agentflow").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        text = path.read_text("utf-8")
+        for node in ast.walk(ast.parse(text)):
             if (
                 isinstance(node, ast.Expr)
                 and isinstance(node.value, ast.Constant)
                 and isinstance(node.value.value, str)
             ):
                 yield re.sub(r"`[^`]*`", "x", node.value.value)
-        with path.open("rb") as file:
-            yield from [token.string for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT]
+        yield from re.findall(r"^ *# .*|  # .*", text, re.M)
 
 
 def rates(texts: Iterator[str]) -> dict[str, float]:
