@@ -1,4 +1,4 @@
-"""What generated code, primitives and macro templates may ask of the strand they run on: this, and nothing else.
+"""The complete interface of a strand for generated code, primitives and macro templates.
 
 Generated functions are ``async (rt, d, *arguments)``: ``rt`` is a :class:`Runtime`, ``d`` the depth of the call. A strand
 that runs, one that records, one that replays and the one that expands macros all look the same to them.
@@ -40,16 +40,16 @@ Operation: TypeAlias = Literal[
     "solve",
     "timeout",
 ]
-"""What a program asks of the runtime that is neither a call nor an effect; carried out by :meth:`Runtime.operation`."""
+"""A request of a program to the runtime other than a call or an effect; carried out by :meth:`Runtime.operation`."""
 
 OPERATIONS: frozenset[Operation] = frozenset(get_args(Operation))
 
 
 class Fork(Protocol):
-    """The branches of one form, as code within them sees it: ``roots`` is what they were given to work on.
+    """The branches of one form, as code within them sees it: ``roots`` are their inputs.
 
-    ``outer`` is the fork around the form, ``reachable`` the identities of all that can be reached from the roots, once somebody
-    has asked and the work of ``reaching`` is done.
+    ``outer`` is the fork around the form, ``reachable`` the identities of everything reachable from the roots, once it was
+    requested and the work of ``reaching`` is done.
     """
 
     roots: Sequence[Any]
@@ -81,12 +81,12 @@ class Runtime(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """What the run may use, for primitives that allocate."""
+        """The limits of the run, for primitives that allocate."""
         ...
 
     @property
     def branch(self) -> bool:
-        """Whether other strands may be running beside this one."""
+        """Whether other strands may be running concurrently."""
         ...
 
     # -- steps ----------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Runtime(Protocol):
         ...
 
     def operator(self, env: SexpEnvironment, name: str) -> Any:
-        """What such a name means in operator position. Raises UnboundSymbolError."""
+        """The meaning of such a name in operator position. Raises UnboundSymbolError."""
         ...
 
     def set_global(self, env: SexpEnvironment, cell: Cell, name: str, value: Any) -> None:
@@ -176,7 +176,7 @@ class Runtime(Protocol):
         ...
 
     def under(self, sources: frozenset[str], work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
-        """Carry out work (to be awaited) that is done because of what came from ``sources``; gives its value."""
+        """Carry out work (to be awaited) depending on ``sources``; returns its value."""
         ...
 
     def operation(self, op: Operation, d: int, span: Span, *arguments: Any) -> Coroutine[Any, Any, Any]:
@@ -195,19 +195,19 @@ class StrictRuntime(Runtime, Protocol):
     changeable: Changeable
 
     def forbid(self, error: AgentflowError) -> None:
-        """Raise the error of what a strict policy does not allow, or warn of it where the policy only explains."""
+        """Raise the error of a violation of a strict policy, or warn of it if the policy only explains."""
         ...
 
     def raise_to(self, sources: frozenset[str]) -> None:
-        """What is done next depends on these sources."""
+        """Later effects depend on these sources."""
         ...
 
     def chosen(self, value: Any) -> bool:
-        """Whether a value counts as true, by which something is chosen."""
+        """Whether a value counts as true, for a choice."""
         ...
 
     def opened(self, value: Any) -> Any:
-        """A value out of its box, by which something is decided."""
+        """A value out of its box, for a decision."""
         ...
 
     def left(self, before: frozenset[str], value: Any) -> Any:
@@ -219,7 +219,7 @@ class StrictRuntime(Runtime, Protocol):
         ...
 
     def upgraded(self, value: Any, since: frozenset[str]) -> Any:
-        """The value of a variable that may be changed by what has just been chosen, if it says that it may be because of ``since``."""
+        """The value of a variable that the last choice may have changed, if it may depend on ``since``."""
         ...
 
     def upgrade(self, cell: Cell, since: frozenset[str]) -> None:
@@ -231,5 +231,5 @@ class StrictRuntime(Runtime, Protocol):
         ...
 
     def defined(self, name: str, old: Any, value: Any) -> Any:
-        """The value with which a variable is defined, or defined again. Raises."""
+        """The value with which a variable is defined, or redefined. Raises."""
         ...

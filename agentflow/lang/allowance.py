@@ -1,4 +1,4 @@
-"""What the macros of one program may use while it is compiled, and what following it for its bounds may."""
+"""The allowance of one program's macros while it is compiled, and of its analysis for bounds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Syntax to intermediate form: names resolved, malformed forms refused, the shapes of calls decided.
 
-All malformed forms are found here, several per program; :mod:`agentflow.lang.checks` finds what is well formed and
-certain to fail. What names mean is worked out in :mod:`agentflow.lang.naming`.
+All malformed forms are found here, several per program; :mod:`agentflow.lang.checks` finds well-formed code that is certain
+to fail. :mod:`agentflow.lang.naming` resolves names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EFFECT_NAMES = {"get_context": "context", "get-context-items": "items"}
 LOOP_CONFIG = "*loop-config*"
 
 Tail: TypeAlias = Var | Function | None
-"""Whose tail position a form is in: a named let's, a function's, or nobody's."""
+"""The owner of the tail position a form is in: a named let, a function, or none."""
 
 
 @frozen
@@ -47,7 +47,7 @@ class SpecialForm:
 
 
 FormFunction: TypeAlias = "Callable[[Analyzer, Form, Scope, Tail], IR]"
-"""The analysis of one form: what it becomes. Raises SexpEvaluationError when it is malformed."""
+"""The analysis of one form: its node. Raises SexpEvaluationError when it is malformed."""
 CompileTemplate: TypeAlias = "Callable[[Analyzer, Form], Code]"
 """Compiles the template of a macro, a lambda that may call primitives and earlier macros only."""
 
@@ -116,7 +116,7 @@ class Analyzer(Naming):
     # -- expressions ----------------------------------------------------------------------------------------------
 
     def expr(self, node: Node, scope: Scope, tail: Tail = None) -> IR:
-        """One expression. A malformed form is collected, and what is around it goes on to be analysed."""
+        """One expression. A malformed form is recorded as an error, and analysis continues around it."""
         level = self.level
         self.level += 1
         try:
@@ -203,7 +203,7 @@ class Analyzer(Naming):
         return ir.Seq(at, items)
 
     def block(self, nodes: Sequence[Node], scope: Scope, tail: Tail, at: Node) -> IR:
-        """A body with a scope of its own, in which ``define`` binds as ``letrec*`` does."""
+        """A body with its own scope, in which ``define`` binds like ``letrec*``."""
         inner = Scope(scope, scope.function, body=True)
         for name in self.scan_defines(nodes, scope):
             if name not in inner.names:
@@ -358,9 +358,9 @@ class Analyzer(Naming):
         return ir.EffectCall(node, kind, name, names, args)
 
     def named_arguments(self, nodes: Sequence[Node], who: str, *, strings: bool = False) -> list[tuple[str, Node]]:
-        """``(param expr) ...`` as pairs. An argument that is no pair, or a name given twice, is an error.
+        """``(param expr) ...`` as pairs. An argument that is not a pair, or a repeated name, is an error.
 
-        With ``strings`` a name may be a string: hosts choose the names of parameters, and not all are symbols.
+        With ``strings`` a name may be a string: hosts choose the names of parameters, and not all are valid symbols.
         """
         arguments: dict[str, Node] = {}
         for node in nodes:
@@ -383,7 +383,7 @@ class Analyzer(Naming):
         return list(arguments.items())
 
     def pair_name(self, node: Node, *, strings: bool) -> str | None:
-        """The name of a ``(name expr)`` operand; None when it is no pair."""
+        """The name of a ``(name expr)`` operand; None if it is not a pair."""
         if type(node) is not Form or len(node.items) != 2:
             return None
         head = node.items[0]

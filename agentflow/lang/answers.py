@@ -30,8 +30,8 @@ def answer_spans(program: Program, names: Names | None = None) -> frozenset[tupl
 def answering(tree: IR) -> list[tuple[int, int]]:
     """The spans of the calls in tail position of the program ``tree``; one of them, run once, gives its value.
 
-    Calls within procedures do not count, since those may be called any number of times; nor does what may be repeated or
-    abandoned (``retry``, ``race``, ``try``).
+    Calls within procedures do not count, since those may be called any number of times; nor do calls that may be repeated
+    or abandoned (``retry``, ``race``, ``try``).
     """
     calls: list[tuple[int, int]] = []
     pending: list[IR] = [tree]

@@ -72,8 +72,8 @@ async def bounce(rt: Runtime, d: int) -> Any:
 
 
 def whole(code: Code, look: Callable[[Any, Any], None] | None = None) -> Code:
-    """``code`` as what is done apart from what comes after, under a strict policy: its tail calls are made, the ambient sources put back, and
-    its value says them. ``look`` is given the strand and that value."""
+    """``code`` separated from later code under a strict policy: its tail calls are made, the ambient sources restored, and
+    its value carries them. ``look`` is called with the strand and that value."""
 
     async def done(rt: Any, d: int, *arguments: Any) -> Any:
         before = rt.ambient
@@ -89,10 +89,10 @@ def whole(code: Code, look: Callable[[Any, Any], None] | None = None) -> Code:
 
 
 def guard(code: Code, grants: frozenset[str]) -> Code:
-    """``code`` as others may call it when it was written by code that has ``grants``: with no more than those.
+    """``code`` for other callers, limited to the ``grants`` of its author.
 
-    What it does runs with the intersection of ``grants`` and the caller's, its tail calls included; the caller's are in
-    force again however it ends.
+    It runs with the intersection of ``grants`` and the caller's, including its tail calls; the caller's are restored
+    however it ends.
     """
 
     def guarded(rt: Runtime, d: int, *arguments: Any) -> Coroutine[Any, Any, Any]:

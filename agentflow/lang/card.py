@@ -18,7 +18,7 @@ LEFT_OUT = frozenset(
 """Forms that a model's program may not use, or that another form's usage already shows."""
 
 _GRANTED = frozenset({*GUARDED, "sources"})
-"""Primitives that a model is told of with its grants, and the one that is of use with such a grant only."""
+"""Primitives described to a model only with its grants, with the grant each needs."""
 
 _RULES = """\
 A program is one or more S-expressions; the value of the last one is the answer. `;` begins a comment.

@@ -1,7 +1,8 @@
-"""Which lists, dicts and sets may be changed because of what was tested, under a ``strict`` policy.
+"""Which lists, dicts and sets may be changed depending on a condition, under a ``strict`` policy.
 
-What a container holds can say where it came from, but not what it does not hold any more, or how long it is. So it is noted of a container
-that all that refers to it says certain sources; only because of these may it be changed. Whether all does is known where there is one reference only.
+The contents of a container can carry their sources, but removed elements and its length cannot. So a container is recorded
+if all references to it carry certain sources; only depending on these may it be changed. This is known for a container with
+a single reference.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _FIRST_SWEEP = 1_000
 
 
 class Changeable:
-    """The containers of a run of which it is noted, and the variables of the environment that an arm would have bound.
+    """The recorded containers of a run, and the variables of the environment that a branch would have bound.
 
-    ``unbound`` are by name the sources on which it depends that such a variable has no value.
+    ``unbound`` are, by name, the sources on which it depends that such a variable has no value.
     """
 
     __slots__ = ("_entries", "_sweep_at", "unbound")
@@ -46,7 +47,7 @@ class Changeable:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Forget the containers to which nothing else refers."""
+        """Forget the containers without other references."""
         self._entries = {at: entry for at, entry in self._entries.items() if getrefcount(entry[0]) > IN_ENTRY}
         self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._entries))
 
@@ -56,9 +57,10 @@ class Changeable:
 
 
 def upgraded(changeable: Changeable, value: Any, sources: Sources, others: int) -> Any:
-    """The value of a variable that may be changed because of ``sources``, or what is in it may: it says them from now on.
+    """The value of a variable that may be changed depending on ``sources``, or whose contents may: it carries them from now
+    on.
 
-    ``others`` are the references to the value beside that of the variable. A container that has none is noted.
+    ``others`` are references to the value other than the variable. A container without any is recorded.
     """
     if type(value) is Label:
         if _is_alone(changeable, value, others) and not sources <= changeable.sources(value.value):
@@ -85,7 +87,8 @@ def _is_alone(changeable: Changeable, boxed: Label, others: int) -> bool:
 
 
 def _note(changeable: Changeable, container: Any, sources: Sources) -> None:
-    """Note a container, and those in it to which nothing else refers; of very many only some, since nobody else runs meanwhile: to change one of the others is refused."""
+    """Record a container, and the unshared ones in it; of very many only some, since no other work runs meanwhile: changing
+    one of the others is refused."""
     changeable.note(container, sources)
     pending = [container]
     left = _MOST_WITHIN

@@ -1,7 +1,7 @@
 """Charges work by its size: in steps, before it is done.
 
 A step pays for 64 elements, 1 KiB of text or 4 Kbit of an integer, rounded down: small operands cost nothing beyond the
-step of the call around them. What is built is also held against its limit.
+step of the call around them. Results are also checked against their limit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.walk import BITS_PER_STEP, CHARACTERS_PER_STEP, ELEMENTS_PER_STEP
 
 BYTES_PER_ELEMENT = 64
-"""Memory that is counted for an element of a new collection: its own, beside the reference that its part of a step pays for."""
+"""Memory counted for an element of a new collection: its own, in addition to the reference paid for by its part of a step."""
 BYTES_PER_CHARACTER = 4
 """Memory that is counted for a character of a new string: the most it may take."""
 
@@ -23,7 +23,7 @@ class Bounded(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """What the run may use."""
+        """The limits of the run."""
         ...
 
     def charge(self, steps: int) -> None:

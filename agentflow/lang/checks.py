@@ -57,11 +57,11 @@ _WORDS = {
 ELSEWHERE: Mapping[str, str] = MappingProxyType(
     {word: hint for words, hint in _WORDS.items() for word in words.split()}
 )
-"""What to write instead, by the word of another language."""
+"""Suggestions for words of other languages."""
 
 
 def name_hint(name: str, names: Iterable[str]) -> str | None:
-    """What an unbound name may have meant: a word of another language, or a misspelt one of ``known``."""
+    """The likely meaning of an unbound name: a word of another language, or a misspelt one of ``known``."""
     return ELSEWHERE.get(name) or did_you_mean(name, names)
 
 
@@ -71,8 +71,8 @@ SHORTEST_MISSPELLING = 4
 
 @frozen
 class CertainFailure:
-    """Something certain to fail. ``caught`` says that the program may go on all the same: a ``try`` or a ``race`` is
-    around it, or the host may bind the name."""
+    """Code that is certain to fail. ``caught``: the program may continue nevertheless: a ``try`` or a ``race`` is around
+    it, or the host may bind the name."""
 
     error: SexpEvaluationError
     caught: bool
@@ -80,12 +80,12 @@ class CertainFailure:
 
 @slotted
 class Suspects:
-    """The nodes to judge in a program or a part of one, each with whether the program may go on if it fails."""
+    """The nodes to check in a program or a part of one, each with whether the program may continue if it fails."""
 
     names: list[tuple[Node, str, bool, bool]] = field(default_factory=list[tuple[Node, str, bool, bool]])
     """Free names, and whether they are operators."""
     primitives: list[tuple[ir.PrimCall, bool]] = field(default_factory=list[tuple[ir.PrimCall, bool]])
-    """Calls of primitives with a wrong number of arguments, or with arguments whose type may be certain."""
+    """Calls of primitives with a wrong number of arguments, or with arguments of a certain wrong type."""
     operations: list[tuple[ir.RuntimeCall, bool]] = field(default_factory=list[tuple[ir.RuntimeCall, bool]])
     effects: list[tuple[ir.EffectCall, bool]] = field(default_factory=list[tuple[ir.EffectCall, bool]])
     calls: list[tuple[ir.Call, bool]] = field(default_factory=list[tuple[ir.Call, bool]])
@@ -191,7 +191,7 @@ class _Checks:
         self.doubtful: dict[str, Node] = {}
 
     def judge(self, part: Suspects, assigned: set[str]) -> None:
-        """Keep what is certain to fail; ``assigned`` are the variables that the whole program changes."""
+        """Collect certain failures; ``assigned`` are the variables that the whole program changes."""
         for node, name, caught, operator in part.names:
             self.unbound(node, name, caught, operator=operator)
         for primitive, caught in part.primitives:
@@ -259,7 +259,7 @@ class _Checks:
         self.report(node.at, caught, "arity/primitive", message, f"write {primitive.usage}")
 
     def operation(self, node: ir.RuntimeCall, assigned: set[str], caught: bool) -> None:
-        """A form that is an operation of the runtime, and what it runs, which no number is where a call stands for the number."""
+        """A form that is an operation of the runtime, with the code it runs, in which a call must not stand for a number."""
         name = node.op.removesuffix("-on")
         usage = self.a.forms[name].usage
         first, *rest = node.args
@@ -284,7 +284,7 @@ class _Checks:
         self.report(args[wrong.index].at, caught, "type/argument", message, hint)
 
     def type_of(self, node: IR, assigned: set[str]) -> type[Any] | None:
-        """The exact type of a literal, or of a procedure whose definition is in sight; None if unsure."""
+        """The exact type of a literal, or of a procedure with a visible definition; None if unsure."""
         if isinstance(node, ir.Const | ir.Quote):
             return cast("type[Any]", type(node.value))
         if isinstance(node, ir.MakeDict):
@@ -327,7 +327,7 @@ class _Checks:
     # -- tasks and tools ------------------------------------------------------------------------------------------
 
     def info_of(self, name: str) -> NameInfo | None:
-        """What a call of a task or tool takes; None if unsure."""
+        """The parameters of a task or tool; None if unsure."""
         outer = self.a.asked.get(name)
         if name not in self.a.own:
             return outer
@@ -406,7 +406,7 @@ _KINDS: dict[type[Any], str] = {
     type(None): "none",
 }
 _UNCERTAIN = frozenset((ir.Unknown, ir.Call, ir.EffectCall))
-"""Nodes whose value may be of any type."""
+"""Nodes whose values may have any type."""
 
 
 def _pair_name(node: Any) -> str:

@@ -17,9 +17,9 @@ from agentflow.lang.environment import SexpEnvironment
 class LambdaInfo:
     """Shared by all closures of one lambda: name, parameters, span; ``body`` the offsets of its body.
 
-    ``optional`` are parameters that may be missing, after ``params``; only texts in Python have such.
-    ``portable`` is false if a macro produced part of it, because its text alone would lack the macro's definition. ``follows`` says whether its code
-    can be called with values that stand in boxes, and tells what it tests.
+    ``optional`` are parameters that may be missing, after ``params``; only texts in Python have such. ``portable`` is false
+    if a macro produced part of it, because its text alone would lack the macro's definition. ``follows``: its code can be
+    called with values in boxes, and reports its conditions.
     """
 
     name: str | None

@@ -36,9 +36,9 @@ MAX_CLAUSES = 12
 class Generator:
     """One translation. ``constants`` are (name, value) parameters of ``link``, ``cells`` maps names to parameters.
 
-    ``groups`` are the operands of a large form that are evaluated in functions of their own. ``labelled`` code calls the labelled twins
-    of primitives (:mod:`agentflow.lang.builtins.labelled`), and is the same else; if it is "strict", it tells the strand what it tests
-    (:mod:`agentflow.lang.emit_strict`).
+    ``groups`` are the operands of a large form that are evaluated in functions of their own. ``labelled`` code calls the
+    labelled twins of primitives (:mod:`agentflow.lang.builtins.labelled`), and is otherwise the same; "strict" code also
+    reports its conditions to the strand (:mod:`agentflow.lang.emit_strict`).
     """
 
     def __init__(
@@ -131,9 +131,10 @@ class Generator:
         return node
 
     def test(self, value: ast.expr, node: IR | None = None) -> ast.expr:
-        """Whether a value counts as true: code that asks no object of the host (:func:`~agentflow.lang.equality.truth`).
+        """Whether a value counts as true: code that calls no method of a host object
+        (:func:`~agentflow.lang.equality.truth`).
 
-        ``node`` is what is done, or not, because of it.
+        ``node`` is the code that depends on it.
         """
         if is_bool(value) or isinstance(value, ast.Constant):
             return value
@@ -245,7 +246,7 @@ class Generator:
         return values
 
     def _grouped(self, groups: Sequence[Sequence[IR]]) -> list[ast.expr]:
-        """Operands of which each group is evaluated in a function of its own."""
+        """Operands of which each group is evaluated in a separate function."""
         values: list[ast.expr] = []
         for group in groups:
             values += self.apart(len(group), lambda group=group: self.operands(group))

@@ -1,8 +1,8 @@
-"""Compiling a large module in pieces: nested functions one by one, put into the places where they are created.
+"""Compiling a large module in pieces: nested functions one by one, put back where they are created.
 
-Python's compiler holds the interpreter for as long as one call of it takes. A nested function is compiled in a module
-of its own, within a function whose parameters are the variables that it shares with those around it. Where it was, a
-function of the same name stays that mentions the same variables, so that it is created with the same cells;
+Python's compiler holds the interpreter for as long as one call of it takes. A nested function is compiled in a module of
+its own, within a function whose parameters are the variables that it shares with those around it. Where it was, a function
+of the same name stays that mentions the same variables, so that it is created with the same cells;
 :func:`~agentflow.lang.trace.stamp` then puts the real code in its place.
 """
 
@@ -21,7 +21,7 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.ir import IR, Seq
 
 PART_NODES = 2_500
-"""Nodes of a part, unless it is a single form, about 1,000 statements. What is too much code is compiled in pieces."""
+"""Number of nodes of a part, unless it is a single form, about 1,000 statements. More code is compiled in pieces."""
 
 
 @frozen

@@ -28,9 +28,9 @@ def check_program(
     env_names: Iterable[str] = (),
     allowance: Allowance | None = None,
 ) -> list[AgentflowError]:
-    """All that is wrong with a program text, in order; an empty list when nothing is. Nothing is run.
+    """All mistakes in a program text, in order; an empty list without any. Nothing is run.
 
-    That is what is malformed, and what is certain to fail when it is reached.
+    Mistakes are malformed forms, and code that is certain to fail when it is reached.
     """
     diagnosis = diagnose(source, names=names, limits=limits, allow=allow, env_names=env_names, allowance=allowance)
     return [each.error for each in diagnosis if each.severity == "error"]
@@ -90,10 +90,9 @@ def diagnose(
     closed: bool | None = None,
     allowance: Allowance | None = None,
 ) -> list[Diagnostic]:
-    """What is wrong with a program text, in order, errors and warnings. Parameters as for :func:`compile_program`.
+    """The mistakes in a program text, in order, errors and warnings. Parameters as for :func:`compile_program`.
 
-    ``closed`` says that nothing but the names known now will be there, so that a name nothing binds is an error; by
-    default that is so with ``allow``.
+    ``closed``: no names will be added later, so an unbound name is an error; by default this holds with ``allow``.
     """
     source = as_source(source)
     if source.surface == "python":

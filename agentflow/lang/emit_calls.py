@@ -352,7 +352,7 @@ def _pairs(g: Generator, pairs: list[ir.Pair], named: ast.expr) -> list[ast.expr
 def _pair(g: Generator, pair: ir.Pair, named: ast.expr) -> ast.expr:
     """The value of an operand, an argument's when ``named``: operators from the outside in, then calls inside out.
 
-    An operator whose name is an argument's is not looked up; what is inside it is an expression, whose operator is.
+    An operator whose name is an argument's is not looked up; its content is an expression, whose operator is.
     """
     opened: list[_Opened] = []
     for link in pair.links:

@@ -318,7 +318,7 @@ def _caught(g: Generator, node: ir.Try, target: Dest) -> None:
 
 
 def _handler(g: Generator, node: ir.Try, var: Var, target: Dest) -> ast.ExceptHandler:
-    """The handler of a caught error. The operation ``catch`` raises again what programs may not catch."""
+    """The handler of a caught error. The operation ``catch`` raises errors again that programs may not catch."""
     assert node.handler is not None
     handled = node.handler
 

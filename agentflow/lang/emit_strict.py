@@ -1,9 +1,11 @@
-"""Code of programs under a ``strict`` policy: what a test depended on is told to the strand, and marks all that is done because of it.
+"""Code of programs under a ``strict`` policy: it reports the sources of each condition to the strand, which then mark
+everything that depends on it.
 
-``rt.ambient`` are the sources on which it depends that the code is here at all. A test raises it; where its arms end it is put
-back, and what they gave has been put in a box that says so (:meth:`StrictCode.scoped`). Functions leave it raised, and whoever called
-them puts it back, so that calls in tail position need nothing. Variables that arms may change are marked before one is chosen, so that
-they say the same whichever it is; what else changes them is refused by the strand where they do not say it yet.
+``rt.ambient`` are the sources of the conditions on the way to the current position. A condition raises it; at the end of
+its branches it is restored, and their values have been put in a box that carries it (:meth:`StrictCode.scoped`). Functions
+leave it raised, and their caller restores it, so that tail calls need no extra code. Variables that branches may change are
+marked before the choice, so that they carry the same sources in either case; the strand refuses other changes of variables
+that do not carry them yet.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ Target: TypeAlias = "Var | str"
 
 
 def targets(node: Any) -> tuple[Target, ...]:
-    """What code within ``node`` sets, or defines in the environment, procedures and branches in it included; not its own variables."""
+    """The variables that code within ``node`` sets, or defines in the environment, including its procedures and branches;
+    not its own variables."""
     written: dict[int | str, Target] = {}
     inner: set[int] = set()
     pending: list[Any] = [node]
@@ -73,14 +76,14 @@ Generator: TypeAlias = Any
 """A :class:`~agentflow.lang.codegen.Generator`, whose module imports this one."""
 
 CHOOSING: frozenset[type[Any]] = frozenset((ir.If, ir.Cond, ir.Logic, ir.NamedLoop, ir.Repeat, ir.While, ir.Try))
-"""Kinds of nodes that test something, and what they give depends on it."""
+"""Kinds of nodes with a condition on which their value depends."""
 
 
 class StrictCode:
-    """What a generator adds to the code of such programs.
+    """The additions of a generator to the code of such programs.
 
-    ``loops`` are the named lets around, of whose rounds a test in them decides. ``direct`` are the definitions that are steps of a body or of the
-    program, and in no arm.
+    ``loops`` are the surrounding named lets, whose rounds a condition in them decides. ``direct`` are the definitions that
+    are steps of a body or of the program, outside any branch.
     """
 
     def __init__(self, g: Generator) -> None:
@@ -96,14 +99,14 @@ class StrictCode:
         self.direct.update([id(each) for each in items if isinstance(each, ir.Define | ir.DefineGlobal)])
 
     def enter_function(self) -> list[ir.NamedLoop]:
-        """Begin a function, in which no loop around goes round; gives those loops."""
+        """Begin a function, which does not repeat any surrounding loop; returns those loops."""
         loops, self.loops = self.loops, []
         return loops
 
     # -- tests ----------------------------------------------------------------------------------------------------
 
     def test(self, value: ast.expr, node: IR | None) -> ast.expr:
-        """Whether a value counts as true, which is told to the strand."""
+        """Whether a value counts as true, reported to the strand."""
         g = self.g
         named = value if isinstance(value, ast.Name) else ast.NamedExpr(ast.Name("r_", STORE, **g.loc), value, **g.loc)
         again = g.name(value.id if isinstance(value, ast.Name) else "r_")
@@ -155,11 +158,12 @@ class StrictCode:
         return var.py in self.g.owner
 
     def _tested_since(self, before: ast.expr) -> ast.expr:
-        """What a variable that others see has to say, to be marked after a test before which the ambient sources were ``before``.
+        """The sources that a shared variable must carry, to be marked after a condition before which the ambient sources
+        were ``before``.
 
-        A test that fails makes no marks. Where its error is caught in the function here, the marks are made when that ends. Where it is caught
-        outside, what was looked at up to the decision has to be said already, as it is whether the test failed or not; else a
-        change in an arm is refused.
+        A failing condition marks nothing. If its error is caught in this function, the marks are made when that ends. If it
+        is caught outside, the sources up to the decision must be carried already, which holds whether the condition failed
+        or not; otherwise a change in a branch is refused.
         """
         g = self.g
         if self.caught is not None and self.caught[0] is g.fn:
@@ -183,13 +187,15 @@ class StrictCode:
         self.g.body.extend([ast.Expr(self._upgraded(each, since), **self.g.loc) for each in written])
 
     def _is_private(self, var: Var) -> bool:
-        """Whether nothing but the function here sees a variable: whatever jumps over a change of it ends that, or marks the variable."""
+        """Whether a variable is private to the function here: any jump over a change of it ends the function, or marks the
+        variable."""
         return self.g.owner.get(var.py) is self.g.fn and not (var.captured or var.shared)
 
     # -- where arms end -------------------------------------------------------------------------------------------
 
     def left(self, value: ast.expr, before: ast.expr | None = None) -> ast.expr:
-        """A value as it leaves what may have raised the ambient sources since they were ``before`` (None: since it is evaluated)."""
+        """A value as it leaves code that may have raised the ambient sources since they were ``before`` (None: since it is
+        evaluated)."""
         g = self.g
         return g.call(g.rt("left"), [g.rt("ambient") if before is None else before, value])
 
@@ -205,7 +211,7 @@ class StrictCode:
         return g.spill(self.left(value, before))
 
     def scope(self, dest: Dest, build: Callable[[Dest], None]) -> None:
-        """The same for a statement whose value goes to ``dest``, after which the code goes on."""
+        """The same for a statement whose value goes to ``dest``, after which the code continues."""
         g = self.g
         before = g.spill(g.rt("ambient"))
         if dest.kind == "drop":
@@ -218,7 +224,8 @@ class StrictCode:
         g.deliver(self.left(g.temp(name), before), dest)
 
     def catching(self, node: ir.Try, build: Callable[[], None]) -> None:
-        """What ``build`` emits, in which errors are caught: what is looked at in it decides whether it is done to its end."""
+        """The code that ``build`` emits, in which errors are caught: the sources it looks at decide whether it runs to its
+        end."""
         g = self.g
         before = g.spill(g.rt("ambient"))
         outer = self.caught
@@ -275,8 +282,9 @@ class StrictCode:
         return g.call(g.rt("written"), [g.const(name), g.const_param(UNBOUND, "U"), value, g.rt("ambient")])
 
     def _since(self, before: ast.expr) -> ast.expr:
-        """What a variable has to say already for a change of it to be allowed here, where the ambient sources are ``before``.
+        """The sources that a variable must already carry for a change to be allowed here, where the ambient sources are
+        ``before``.
 
-        Within a form that catches errors, which marks its variables at its end, those when it began.
+        Within a form that catches errors, which marks its variables at its end, those at its start.
         """
         return self.g.name(self.caught[1]) if self.caught is not None and self.caught[0] is self.g.fn else before

@@ -67,7 +67,7 @@ def global_(g: Generator, node: ir.Global) -> ast.expr:
 
 
 def checked_global(g: Generator, name: str) -> ast.expr:
-    """The value in the environment's cell; what to do when it is unbound is the runtime's business."""
+    """The value in the environment's cell; the runtime handles an unbound one."""
     value = ast.NamedExpr(ast.Name("r_", STORE, **g.loc), g.attr(g.cell(name), "v"), **g.loc)
     slow = g.call(g.rt("unbound"), [environment(g), g.const(name)])
     return g.ifexp(g.is_(value, g.const_param(UNBOUND, "U"), negate=True), g.name("r_"), slow)
@@ -224,7 +224,7 @@ def slow(g: Generator, primitive: Primitive, args: list[ast.expr]) -> ast.expr:
 
 
 def in_slices(g: Generator, value: ast.expr) -> ast.expr:
-    """What a primitive gives whose work may be long: that is carried out first."""
+    """The result of a primitive whose work may be long: the work is carried out first."""
     named = ast.NamedExpr(ast.Name("r_", STORE, **g.loc), value, **g.loc)
     done = g.is_(g.call(g.const_param(type, "type_"), [named]), g.const_param(Sliced, "SL"), negate=True)
     code = g.ifexp(done, g.name("r_"), g.await_(g.call(g.rt("work"), [g.attr(g.name("r_"), "work")])))

@@ -42,7 +42,7 @@ class Cell:
 
 
 class _WriteThrough(Cell):
-    """A binding of a frame that the program defines anew: what is written goes to the environment below too."""
+    """A binding of a frame that the program redefines: writes also go to the environment below."""
 
     __slots__ = ("_below", "_value")
 
@@ -114,7 +114,7 @@ class SexpEnvironment:
         return SexpEnvironment(bindings, self)
 
     def with_bindings(self, bindings: Mapping[str, Any]) -> SexpEnvironment:
-        """This environment with ``bindings`` read first, for one run: what the run defines goes to this environment."""
+        """This environment with ``bindings`` read first, for one run: definitions of the run go to this environment."""
         frame = SexpEnvironment(bindings, self)
         frame._frame = True
         return frame

@@ -65,7 +65,7 @@ def _compared_by_python(value: Any) -> bool:
 
 
 def _method(kind: type[Any], name: str) -> Any:
-    """What a class has by this name, looked up without any code of it."""
+    """A class attribute of this name, looked up without running code of the class."""
     for each in _mro(kind):
         entries = _names(each)
         if name in entries:

@@ -1,4 +1,4 @@
-"""What generated code consists of: functions, loops and the destinations of values; and what can be seen of an expression."""
+"""Parts of generated code: functions, loops and the destinations of values; and properties visible in an expression."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def height(node: ast.AST) -> int:
 
 
 def is_bool(value: ast.expr) -> bool:
-    """Whether code gives True or False whatever happens."""
+    """Whether code always yields True or False."""
     if isinstance(value, ast.Compare) or getattr(value, "_bool", False):
         return True
     if isinstance(value, ast.UnaryOp):

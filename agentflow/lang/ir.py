@@ -31,7 +31,7 @@ class Function:
 
     @property
     def real(self) -> Function:
-        """The function whose code this is part of."""
+        """The function to whose code this belongs."""
         at = self
         while at.merged:
             assert at.parent is not None
@@ -159,7 +159,7 @@ class Dynamic:
 
 @slotted
 class CurrentEnvironment:
-    """The environment the code runs in, as an operand of what looks up or defines tasks there."""
+    """The environment of the code, as an operand of look-ups and definitions of tasks."""
 
     at: Node
 
@@ -358,7 +358,7 @@ class ThunkList:
 
 @slotted
 class NamedLoop:
-    """A named let all of whose calls are tail calls of itself: a loop."""
+    """A named let whose calls are all tail calls of itself: a loop."""
 
     at: Node
     params: list[Var]
@@ -398,7 +398,7 @@ class Try:
 
 @slotted
 class Apart:
-    """A large piece whose code is a nested function, so that it can be compiled apart."""
+    """A large piece whose code is a nested function, so that it can be compiled separately."""
 
     at: Node
     body: IR

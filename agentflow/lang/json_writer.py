@@ -1,4 +1,4 @@
-"""Writes values as JSON, strictly: what JSON has no word for is an error."""
+"""Writes values as JSON, strictly: a value without a JSON form is an error."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ _SIZES: dict[type[Any], int] = {
     ir.While: 35,
     ir.Try: 50,
 }
-"""What a node takes beside its parts."""
+"""The inputs of a node other than its parts."""
 _OTHER = 12
 _OPERANDS = {
     ir.Call: "args",
@@ -83,7 +83,7 @@ _SINGLE: dict[type[Any], tuple[str, ...]] = {
 }
 """The fields that hold one part each, which may continue in a function of its own."""
 _WHOLE = (ir.Lambda, ir.Thunk, ir.ThunkList, ir.Define, ir.DefineGlobal, ir.Clause, ir.Pair, ir.Link, ir.Apart)
-"""What is a function already, or no expression."""
+"""Nodes that are functions already, or not expressions."""
 
 Groups = dict[int, list[list[Any]]]
 """Operands in groups, by the identity of their list; each group of several is evaluated in a function of its own."""
@@ -143,7 +143,7 @@ class _Hoister:
         self.measure(node)
 
     def measure(self, node: Any) -> None:
-        """Note the size of a node whose parts are as they will be."""
+        """Record the size of a node whose parts are final."""
         size = _own(node)
         if isinstance(node, ir.Lambda | ir.Thunk):
             size += self.size(node.body) if self.size(node.body) < PIECE else 0

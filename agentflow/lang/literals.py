@@ -44,16 +44,18 @@ TYPES: Final[dict[str, frozenset[type[Any]]]] = {
     "o": frozenset((Closure, Symbol, str)),
     "r": frozenset(),
 }
-"""The types of which a literal fits where a letter stands. ``o``: a name may call, too. ``r``: none does, only what a call gives."""
+"""The types of literals that fit a letter. ``o``: a name may also be a callable. ``r``: no literal fits, only the result of
+a call."""
 OPERATIONS: Final[dict[str, str]] = {"timeout": "x.", "retry": "i.", "pmap": "olI", "pmap-on": "ol"}
-"""What forms take that are operations of the runtime."""
+"""The parameters of forms that are operations of the runtime."""
 RUNS: Final = frozenset(("timeout", "retry"))
 """Those that take a number, and then something that they run."""
 
 
 @frozen
 class Misfit:
-    """An argument whose type its parameter does not take. ``swapped``: another parameter takes it, so that two may have been confused."""
+    """An argument whose type its parameter does not accept. ``swapped``: another parameter accepts it, so the two may have
+    been confused."""
 
     index: int
     letter: str

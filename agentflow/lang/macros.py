@@ -26,7 +26,7 @@ T = TypeVar("T")
 MACRO_STEPS = 100_000
 """Steps one expansion may take."""
 SLICE = 1_000
-"""Steps after which an expansion looks whether it may go on."""
+"""Steps after which an expansion checks whether it may continue."""
 
 
 class Macro:
@@ -89,7 +89,7 @@ class Macro:
 class MacroStrand:
     """The strand that templates run on: primitives and closures, a fixed number of steps, and no effects.
 
-    It is a :class:`~agentflow.lang.abi.Runtime` that refuses whatever would act, wait, or change a variable from outside.
+    It is a :class:`~agentflow.lang.abi.Runtime` that refuses everything that would act, wait, or change an outer variable.
     """
 
     __slots__ = ("_allowance", "_fresh_name", "_left", "again", "fuel", "grants", "limits", "tail")
@@ -110,14 +110,14 @@ class MacroStrand:
 
     @property
     def branch(self) -> bool:
-        """Nothing runs beside a template."""
+        """Templates never run concurrently."""
         return False
 
     async def tick(self) -> None:
         self.charge(0)
 
     def charge(self, steps: int) -> None:
-        """Take ``steps``, and what is owed. Raises LimitExceeded (``limits/macro-steps``, or that of the run)."""
+        """Take ``steps``, and the owed ones. Raises LimitExceeded (``limits/macro-steps``, or that of the run)."""
         self.fuel -= steps
         while self.fuel < 0:
             granted = min(max(SLICE, -self.fuel), self._left)
@@ -131,7 +131,7 @@ class MacroStrand:
         self._allowance.allocate(count)
 
     async def work(self, work: Work[T]) -> T:
-        """Long work, at once: what it costs is taken from the steps."""
+        """Long work, at once: its cost is taken from the steps."""
         while True:
             try:
                 self.charge(next(work))
@@ -139,7 +139,7 @@ class MacroStrand:
                 return done.value
 
     def rounds(self, rounds: range, span: Span) -> range:
-        """A loop that nobody watches."""
+        """A loop without observers."""
         return rounds
 
     def pick(self, function: Any, count: int, d: int) -> Code:
@@ -197,7 +197,7 @@ class MacroStrand:
         self.refuse()
 
     def under(self, sources: frozenset[str], work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
-        """Work that depends on ``sources``, of which a macro has none."""
+        """Work that depends on ``sources``, which macros do not have."""
         return work
 
     def perform(self, effect: Effect, span: Span | None) -> NoReturn:

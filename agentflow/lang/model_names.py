@@ -1,7 +1,7 @@
-"""Where a program calls what a model named: a name is data, and is called with the authority of the code that calls it.
+"""Where a program calls a name chosen by a model: a name is data, and is called with the authority of the calling code.
 
-Found by following values through the text: what a task or ``solve`` gives, what is computed from it, the variables that
-hold it. Procedures are opaque: a value that went through one is not followed, so what is not found is not proved safe.
+Found by following values through the text: results of tasks and ``solve``, values computed from them, the variables that
+hold them. Procedures are opaque: a value that went through one is not followed, so the absence of a finding proves nothing.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def answers_of_parts(parts: Sequence[tuple[Analyzer, Trail]]) -> list[list[Certa
 
 
 def _callee(node: Any) -> Any:
-    """What ``node`` calls, if it is a call of a value."""
+    """The callee of ``node``, if it is a call of a value."""
     if isinstance(node, ir.Call):
         return node.operator
     return node.args[0] if isinstance(node, ir.PrimCall) and node.primitive.name == "apply" and node.args else None

@@ -1,7 +1,8 @@
-"""Scopes and variables of a program under analysis: what binds a name, what a free name is, who captures and changes it.
+"""Scopes and variables of a program under analysis: the bindings of names, the meanings of free names, captures and
+changes.
 
-The caller's ``describe`` function says what a free name is; the names it was asked about, and its answers, are part of a
-program's identity.
+The caller's ``describe`` function returns the meaning of a free name; the names it was asked about, and its answers, are
+part of a program's identity.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from agentflow.lang.syntax import Form, Name, Node, head_name
 from agentflow.lib.text.suggest import did_you_mean
 
 Describe: TypeAlias = Callable[[str], NameInfo]
-"""Says what a free name is where the program will run."""
+"""Returns the meaning of a free name where the program will run."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]")
 MAX_ERRORS = 50
@@ -66,8 +67,8 @@ class OpensScope(Protocol):
 class Naming:
     """The names of one program, of which the :class:`~agentflow.lang.analyzer.Analyzer` is one.
 
-    ``errors`` collects what is wrong; ``asked`` the free names and what each is; ``own`` the names under which the
-    program defines tasks; ``allow`` the names it may call (None: all). ``scoped_forms`` are the special forms there are.
+    ``errors`` collects mistakes; ``asked`` are the free names with their meanings; ``own`` the names under which the
+    program defines tasks; ``allow`` the names it may call (None: all). ``scoped_forms`` are the special forms.
     """
 
     def __init__(
@@ -99,13 +100,13 @@ class Naming:
         return SexpEvaluationError(message, code=code, span=self.span(node), hint=hint)
 
     def collect(self, error: AgentflowError) -> None:
-        """Keep an error and go on; past fifty, give up."""
+        """Record an error and continue; past fifty, give up."""
         self.errors.append(error)
         if len(self.errors) > MAX_ERRORS:
             raise TooManyErrors
 
     def shared_set(self, node: Node, name: str) -> SexpEvaluationError:
-        """The error of a ``set!`` on what another branch may be reading."""
+        """The error of a ``set!`` on a variable that another branch may be reading."""
         return self.error(
             node,
             "concurrency/shared-set",
@@ -189,7 +190,7 @@ class Naming:
     # -- free names ---------------------------------------------------------------------------------------------------
 
     def kind(self, name: str) -> NameKind:
-        """What the free name ``name`` is, environment first; primitives are ``unknown`` here."""
+        """The meaning of the free name ``name``, environment first; primitives are ``unknown`` here."""
         if name in self.globals_defined:
             return "variable"
         info = self.asked.get(name)
@@ -245,7 +246,7 @@ class Naming:
 
 
 def defined_tasks(forms: Sequence[Node]) -> set[str]:
-    """The names that the ``defatom`` forms anywhere in a program define, as far as its text tells."""
+    """The names defined by ``defatom`` forms anywhere in a program, as far as its text shows."""
     names: set[str] = set()
     pending = list(forms)
     while pending:

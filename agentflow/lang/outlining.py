@@ -1,10 +1,11 @@
-"""Large functions of generated code: parts of them become nested functions, which can be compiled apart (:mod:`agentflow.lang.cutting`).
+"""Large functions of generated code: parts of them become nested functions, which can be compiled separately
+(:mod:`agentflow.lang.cutting`).
 
-What :mod:`agentflow.lang.linking` does to the nodes of an S-expression, done to Python's own. The pass goes from the leaves
-to the root: statements beside one another that are much code continue in a function, as does an expression that is much
-code by itself, or several operands beside one another. A part shares with the function around it the variables that both use.
-A part of statements gives None when it comes to its end, ``(value,)`` where they return, and True or False where they break
-out of a loop around them or continue it.
+Like :mod:`agentflow.lang.linking` for the nodes of S-expressions, but on Python's own. The pass goes from the leaves to the
+root: large groups of adjacent statements continue in a function, as does a single large expression, or several adjacent
+operands. A part shares with the function around it the variables that both use. A part of statements returns None when it
+reaches its end, ``(value,)`` where they return, and True or False where they break out of a loop around them or continue
+it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from agentflow.lang.cutting import HOLDING, nodes_below
 _CALL = 12
 """Python nodes that the call of such a function takes."""
 _WORTH = 0.02
-"""The share of a piece that statements or operands beside one another have to be, to be worth a function."""
+"""The minimum share of a piece for adjacent statements or operands to be worth a function."""
 _WHOLE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.JoinedStr)
-"""Expressions in which nothing can be awaited, or which have variables of their own."""
+"""Expressions that cannot contain an await, or that have their own variables."""
 _FIXED = (ast.Starred, ast.Slice, ast.FormattedValue)
 """Expressions that are part of others."""
 _FUEL = "f_"
@@ -49,9 +50,9 @@ def outline(link: ast.FunctionDef, piece: int) -> None:
 
 
 class _Own:
-    """What belongs to a function itself: its nodes that have others below, each with the index of the one above, and its names.
+    """The parts of one function: its inner nodes, each with the index of its parent, and its names.
 
-    ``outer`` are names that code of the function shares with others whatever it uses: its parameters, and variables further out.
+    ``outer`` are names that the function's code always shares with others: its parameters, and variables further out.
     """
 
     def __init__(self, function: ast.AsyncFunctionDef) -> None:
@@ -87,7 +88,7 @@ class _Own:
 
 
 class _Outliner:
-    """Works on one function, whose nested functions are done: ``names`` are how often each of them uses which name."""
+    """Works on one function, whose nested functions are done: ``names`` count how often each of them uses which name."""
 
     def __init__(self, own: _Own, stem: str, names: dict[str, Counter[str]], piece: int) -> None:
         self.own = own
@@ -102,7 +103,7 @@ class _Outliner:
         names[own.function.name] = own.used
 
     def run(self) -> None:
-        """Outline what is large in the function."""
+        """Outline the large parts of the function."""
         self._measure()
         if not self.parts:
             return
@@ -258,7 +259,7 @@ class _Outliner:
 
 
 def _can_move(node: ast.AST) -> bool:
-    """Whether a node is an expression whose value another function can give."""
+    """Whether a node is an expression whose value another function can compute."""
     stored = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
     return isinstance(node, ast.expr) and not isinstance(node, _FIXED) and not stored
 
@@ -273,7 +274,7 @@ def _where(node: Any) -> dict[str, Any]:
 
 
 def _mark_ways_out(body: list[ast.stmt]) -> set[type[ast.stmt]]:
-    """Have the statements that leave ``body`` give what says so; the kinds of these."""
+    """Have the statements that leave ``body`` return a marker; returns the kinds of these."""
     kinds: set[type[ast.stmt]] = set()
     pending: list[tuple[list[ast.stmt], bool]] = [(body, False)]
     while pending:

@@ -3,11 +3,11 @@
 ``{"v": 2, "root": 0, "closures": [{"name", "source", "text", "grants", "bindings", "templates"}]}``: each closure is its
 lambda's text, the names it may call (null: the host's own authority), the values of the variables it uses from outside,
 lexical or of the environment, and the tasks that programs defined and its text names, as ``{name: {"fields", "grants"}}``.
-Version 1 said nothing of a closure's authority and called the templates ``tasks``. Numbers, strings, booleans, null, lists and
-objects stand for themselves; ``{"$symbol": name}``, ``{"$float": "inf"}``, ``{"$primitive": name}``,
-``{"$closure": index}`` and ``{"$dict": [[key, value], ...]}`` (for keys that begin with ``$`` or are no strings) for the
-rest. A closure of a Python text says so by ``"surface": "python"``; tuples and sets that it captured are ``{"$tuple": [...]}`` and
-``{"$set": [...]}``. Variables are copied: two closures that share one no longer do.
+Version 1 lacked a closure's authority and called the templates ``tasks``. Numbers, strings, booleans, null, lists and
+objects stand for themselves; ``{"$symbol": name}``, ``{"$float": "inf"}``, ``{"$primitive": name}``, ``{"$closure":
+index}`` and ``{"$dict": [[key, value], ...]}`` (for keys that begin with ``$`` or are no strings) for the rest. A closure
+of a Python text has ``"surface": "python"``; tuples and sets that it captured are ``{"$tuple": [...]}`` and ``{"$set":
+[...]}``. Variables are copied: two closures that share one no longer do.
 """
 
 from __future__ import annotations
@@ -186,10 +186,11 @@ def load_closure(
 ) -> Closure:
     """The closure that :func:`dump_closure` described, with the authority it had.
 
-    ``names`` says what its free names are, and makes the tasks it carries (see compile_program). ``grants`` narrow what
-    it and its tasks may call. A dump of version 1 does not say what its author was granted: it may call ``grants``, and
-    nothing without them. ``cache`` keeps what was compiled for other dumps of the same text; ``labelled``: it is to run in a flow with a policy; what it
-    captured where nothing was followed then comes from ``unknown``. Raises DataError (``closure/data``) for what is no such description, and what compiling its text or making its tasks raises.
+    ``names`` returns the meanings of its free names, and makes the tasks it carries (see compile_program). ``grants``
+    narrow the calls of it and its tasks. A dump of version 1 lacks the grants of its author: it may call ``grants``, and
+    nothing without them. ``cache`` keeps compiled code for other dumps of the same text; ``labelled``: it is to run in a
+    flow with a policy; values captured without tracking then come from ``unknown``. Raises DataError (``closure/data``) for
+    any other data, and the errors of compiling its text or making its tasks.
     """
     ceiling = None if grants is None else frozenset(grants)
     try:

@@ -40,10 +40,10 @@ _RUN = 256
 
 
 def print_value(value: object, *, limit: int | None = None, atom: Callable[[Any], str] | None = None) -> str:
-    """``value`` in program notation; ``atom`` writes what is no list or dict.
+    """``value`` in program notation; ``atom`` writes values other than lists and dicts.
 
-    With ``limit``, the text is cut after that many characters and ends in ``...``, for messages and displays.
-    Raises LimitExceeded (``limits/depth``) past 1,000 levels of nesting, and for an integer of more than 4,300 digits.
+    With ``limit``, the text is cut after that many characters and ends in ``...``, for messages and displays. Raises
+    LimitExceeded (``limits/depth``) past 1,000 levels of nesting, and for an integer of more than 4,300 digits.
     """
     return finish(print_work(value, limit=limit, atom=atom))
 
@@ -84,7 +84,7 @@ def write_number(value: float) -> str:
 
 
 def print_atom(value: Any) -> str:
-    """A value that is no list or dict, in program notation."""
+    """A value other than a list or dict, in program notation."""
     if type(value) not in _ATOMS:
         value = exact(value)
     if isinstance(value, str):
@@ -155,7 +155,7 @@ def _render(value: object, limit: int | None, atom: Callable[[Any], str]) -> Wor
 
 
 class _Text(str):
-    """Text between values; its type tells it from values."""
+    """Text between values, distinguished from values by its type."""
 
     __slots__ = ()
 

@@ -30,8 +30,8 @@ from agentflow.lang.trace import show_lines
 
 A = TypeVar("A", bound=Analyzer)
 Pass = Callable[[Source, Any], object]
-"""Looks at a program, or changes it, before code is written for it: of S-expressions the analysed :class:`~agentflow.lang.ir.Seq`, of
-Python what writes its code, the :class:`~agentflow.lang.python.emitter.Emitter`."""
+"""Looks at a program, or changes it, before code is written for it: of S-expressions the analysed
+:class:`~agentflow.lang.ir.Seq`, of Python the writer of its code, the :class:`~agentflow.lang.python.emitter.Emitter`."""
 """Called with an analysed program before code is written for it; may change it in place."""
 _PYTHON = "agentflow.lang.python.compiling"
 _TEXT = "<string>"
@@ -44,11 +44,10 @@ if TYPE_CHECKING:
 class Program:
     """A compiled program: immutable, and usable in any environment whose free names are the same.
 
-    Attributes: ``source`` the text with its name; ``text``; ``free`` the free names and what each was: its kind, and
-    what a call of it takes; ``own`` the names under which it defines tasks; ``allow`` the names it was limited to;
-    ``labelled`` whether its values may stand in boxes that say where they came from; ``doubts`` what is suspicious about it,
-    and told when it runs.
-    Serialises as its text.
+    Attributes: ``source`` the text with its name; ``text``; ``free`` the free names with their meanings: the kind, and the
+    parameters of a call; ``own`` the names under which it defines tasks; ``allow`` the names it was limited to;
+    ``labelled`` whether its values may be in boxes with their sources; ``doubts`` are suspicious parts, reported when it
+    runs. Serialises as its text.
     """
 
     __slots__ = (
@@ -115,10 +114,10 @@ class Program:
         return in_order(codes)
 
     def bounds(self, bindings: Mapping[str, Any] | None = None) -> Analysis:
-        """The most effects that the program may have, by ``task:NAME`` and ``tool:NAME``, and where nothing bounds them.
+        """The most effects that the program may have, by ``task:NAME`` and ``tool:NAME``, and the parts without a bound.
 
-        ``bindings`` are values that it is given; the sizes of its other variables are named after them. What its tasks cost
-        is not among what a program knows: ``flow.bounds`` says it.
+        ``bindings`` are values of its variables; the sizes of its other variables are named after them. A program does not
+        know the cost of its tasks: see ``flow.bounds``.
         """
         from agentflow.lang.bounds.analysis import analyse_bounds
         from agentflow.lang.bounds.interpret import AnalysisInputs
@@ -141,10 +140,10 @@ class Program:
         return analyse_bounds(analyzer, tree, inputs)
 
     def fits(self, describe: Describe, revision: object = None) -> bool:
-        """Whether the free names are what they were when this was compiled, in kind and in what calls of them take.
+        """Whether the free names have the same kinds and parameters as when this was compiled.
 
-        A name under which the program itself defines a task need only still be no variable. ``revision`` is equal as
-        long as every name means the same, None where that is not known: names are compared once for each.
+        A name under which the program itself defines a task only must not have become a variable. ``revision`` is equal as
+        long as every name means the same, None if unknown: names are compared once for each.
         """
         if revision is not None and revision == self.fitted:
             return True
@@ -186,7 +185,7 @@ def _restore(
 
 
 class ProgramCache:
-    """The programs compiled lately, by content and by what their free names are. At most ``size`` of them."""
+    """The programs compiled recently, by content and by the meanings of their free names. At most ``size`` of them."""
 
     def __init__(self, size: int = 256) -> None:
         self._size = size
@@ -194,7 +193,7 @@ class ProgramCache:
         self._programs: OrderedDict[tuple[Any, ...], list[Program]] = OrderedDict()
 
     def find(self, key: tuple[Any, ...], describe: Describe, revision: object = None) -> Program | None:
-        """A program of this key whose free names are what they were; see :meth:`Program.fits`."""
+        """A program of this key whose free names have kept their meanings; see :meth:`Program.fits`."""
         with self._lock:
             for program in self._programs.get(key, ()):
                 if program.fits(describe, revision):
@@ -248,13 +247,13 @@ def compile_program(
 ) -> Program:
     """Read, check and compile a program.
 
-    ``names`` says what a free name is (None: nothing is known of any), and makes the templates of the tasks that the
-    program defines; ``env_names`` are names that are variables. With ``allow``, a task or tool that it does not name is
-    an error, and so is what is certain to fail when it is reached. ``cache`` keeps the result; ``revision`` spares comparing
-    its names again, see :meth:`Program.fits`. ``allowance`` bounds its macros (None: by ``limits.steps``). ``passes`` change
-    the program before code is written for it; then it is not for ``cache``. ``labelled``: its values may stand in boxes; "strict": and what it tests
-    is followed, too.
-    Raises SexpSyntaxError, SexpEvaluationError (the first of several: ``error.others`` holds the rest) and LimitExceeded.
+    ``names`` returns the meaning of a free name (None: none is known), and makes the templates of the tasks that the
+    program defines; ``env_names`` are names of variables. With ``allow``, a task or tool that it does not name is an error,
+    and so is code that is certain to fail when it is reached. ``cache`` keeps the result; ``revision`` spares comparing its
+    names again, see :meth:`Program.fits`. ``allowance`` bounds its macros (None: by ``limits.steps``). ``passes`` change
+    the program before code is written for it; then it is not for ``cache``. ``labelled``: its values may be in boxes;
+    "strict": conditions are tracked too. Raises SexpSyntaxError, SexpEvaluationError (the first of several:
+    ``error.others`` holds the rest) and LimitExceeded.
     """
     source = as_source(source)
     limits = limits or Limits()
@@ -297,7 +296,7 @@ def compiled_before(
     revision: object = None,
     labelled: Following = False,
 ) -> Program | None:
-    """What ``cache`` has for these arguments of :func:`compile_program`."""
+    """The entry of ``cache`` for these arguments of :func:`compile_program`."""
     source = as_source(source)
     granted = frozenset(allow) if allow is not None else None
     key = _key(source.name, source.text, source.surface, granted, limits, labelled)
@@ -307,7 +306,7 @@ def compiled_before(
 def _key(
     name: str, text: str, surface: Surface, granted: frozenset[str] | None, limits: Limits, labelled: Following
 ) -> tuple[Any, ...]:
-    """What programs in a cache differ by, besides their free names."""
+    """The differences between programs in a cache, other than their free names."""
     return (name, text, surface, granted, limits.source_bytes, limits.nesting, limits.nodes, labelled)
 
 
@@ -317,7 +316,7 @@ def start_of(error: AgentflowError) -> int:
 
 
 def describer(names: Names | None, variables: frozenset[str] = frozenset()) -> Describe:
-    """What each free name is: a variable, what ``names`` says of it, or unknown."""
+    """The meaning of each free name: a variable, the answer of ``names``, or unknown."""
 
     def describe(name: str) -> NameInfo:
         if name in variables:
@@ -378,7 +377,7 @@ def assemble(
 ) -> Program:
     """The program of forms that were read before; ``macros`` are in force already.
 
-    ``strict`` refuses what is certain to fail, not only what is malformed.
+    ``strict`` refuses code that is certain to fail, not only malformed code.
     """
     analyzer, tree = analysis_of(source, forms, describe, limits, allow, macros, port, allowance)
     wrong = list(analyzer.errors)

@@ -119,9 +119,9 @@ class Incomplete(SexpSyntaxError):
 def read(source: Source | str, *, limits: Limits | None = None) -> list[Node]:
     """The top-level forms of ``source``, in order.
 
-    Raises SexpSyntaxError with line, column and what was expected (``syntax/...``), also for an empty text, and
-    LimitExceeded if the text is longer than ``limits.source_bytes``, nested deeper than ``limits.nesting``, or has
-    more than ``limits.nodes`` nodes.
+    Raises SexpSyntaxError with line, column and the expected token (``syntax/...``), also for an empty text, and
+    LimitExceeded if the text is longer than ``limits.source_bytes``, nested deeper than ``limits.nesting``, or has more
+    than ``limits.nodes`` nodes.
     """
     if isinstance(source, str):
         source = Source("<string>", source)
@@ -204,10 +204,10 @@ class _Reader:
         return self.top
 
     def _take(self, tokens: list[str], at: int, limit: int) -> tuple[int, int]:
-        """Build the nodes of ``tokens``, which stand in the text from ``at`` to ``limit``.
+        """Build the nodes of ``tokens``, which lie in the text from ``at`` to ``limit``.
 
-        ``items`` are the elements of the innermost open construct. Returns where to go on, and the size of the next
-        chunk if that is not up to the caller.
+        ``items`` are the elements of the innermost open construct. Returns where to continue, and the size of the next
+        chunk unless the caller may choose it.
         """
         stack, names, numbers = self.stack, self.names, self.numbers
         items = stack[-1].items if stack else self.top
@@ -282,7 +282,7 @@ class _Reader:
                 return items
 
     def _check_nodes(self) -> None:
-        """Refuse what is too large already, before the rest is read."""
+        """Refuse a text that is too large already, before the rest is read."""
         data = False
         parts: list[tuple[list[Node], bool]] = [(self.top, False)]
         for frame in self.stack:

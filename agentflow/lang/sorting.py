@@ -25,9 +25,10 @@ def in_order(values: list[Any]) -> Work[list[Any]]:
 
 
 def _by_ranges(chunks: list[list[Any]]) -> Work[list[Any]]:
-    """Merge sorted chunks: the values up to a bound of all chunks at a time, of which there are about as many each time.
+    """Merge sorted chunks: repeatedly the values of all chunks up to a bound, chosen so that their number stays about
+    equal.
 
-    Equal values are in one range, and Python's sort keeps their order and finds the order that is there already.
+    Equal values are in one range, and Python's sort keeps their order and uses the existing order.
     """
     yield len(chunks)
     sample = sorted(each for chunk in chunks for each in chunk[len(chunks) // 2 :: len(chunks)])

@@ -1,7 +1,8 @@
 """Mistakes and names of a program text for an editor; the mistakes are those that ``check`` reports.
 
-A text usually changes in one form at a time, so the analysis of each top-level form is kept, together with what the form
-was told of the others: the names among its own that they define. It is redone when either changes. A text that does not divide that way (a text that cannot be read, one too large) is analysed whole.
+A text usually changes in one form at a time, so the analysis of each top-level form is cached, together with its facts
+about the others: the names among its own that they define. It is redone when either changes. A text that cannot be divided
+this way (a text that cannot be read, one too large) is analysed whole.
 """
 
 from __future__ import annotations
@@ -248,7 +249,7 @@ class SymbolAnalyzer(Analyzer):
 
 
 def _take(binding: Binding, value: ir.Lambda) -> None:
-    """Note that a binding is a procedure, and what that takes."""
+    """Record that a binding is a procedure, with its parameters."""
     binding.kind = "procedure"
     binding.parameters = tuple(each.name for each in value.params)
     binding.rest = value.rest.name if value.rest is not None else None
@@ -268,7 +269,7 @@ _VARIANTS = 4
 
 @frozen
 class Survey:
-    """The survey of a text. ``symbols`` is None where it cannot be read; ``tasks`` says what calls of its tasks take."""
+    """The survey of a text. ``symbols`` is None if it cannot be read; ``tasks`` are the parameters of its tasks."""
 
     source: Source
     diagnostics: list[Diagnostic]
@@ -278,7 +279,7 @@ class Survey:
 
 @frozen
 class _Result:
-    """The analysis of a form, and what it adds to what the forms after it are told."""
+    """The analysis of a form, and the facts it adds for later forms."""
 
     analyzer: SymbolAnalyzer
     suspects: Suspects
@@ -291,7 +292,7 @@ class _Result:
 
 @dataclass(slots=True)
 class _Part:
-    """A top-level form, and what its text alone says: the names in it, those it defines, and how many nodes it has."""
+    """A top-level form, and the facts in its text: its names, its definitions, and its number of nodes."""
 
     source: Source
     forms: list[Node]
@@ -303,7 +304,7 @@ class _Part:
 
 
 class _Told:
-    """What a form is told of those before it, and of what all of them define."""
+    """The facts for a form: about earlier forms, and about the definitions of all forms."""
 
     def __init__(self, parts: Sequence[tuple[int, _Part]], *, defining: bool) -> None:
         self.counts = {name: 0 for _, part in parts for name in part.defines}
@@ -313,7 +314,7 @@ class _Told:
         self.expanded = 0
 
     def of(self, part: _Part) -> Any:
-        """What matters to ``part``; None if that cannot be told, since macros are involved."""
+        """The facts that matter to ``part``; None if they cannot be determined because of macros."""
         if not part.names.isdisjoint(self.macros) or "defmacro" in part.names:
             return None
         counts = self.counts
@@ -321,7 +322,7 @@ class _Told:
         return defined, part.names & self.own
 
     def add(self, result: _Result) -> None:
-        """Count what a form defines."""
+        """Count the definitions of a form."""
         for name, count in result.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
         self.lambdas.update(result.lambdas)
@@ -331,9 +332,9 @@ class _Told:
 
 
 class Surveyor:
-    """Surveys one text after another, and keeps of the last what may serve for the next.
+    """Surveys one text after another, and keeps reusable parts of the last one.
 
-    ``names`` says what free names are; ``bindings`` are those the host binds, and then no others.
+    ``names`` returns the meanings of free names; ``bindings`` are the names that the host binds, if known completely.
     """
 
     def __init__(
@@ -358,7 +359,7 @@ class Surveyor:
             return (yield from self._surveying(source))
 
     def _python(self, source: Source) -> Work[Survey]:
-        """The survey of a text in Python. A file that is no workflow text is none of ours: it has neither mistakes nor names."""
+        """The survey of a text in Python. A file that is not a workflow text has neither mistakes nor names."""
         from agentflow.lang.python.symbols import is_workflow_text, look_over  # Most processes never see such a text.
 
         if source.name.endswith(".py") and not is_workflow_text(source.text):
@@ -401,7 +402,7 @@ class Surveyor:
     # -- dividing -----------------------------------------------------------------------------------------------------
 
     def _divide(self, source: Source) -> Work[list[tuple[int, _Part]]]:
-        """The parts of a text with their offsets. Raises what reading the whole raises.
+        """The parts of a text with their offsets. Raises the errors of reading the whole.
 
         A text that can be read by itself ends where a form ends, so what follows it can be read by itself too.
         """

@@ -1,6 +1,6 @@
-"""The symbol table of a text: its names, their bindings and occurrences. Editors answer from it. It knows offsets and kinds only, not how a text is written. A text that is analysed in parts has a
-:class:`TextSymbols` for each, whose offsets count from the beginning of its part; a :class:`SymbolTable` joins them.
-"""
+"""The symbol table of a text: its names, their bindings and occurrences. Editors answer from it. It knows only offsets and
+kinds, not the notation of a text. A text that is analysed in parts has a :class:`TextSymbols` for each, whose offsets count
+from the beginning of its part; a :class:`SymbolTable` joins them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.names import NameInfo
 
 BindingKind: TypeAlias = Literal["variable", "parameter", "procedure", "task", "macro", "class", "field"]
-"""What a text binds a name to."""
+"""The kind of a binding in a text."""
 Role: TypeAlias = Literal["binding", "read", "call", "write", "mention", "argument", "data"]
-"""What a name does: bind, be read, be called, be assigned, be named without a call, name an argument, be data."""
+"""The role of a name: bind, be read, be called, be assigned, be named without a call, name an argument, be data."""
 Kind: TypeAlias = Literal[
     "local",
     "global",
@@ -31,7 +31,7 @@ Kind: TypeAlias = Literal[
     "data",
     "unknown",
 ]
-"""What a name means: a binding around it, one at file level, one that the host makes, or a word of the language."""
+"""The meaning of a name: a binding around it, one at file level, one made by the host, or a word of the language."""
 Extent: TypeAlias = tuple[int, int]
 """Offsets of the first character and of the one after the last."""
 T = TypeVar("T", "Binding", "Occurrence")
@@ -41,9 +41,9 @@ T = TypeVar("T", "Binding", "Occurrence")
 class Binding:
     """A name that the text binds, at ``start`` to ``end``.
 
-    ``form`` is the whole definition; ``extent`` where the name is in force, None at file level. ``parameters`` are those
-    of a procedure or task, the last of which is ``rest`` if it takes any further arguments; ``info`` is what calls of a task take.
-    ``owner`` is the task that a parameter, or the class that a field belongs to.
+    ``form`` is the whole definition; ``extent`` is the scope of the name, None at file level. ``parameters`` are those of a
+    procedure or task, the last of which is ``rest`` if it takes any further arguments; ``info`` describes the parameters of
+    a task. ``owner`` is the task that a parameter, or the class that a field belongs to.
     """
 
     name: str
@@ -60,9 +60,9 @@ class Binding:
 
 @dataclass(slots=True, eq=False)
 class Occurrence:
-    """A name at ``start`` to ``end``: what it does and means. ``binding`` binds it, unless it is bound at file level.
+    """A name at ``start`` to ``end``: its role and meaning. ``binding`` binds it, unless it is bound at file level.
 
-    ``owner`` is the task or tool that an argument is given to.
+    ``owner`` is the task or tool of an argument.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Occurrence:
 class TextSymbols:
     """The names of a text, or of a part of one; each occurrence at its offset.
 
-    ``opaque`` are the parts whose names a macro may use as it likes, ``hidden`` the names that expansions use.
+    ``opaque`` are the parts whose names a macro may use freely, ``hidden`` the names that expansions use.
     """
 
     bindings: list[Binding] = field(default_factory=list[Binding])
@@ -87,7 +87,7 @@ class TextSymbols:
     hidden: set[str] = field(default_factory=set[str])
 
     def add(self, occurrence: Occurrence) -> None:
-        """Keep an occurrence. What code does with a name counts, not that it is data too."""
+        """Record an occurrence. The role in code wins over that in data."""
         earlier = self.occurrences.get(occurrence.start)
         if earlier is None or earlier.role == "data":
             self.occurrences[occurrence.start] = occurrence

@@ -104,7 +104,7 @@ PYTHON_HINTS: Mapping[str, str] = MappingProxyType(
         "tasks/missing-parameter": "pass it by name: name(parameter=value)",
     }
 )
-"""What to write in a text in Python, by code, where the hint shows S-expressions."""
+"""Hints for Python texts, by code, where the original hint shows S-expressions."""
 
 
 def fit_result(result: TaskResult) -> TaskResult:
@@ -209,7 +209,7 @@ class _Seen:
 def stamp(code: CodeType, info: CodeInfo, pieces: Mapping[str, CodeType]) -> CodeType:
     """A copy of ``code``, and of all functions within it, that contains ``info``.
 
-    ``pieces`` is the code of functions that were compiled apart, by name: it replaces what is there.
+    ``pieces`` is the code of functions that were compiled separately, by name: it replaces the stubs.
     """
     done: dict[int, CodeType] = {}
     order: list[CodeType] = []

@@ -1,4 +1,4 @@
-"""Primitives without a name in programs: what special forms do with values when they are reached."""
+"""Primitives without a name in programs, which special forms call with values."""
 
 from __future__ import annotations
 

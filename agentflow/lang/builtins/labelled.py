@@ -1,7 +1,7 @@
-"""Twins of primitives for programs whose values may stand in boxes (:mod:`agentflow.core.data.labels`).
+"""Twins of primitives for programs whose values may be in boxes (:mod:`agentflow.core.data.labels`).
 
-A twin does what its primitive does. It opens the boxes of its arguments as the primitive's word ``flow`` says, and puts the result
-in a box with their sources. Where there are no boxes it is the primitive after a test of each argument's type.
+A twin computes the same as its primitive. It opens the boxes of its arguments as the primitive's word ``flow`` says, and
+puts the result in a box with their sources. Without boxes it calls the primitive after a test of each argument's type.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _LAST_OPENED = frozenset({"apply", "reduce"})
 
 
 _FEW = 8
-"""Numbers of arguments for which the letters are at hand."""
+"""Numbers of arguments whose letters are precomputed."""
 _LEFT_OUT = Sentinel("argument left out")
 
 
 def letters_of(primitive: Primitive, count: int) -> tuple[FlowLetter, ...]:
-    """What becomes of each of ``count`` arguments (see :meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`)."""
+    """The treatment of each of ``count`` arguments (see :meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`)."""
     return _few_letters(primitive, count) if count < MANY_OPERANDS else _letters(primitive, count)
 
 
@@ -104,7 +104,7 @@ def _tests_of(letters: tuple[FlowLetter, ...]) -> _Tests:
 
 
 class _Words:
-    """What becomes of the arguments of a primitive, for each number of them."""
+    """The treatment of the arguments of a primitive, for each number of them."""
 
     __slots__ = ("_few", "_primitive")
 
@@ -214,7 +214,7 @@ def _of_any(function: Callable[..., Any], general: General, needs_rt: bool) -> C
 
 
 def called(work: Callable[[], Any], sources: Sources) -> Any:
-    """The value of ``work``, or of the slices in which it is carried out, with the sources of what it looked at."""
+    """The value of ``work``, or of its slices, with the sources it looked at."""
     try:
         value = work()
     except AgentflowError as error:
@@ -224,7 +224,7 @@ def called(work: Callable[[], Any], sources: Sources) -> Any:
 
 
 def given_back(value: Any, sources: Sources) -> Any:
-    """What a primitive gave, work in slices included, with the sources of what it looked at."""
+    """The result of a primitive, including sliced work, with the sources it looked at."""
     if type(value) is Sliced:
         return Sliced(_finished(value.work, sources)) if sources else value
     return box(value, sources)
@@ -265,7 +265,7 @@ def _sliced_twin(primitive: Primitive) -> Callable[..., Any]:
 
 
 def box_elements(letters: Sequence[FlowLetter], values: list[Any], arguments: Sequence[Any]) -> Work[None]:
-    """Put the elements of each list among ``values`` whose box goes onto them (``e``) into boxes, with its sources."""
+    """Distribute the box of each list among ``values`` with treatment ``e`` over its elements."""
     for index, (letter, argument) in enumerate(zip(letters, arguments, strict=True)):
         if letter == "e" and as_list(values[index]) is not None and type(argument) is Label:
             values[index] = yield from boxed_elements(values[index], argument.sources)

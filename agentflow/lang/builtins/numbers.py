@@ -21,7 +21,7 @@ from agentflow.lang.charging import Bounded, check_bits, touch_bits, touch_produ
 Number = int | float
 _REAL = frozenset((int, float))
 _WORD = 1 << 64
-"""Integers below it cost nothing beside the call."""
+"""Smaller integers add no cost to the call."""
 _FEW = MANY_OPERANDS - 2
 """Numbers that are worked on in one part of work, so that each part is a call with few operands."""
 

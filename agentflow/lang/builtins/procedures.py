@@ -167,7 +167,7 @@ async def apply(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
 
 
 async def _applied(rt: Runtime, primitive: Primitive, arguments: list[Any]) -> Any:
-    """Call a primitive with many arguments, whose copies, one on each step of the way to it, are made in parts."""
+    """Call a primitive with many arguments, whose copies on the way to it are made in parts."""
     primitive.check_arity(len(arguments))
     return await rt.work(_spread(rt, primitive, arguments))
 

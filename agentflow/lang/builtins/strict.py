@@ -1,7 +1,8 @@
-"""Twins of primitives under a ``strict`` policy: labelled twins that tell the strand what they looked at, too.
+"""Twins of primitives under a ``strict`` policy: labelled twins that also report to the strand the sources they looked at.
 
-What a list's elements are is not all that it says: a procedure that is called for each of them is called because of the list. So the
-strand's ambient sources are raised while it is. Of primitives that look at what a procedure gives, they stay raised after each call.
+A list carries information beyond its elements: a procedure called for each of them is called because of the list. So the
+strand's ambient sources are raised meanwhile. For primitives that look at a procedure's results, they stay raised after
+each call.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.calling import TAIL, Sliced, begun, bounce, whole
 
 _LOOKED_AT = frozenset({"filter", "sort"})
-"""Primitives that look at what the procedure gives that they call."""
+"""Primitives that look at the result of the procedure they call."""
 
 
 class Called:
-    """A procedure as a primitive or the runtime calls it: after each call the ambient sources are put back, and its value says them.
+    """A procedure in the form for primitives and the runtime: after each call the ambient sources are restored, and its
+    value carries them.
 
-    With ``look``, they are raised by what that says of the value, for good: whoever calls it looks at the value.
+    With ``look``, they are raised permanently by the sources it returns for the value: the caller looks at the value.
     """
 
     is_procedure: ClassVar[bool] = True
@@ -42,7 +44,7 @@ class Called:
 
 
 def look_outside(rt: StrictRuntime, value: Any) -> None:
-    """What is done next depends on a value as a whole."""
+    """Later effects depend on a value as a whole."""
     if type(value) is Label:
         rt.raise_to(value.sources)
 
@@ -60,7 +62,7 @@ def strict_twin_of(primitive: Primitive) -> Primitive:
 
 
 def _noticing(primitive: Primitive) -> Callable[..., Any]:
-    """A twin that tells the strand what it looked at where somebody may catch its error."""
+    """A twin that reports the sources it looked at to the strand if its error may be caught."""
     function, needs_rt = twin_of(primitive).function, primitive.needs_rt
 
     def twin(rt: StrictRuntime, *arguments: Any) -> Any:
@@ -84,7 +86,7 @@ def _carried_out(function: Callable[..., Any], operands: tuple[Any, ...]) -> Wor
 
 
 def _noticed(rt: StrictRuntime, arguments: tuple[Any, ...], work: Work[Any]) -> Work[Any]:
-    """The value of the ``work`` of a primitive, of which the strand is told, and what it looked at if it fails."""
+    """The value of a primitive's ``work``, reported to the strand, with the sources it looked at if it fails."""
     try:
         value = yield from work
     except AgentflowError:

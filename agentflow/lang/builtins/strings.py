@@ -164,7 +164,7 @@ def string_split(rt: Bounded, text: Any, separator: Any = None) -> Any:
 
 
 def _words(rt: Bounded, source: str) -> Work[list[str]]:
-    """The words of a text, a stretch of it at a time: the last word of a stretch may go on in the next."""
+    """The words of a text, one stretch at a time: the last word of a stretch may continue in the next."""
     words: list[str] = []
     at = 0
     while at < len(source):
@@ -183,7 +183,7 @@ def _words(rt: Bounded, source: str) -> Work[list[str]]:
 
 
 def _split(source: str, mark: str) -> Work[list[str]]:
-    """The parts of a long text, a stretch of it at a time; what is behind the last separator belongs to the next stretch."""
+    """The parts of a long text, one stretch at a time; the text after the last separator belongs to the next stretch."""
     parts: list[str] = []
     at = 0
     while at + _LONG < len(source):
@@ -227,7 +227,7 @@ def string_trim(rt: Bounded, text: Any) -> str:
 
 
 def _recased(source: str, change: Callable[[str], str]) -> Work[str]:
-    """A text in another case. How a sigma is written depends on what is around it, so such a text is changed as a whole."""
+    """A text in another case. The form of a sigma depends on its neighbours, so a text with one is changed as a whole."""
     if len(source) <= _LONG or source.isascii() or "\u03a3" in source:
         return change(source)
     out: list[str] = []

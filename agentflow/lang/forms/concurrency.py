@@ -17,7 +17,7 @@ def _branches(a: Analyzer, node: Form, scope: Scope) -> IR:
 
 
 def _on_workers(a: Analyzer, node: Form, usage: str) -> list[Node] | None:
-    """What follows ``:on workers``; None for a form without it. Raises SexpEvaluationError (``form/on``)."""
+    """The operand of ``:on workers``; None for a form without it. Raises SexpEvaluationError (``form/on``)."""
     items = node.items[1:]
     if not items or not (type(items[0]) is Name and items[0].name == _ON):
         return None

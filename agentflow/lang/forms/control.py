@@ -53,7 +53,7 @@ def cond(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 
 
 def cond_clauses(a: Analyzer, node: Form, nodes: list[Node], scope: Scope, tail: Tail, other: IR) -> IR:
-    """The clauses of a ``cond``, or of another form that chooses as it does; ``other`` is what no clause leaves to do."""
+    """The clauses of a ``cond``, or of another form that chooses like it; ``other`` is the code if no clause applies."""
     who = head(node)
     clauses: list[ir.Clause] = []
     last = len(nodes) - 1

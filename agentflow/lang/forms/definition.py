@@ -1,4 +1,4 @@
-"""The parts of a task definition: its options read into the fields of a template, and what is wrong with them underlined."""
+"""The parts of a task definition: its options read into the fields of a template, with mistakes underlined."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _OPTIONS = ("params", "instructions", "output_format", *[each.atom or each.name 
 _SPELLED = {spelled: name for name in _OPTIONS for spelled in (name, name.replace("-", "_"), name.replace("_", "-"))}
 """Options by their spellings: hyphens and underscores are the same."""
 _GUARDED = {"file_paths": "system:read_files", "priority": "", "settings": "", "provider_tools": ""}
-"""Options an untrusted program needs a grant for; none allows native request fields and a provider's tools, which
-reach what no grant names, nor going before others."""
+"""Options an untrusted program needs a grant for; none allows native request fields and a provider's tools, which no grant
+covers, nor a higher priority."""
 _FIELDS = {"context": "context_management"}
-"""Options whose field of the template has another name."""
+"""Options whose template field has another name."""
 IDENTIFIER = re.compile(r"[^\s.(){}]+")
 _UNKNOWN_TEXT = "text"
 """Stands for a text that the program has yet to compute, while the rest of a definition is checked."""
@@ -41,7 +41,7 @@ _UNKNOWN_TEXT = "text"
 
 @dataclass
 class AtomDefinition:
-    """A ``defatom`` being read: ``fields`` of the template, ``options`` the form of each, ``computed`` what is evaluated."""
+    """A ``defatom`` being read: ``fields`` of the template, ``options`` the form of each, ``computed`` the evaluated ones."""
 
     node: Form
     name: Name
@@ -303,7 +303,7 @@ def _call_in(a: Analyzer, definition: AtomDefinition, name: str) -> Node:
 
 
 def _underline(a: Analyzer, definition: AtomDefinition, error: AgentflowError) -> NoReturn:
-    """Raise what is wrong with the fields at the part of the definition that says so."""
+    """Raise the mistakes in the fields at the part of the definition that causes them."""
     path = [str(each) for each in error.details.get("field", ())]
     option = definition.options.get(
         next((key for key, name in _FIELDS.items() if path[:1] == [name]), *path[:1] or [""])

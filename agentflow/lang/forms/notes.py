@@ -1,6 +1,6 @@
-"""``remember`` and ``recall``: the tools of these names, with what is told or asked as a plain operand.
+"""``remember`` and ``recall``: the tools of these names, with the text or question as a plain operand.
 
-Called as tools are, ``(remember (text t))``, they give the tool's result; that is how models are told to write it.
+Called like tools, ``(remember (text t))``, they return the tool's result; models are taught this form.
 """
 
 from __future__ import annotations
@@ -43,6 +43,6 @@ def _tool_call(a: Analyzer, node: Form, scope: Scope, tool: str, first: str, opt
 
 
 def _is_argument(a: Analyzer, node: Node, names: tuple[str, ...], scope: Scope) -> bool:
-    """Whether ``node`` is a named argument of the tool: a pair whose head is a parameter and nothing that can be called."""
+    """Whether ``node`` is a named argument of the tool: a pair whose head is a parameter and cannot be called."""
     name = a.pair_name(node, strings=False)
     return name in names and scope.find(name) is None and name not in PRIMITIVES and a.kind(name) == "unknown"

@@ -1,4 +1,4 @@
-"""Marks the arms of a program, so that a run tells which of them it reached, and how often its loops went round."""
+"""Marks the branches of a program, so that a run reports which of them it reached, and how often its loops went round."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from agentflow.lang.checks import children
 from agentflow.lang.syntax import Node
 
 ArmKind: TypeAlias = Literal["then", "else", "clause", "operand", "body", "handler", "branch", "round"]
-"""What a part of a program is that some runs reach and others do not. A ``round`` is a ``while`` going on, or a procedure called
-from within itself, directly or through others."""
+"""The kind of a part that some runs reach and others do not. A ``round`` is another round of a ``while``, or a procedure
+called from within itself, directly or indirectly."""
 
 
 @frozen
 class Arm:
-    """A part of a program that need not be reached: what it is, and where it stands; a round with the loop or procedure it is in."""
+    """A part of a program that need not be reached: its kind and location; a round with its loop or procedure."""
 
     kind: ArmKind
     span: Span
@@ -78,7 +78,7 @@ class _Marker:
             self._visit(node)
 
     def mark_recursion(self) -> None:
-        """Mark the calls by which a procedure comes to itself again."""
+        """Mark the calls by which a procedure reaches itself again."""
         calls: defaultdict[object, set[object]] = defaultdict(set)
         for each in self._calls:
             for caller in each.around:
@@ -139,7 +139,7 @@ def _reachable(start: object, calls: Mapping[object, set[object]]) -> set[object
 
 
 def _named_procedures(node: Any) -> dict[int, object]:
-    """The procedures that a node gives names to, by identity, with what calls of them are recognised by."""
+    """The procedures that a node names, by identity, with the keys that identify calls of them."""
     match node:
         case ir.Define() | ir.SetLocal():
             bound: list[tuple[object, Any]] = [(node.var, node.value)]
@@ -153,14 +153,14 @@ def _named_procedures(node: Any) -> dict[int, object]:
 
 
 def _procedure(operator: ir.IR) -> object:
-    """What a call is recognised by as one of a procedure that has a name; None for others."""
+    """The key that identifies a call of a named procedure; None for other calls."""
     if isinstance(operator, ir.Local):
         return operator.var
     return operator.name if isinstance(operator, ir.Global) else None
 
 
 def _replace(parent: Any, part: Any, by: Any) -> None:
-    """Put another node where ``part`` stands in ``parent``, or in what marks it there."""
+    """Replace ``part`` in ``parent``, or in its marker there, by another node."""
 
     def replaced(value: Any) -> Any:
         if isinstance(value, tuple):

@@ -1,4 +1,5 @@
-"""Marks the arms of a text in Python, so that a run tells which of them it reached, and how often its loops went round."""
+"""Marks the branches of a text in Python, so that a run reports which of them it reached, and how often its loops went
+round."""
 
 from __future__ import annotations
 
@@ -107,7 +108,7 @@ class _PythonMarker:
             self._mark(kind, nodes[0], loop, loop)
 
     def _mark(self, kind: ArmKind, node: ast.AST, loop: ast.AST | None = None, at: ast.AST | None = None) -> None:
-        """Have ``node`` tell that it is reached; ``at`` is where the arm stands, if not there."""
+        """Have ``node`` report that it is reached; ``at`` is the location of the branch, if different."""
         self._g.marks.setdefault(node, []).append(len(self.arms))
         self.arms.append(Arm(kind, self._span(at or node), None if loop is None else self._span(loop)))
 

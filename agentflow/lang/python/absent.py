@@ -1,4 +1,4 @@
-"""What texts in Python expect and do not find, and what to write instead: functions, modules, methods and decorators."""
+"""Missing functions, modules, methods and decorators that texts in Python expect, with advice for each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REFUSED: dict[type[ast.AST], tuple[str, str]] = {
     ast.AsyncFor: ("'async for'", "write for"),
     ast.TryStar: ("'except*'", "write except"),
 }
-"""Kinds of nodes that no text may have: what they are called, and what to write instead."""
+"""Forbidden kinds of nodes: their names, with advice."""
 ABSENT: dict[str, str] = {
     "TypeVar": "annotations mean nothing here: leave it out",
     "NewType": "annotations mean nothing here: leave it out",
@@ -61,7 +61,7 @@ ABSENT: dict[str, str] = {
     "exit": 'raise ValueError("what is wrong") ends the run, return ends a function',
     "quit": 'raise ValueError("what is wrong") ends the run, return ends a function',
 }
-"""Python's functions that are not here, and what to write instead."""
+"""Missing functions of Python, with advice."""
 
 _FILES = "tools read and write files: system.read_files(file_paths=[...]), system.write_file(...)"
 _TOGETHER = "parallel(f(a), g(b)) and pmap(f, xs, limit=8) run at the same time"
@@ -118,7 +118,7 @@ MODULES: dict[str, str] = {
     "agentflow": "from agentflow.workflow import task, pmap, ... is all that a text imports of it",
     "yaml": "json.loads reads JSON; a tool of the flow reads the rest",
 }
-"""Modules that texts import elsewhere, and what to write instead."""
+"""Modules that texts import elsewhere, with advice."""
 OTHER_MODULES = "json and math are there; a tool of the flow does the rest"
 
 DOTTED: dict[str, str] = {
@@ -165,7 +165,7 @@ DOTTED: dict[str, str] = {
     "str.join": "', '.join(texts)",
     "dict.fromkeys": "{x: None for x in xs}",
 }
-"""Names of modules and types that are not there, and what to write instead."""
+"""Missing names of modules and types, with advice."""
 
 HIDDEN: dict[str, str] = {
     "__name__": "isinstance(x, str) tells what a value is, e.code what an error is",
@@ -178,7 +178,7 @@ HIDDEN: dict[str, str] = {
     "_asdict": "a record is a dict: dict(x)",
     "__file__": "system.read_files(...) reads files; a workflow's parameters are those of main",
 }
-"""Names that begin with _, and what to write instead of them."""
+"""Names that begin with _, with advice."""
 _RECORD = "a record is a dict: x itself, or dict(x) for a copy"
 METHODS_ABSENT: dict[str, str] = {
     "encode": "text is str everywhere",
@@ -237,4 +237,4 @@ METHODS_ABSENT: dict[str, str] = {
     "is_integer": "x == int(x)",
     "as_integer_ratio": "numbers are int and float",
 }
-"""Methods that values of Python or of well-known libraries have elsewhere, and what to write instead."""
+"""Methods of values in Python or well-known libraries that are missing here, with advice."""

@@ -133,7 +133,7 @@ def timeout(g: Emitter, node: ast.Call) -> ast.expr:
 
 
 def _bounded(g: Emitter, node: ast.Call, operation: Operation) -> ast.expr:
-    """An operation on a number and on what is run."""
+    """An operation with a number and the code it runs."""
     if keywords_of(g, node, 2, 2) is None:
         return g.const(None)
     number = g.value(node.args[0])

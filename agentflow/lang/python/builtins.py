@@ -260,7 +260,7 @@ def _dict(rt: Runtime, pairs: Any) -> Work[dict[Any, Any]]:
 
 
 def _in_parts(values: Any, made_of: Callable[[Any], Iterable[Any]]) -> Any:
-    """The list of what is made of values; of many the work of making it part by part, all of which has been paid for."""
+    """The list computed from values; for many values the work of computing it part by part, which is fully paid for."""
     return list(made_of(values)) if len(values) <= AT_ONCE else begun(_parts(values, made_of))
 
 
@@ -294,7 +294,7 @@ def range_(rt: Runtime, *bounds: Any) -> Any:
 
 
 def rounds(*bounds: Any) -> range:
-    """The numbers of ``range(...)``. Raises for what is no integer."""
+    """The numbers of ``range(...)``. Raises unless its arguments are integers."""
     if not 1 <= len(bounds) <= 3:
         wrong_type("range takes a stop, or a start and a stop, and perhaps a step")
     for each in bounds:
@@ -541,4 +541,4 @@ KINDS: dict[str, tuple[type[Any], ...]] = {
     "tuple": (tuple,),
     "set": (OrderedSet,),
 }
-"""What ``isinstance`` knows."""
+"""The types that ``isinstance`` accepts."""

@@ -36,9 +36,9 @@ _OF_LISTS = {
     "min": "min(xs) takes a list",
     "range": "a, b = bounds, and then range(a, b)",
 }
-"""What to write in place of functions called with ``*``."""
+"""Advice for functions called with ``*``."""
 _HERE = frozenset(("json", "math", "asyncio", "system", "time", "random", "uuid"))
-"""Modules of which something is there without an import."""
+"""Modules of which some names exist without an import."""
 _NO_KINDS = {
     "NoneType": "x is None",
     "Mapping": "isinstance(x, dict)",
@@ -47,7 +47,7 @@ _NO_KINDS = {
     "Callable": "functions are called where they are taken: nothing tells one",
     "Exception": "errors are caught, and no values: try and except, or outcome(f(x)).status",
 }
-"""What to test in place of types that are not here."""
+"""Advice for tests of types that are missing here."""
 _FEW = 2
 """Arguments of methods that code looks at itself."""
 
@@ -241,7 +241,7 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
 
 
 def _followed_method(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.expr:
-    """A call of a method in code that tells what it tests: what it changes is marked before."""
+    """A call of a method in code that reports its conditions: the variables it changes are marked before."""
     assert g.followed is not None
     args, names = positional(g, node)
     attr = function.attr
@@ -279,7 +279,7 @@ def _root(node: ast.expr) -> str:
 
 
 def _instead(module: str, dotted: str) -> str:
-    """What to write in place of a name of a module or type that is not there."""
+    """Advice for a missing name of a module or type."""
     there = [each for each in (*BUILTINS, *CONSTANTS, *FORMS) if each.startswith(f"{module}.")]
     hint = DOTTED.get(dotted) or did_you_mean(dotted, there) or MODULES.get(module)
     return hint or f"there are {', '.join(there)}"
@@ -307,7 +307,7 @@ def _is_foreign(g: Emitter, node: ast.expr) -> bool:
 
 
 def generic(g: Emitter, node: ast.Call, function: ast.expr) -> ast.expr:
-    """A call of whatever procedure a value is."""
+    """A call of an unknown procedure value."""
     g.meanings[node] = ("generic", None)
     args, names = positional(g, node)
     more = [g.packed_constant(("names", names), lambda: names)] if names else []

@@ -1,4 +1,4 @@
-"""What changes lists, dicts and sets in place. What they have to wait for, and what is long, is given as work."""
+"""Changes of lists, dicts and sets in place. Waits and long work are returned as work."""
 
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 # Tests of exact types make list[Unknown] of Any.
@@ -40,7 +40,7 @@ def _after(work: Work[None], function: Callable[..., Any], arguments: tuple[Any,
 
 @code(tested="ooo", stores=True, long="always")
 def store(rt: Runtime, new: Any, value: Any, at: Any) -> Any:
-    """``value[at] = new``; the parameters are in the order in which Python evaluates these. Gives None, or work."""
+    """``value[at] = new``; the parameters are in Python's order of evaluation. Returns None, or work."""
     kind = type(value)
     if kind is dict:
         name = at if type(at) is str else key(at)

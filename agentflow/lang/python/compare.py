@@ -50,7 +50,7 @@ def ne(rt: Runtime, a: Any, b: Any) -> Any:
 
 
 def _is_quick(a: str, b: Any) -> bool:
-    """Whether comparing a text takes no time that counts: texts of other lengths are different, whatever is in them."""
+    """Whether comparing a text takes negligible time: texts of different lengths differ, whatever their contents."""
     return len(a) < CHARACTERS_PER_STEP or type(b) is not str or len(a) != len(b)
 
 
@@ -123,7 +123,7 @@ def _numeric(values: Any) -> bool:
 
 
 def _plain(keys: Iterable[Any]) -> bool:
-    """Whether keys are values of programs, and not objects of the host, whose code a look-up would run."""
+    """Whether keys are values of programs, not objects of the host, whose code a look-up would run."""
     return _KEYS.issuperset(map(type, keys))
 
 

@@ -37,7 +37,7 @@ from agentflow.lang.trace import CodeInfo, stamp
 from agentflow.lib.text.suggest import meant
 
 RULES = (branches, calls, comprehensions, declarations, expressions, operators, statements, world)
-"""The modules whose functions write code; importing them is what declares them."""
+"""The modules whose functions write code; importing them declares these functions."""
 _SHALLOW = 10
 _MAYBE_LARGE = 1_800
 """Nodes of a text beyond which it is compiled in pieces. Of so many, those that are most code (f-strings, functions, comprehensions: 20 µs each) take Python's compiler 36 ms."""
@@ -52,9 +52,9 @@ def findings_of(
     *,
     closed: bool = False,
 ) -> tuple[list[AgentflowError], list[AgentflowError]]:
-    """All that is wrong with a text, and what is suspicious: names that the host may bind, and that are nearly names in sight.
+    """All mistakes in a text, and suspicious names: those that the host may bind, and that resemble visible names.
 
-    Both in the order of the text. Raises what makes it unreadable.
+    Both in the order of the text. Raises the errors of an unreadable text.
     """
     g = emitter_of(source, describe, limits, allow, port, closed=closed)
     g.seeks_failures = True
@@ -63,7 +63,7 @@ def findings_of(
 
 
 def doubts_of(g: Emitter) -> list[AgentflowError]:
-    """What fails and is caught, and names that the host may bind, and that are nearly names in sight."""
+    """Failures that are caught, and names that the host may bind and that resemble visible names."""
     doubts: list[AgentflowError] = [*g.doubts, *(error for error, is_caught in g.failures.values() if is_caught)]
     for name, (node, other) in g.doubtful.items():
         if len(name) >= SHORTEST_MISSPELLING and name.rstrip("s") != other.rstrip("s"):
@@ -73,15 +73,15 @@ def doubts_of(g: Emitter) -> list[AgentflowError]:
 
 
 def failures_of(g: Emitter) -> list[AgentflowError]:
-    """What certainly fails when it is reached, and that nothing around it catches."""
+    """Certain failures that nothing around them catches."""
     return [error for error, is_caught in g.failures.values() if not is_caught]
 
 
 def declared(source: Source, limits: Limits, *, undecorated: bool = False) -> dict[str, Any] | None:
     """The ``params``, ``allow`` and ``description`` of the workflow that a text declares; None if it declares none.
 
-    With ``undecorated`` those of any text that has a ``main``, whose parameters are what a run of it is given.
-    Raises SexpSyntaxError, SexpEvaluationError (the first mistake of the declaration) and LimitExceeded.
+    With ``undecorated`` those of any text that has a ``main``, whose parameters are the bindings of a run. Raises
+    SexpSyntaxError, SexpEvaluationError (the first mistake of the declaration) and LimitExceeded.
     """
     g = emitter_of(source, lambda _: UNKNOWN, limits, None, None)
     fields = declarations.declaration(g, undecorated=undecorated)
@@ -101,7 +101,8 @@ def compile_python(
     *,
     labelled: Following = False,
 ) -> tuple[Part, Emitter]:
-    """The code of a text, and what has written it. ``passes`` are given what writes it, before it does. Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded."""
+    """The code of a text, and its writer. ``passes`` receive the writer before it starts. Raises SexpSyntaxError,
+    SexpEvaluationError (the first of several) and LimitExceeded."""
     g = emitter_of(source, describe, limits, allow, port)
     g.seeks_failures = allow is not None
     g.labelled = labelled
@@ -124,7 +125,7 @@ def compile_python(
 def checked(
     source: Source, describe: Describe, limits: Limits, allow: frozenset[str] | None, port: Names | None
 ) -> Emitter:
-    """What has written the code of a text without mistakes, and knows what its names mean.
+    """The writer of the code of a text without mistakes, which knows the meanings of its names.
 
     Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded.
     """
@@ -144,7 +145,7 @@ def emitter_of(
     *,
     closed: bool = False,
 ) -> Emitter:
-    """What writes the code of a text that has been read. Raises SexpSyntaxError and LimitExceeded."""
+    """The writer of the code of a parsed text. Raises SexpSyntaxError and LimitExceeded."""
     tree = read_python(source, limits)
     g = Emitter(source, tree, Scopes(tree), describe, allow, port, limits, closed=closed)
     for node, name in g.scopes.wrong:

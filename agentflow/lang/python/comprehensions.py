@@ -53,7 +53,7 @@ def _assignment(g: Emitter, target: ast.expr, value: ast.expr) -> list[ast.stmt]
 
 
 def loop_target(g: Emitter, target: ast.expr) -> tuple[ast.expr, list[ast.stmt]]:
-    """What a loop assigns each round, and the statements that begin the round with it."""
+    """The target of a loop's assignment in each round, and the statements that begin the round with it."""
     if g.followed is None and isinstance(target, ast.Name) and (target.id == "_" or not target.id.startswith("_")):
         with g.at(target):
             return g.target(target.id), []
@@ -181,7 +181,7 @@ def _rounds(g: Emitter, node: Comprehension, at: int, source: ast.expr, out: str
 
 
 def _opened(g: Emitter, node: Comprehension, source: ast.expr, name: str) -> list[ast.stmt]:
-    """What a comprehension goes over, of which the strand is told, as the variable ``name``."""
+    """The iterable of a comprehension, reported to the strand, as the variable ``name``."""
     assert g.followed is not None
     before = g.tmp()
     opened = g.long(g.ours(values.iterated, g.name("rt"), source))
@@ -195,7 +195,7 @@ def _opened(g: Emitter, node: Comprehension, source: ast.expr, name: str) -> lis
 
 
 def step(g: Emitter, out: str | None) -> list[ast.stmt]:
-    """Take a step; when the slice ends, look at the size of what is built."""
+    """Take a step; when the slice ends, check the size of the result."""
     taken, test = g.fuel()
     assert isinstance(test, ast.If)
     if out is not None:
@@ -231,7 +231,7 @@ def _put(g: Emitter, out: str, key: ast.expr, value: ast.expr) -> ast.stmt:
 
 
 def iterable(g: Emitter, node: ast.expr) -> ast.expr:
-    """What a ``for`` goes over: ``range(...)`` is never a list."""
+    """The iterable of a ``for``: ``range(...)`` never becomes a list."""
     if is_range(node) and g.scope.find("range") is None and g.kind("range") == "unknown":
         assert isinstance(node, ast.Call)
         g.meanings[node] = ("builtin", "range")

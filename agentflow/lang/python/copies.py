@@ -1,4 +1,4 @@
-"""Copies of values that share no list, dict or set with what they are copied from."""
+"""Copies of values that share no list, dict or set with the originals."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _COPIED = frozenset((list, dict, tuple, OrderedSet))
 
 
 def own_copy(value: Any) -> Work[tuple[Any, list[Any]]]:
-    """A copy of ``value``, in which each container is copied once, and the lists, dicts and sets that were made for it.
+    """A copy of ``value``, in which each container is copied once, and the lists, dicts and sets created for it.
 
-    What is in boxes, and objects of other types, are in the copy as they are.
+    Contents of boxes, and objects of other types, are kept as they are.
     """
     if type(value) not in _COPIED:
         return value, []

@@ -53,14 +53,14 @@ TYPES = "str, int, float, bool, list[T], dict[str, T], Literal[...], T | None, A
 
 
 class Unclear(Exception):
-    """An annotation that is no type here."""
+    """An annotation that is not a type here."""
 
     def __init__(self, node: ast.AST) -> None:
         self.node = node
 
 
 def schema_of(g: Emitter, node: ast.expr) -> dict[str, Any]:
-    """The JSON Schema of an annotation. Raises :class:`Unclear` for what is no type here."""
+    """The JSON Schema of an annotation. Raises :class:`Unclear` for an annotation that is not a type here."""
     if isinstance(node, ast.Constant) and node.value is None:
         return {"type": "null"}
     if isinstance(node, ast.Name):
@@ -94,8 +94,8 @@ def schema_of(g: Emitter, node: ast.expr) -> dict[str, Any]:
 
 
 def _annotated(schema: dict[str, Any], node: ast.expr) -> dict[str, Any]:
-    """A schema with what stands beside it: a text or ``Doc("text")``, ``MaxLen(8)``, ``MinLen(1)``, or a ``Field`` of ``description``,
-    ``min_length`` and ``max_length``."""
+    """A schema with its metadata: a text or ``Doc("text")``, ``MaxLen(8)``, ``MinLen(1)``, or a ``Field`` of
+    ``description``, ``min_length`` and ``max_length``."""
     match node:
         case ast.Constant(value=str()):
             said = [("description", node)]
@@ -180,7 +180,7 @@ def record(g: Emitter, node: ast.ClassDef) -> list[ast.stmt]:
 
 @code("k", silent=True)
 def declared(env: SexpEnvironment, name: str, record: RecordInfo) -> None:
-    """Tell later texts in the environment of a class."""
+    """Make a class known to later texts in the environment."""
     env.define_record(name, record)
 
 
@@ -189,7 +189,7 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _refuse_in_class(g: Emitter, node: ast.ClassDef, part: ast.stmt) -> None:
-    """Collect the error for what stands in a class and is no field."""
+    """Collect the error for a part of a class that is not a field."""
     if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
         g.foreign_methods.add(part.name)
         rest = ", ".join(each.arg for each in all_parameters(part.args)[1:])
@@ -297,7 +297,7 @@ def answer_schema(g: Emitter, node: ast.expr, *, text: bool = False) -> dict[str
 
 
 def no_type(g: Emitter, unclear: Unclear, what: str) -> None:
-    """Collect the error for an annotation that is no type, unless it names what has been refused."""
+    """Collect the error for an annotation that is not a type, unless it names something already refused."""
     if not (isinstance(unclear.node, ast.Name) and unclear.node.id in g.foreign):
         g.wrong(unclear.node, "python/annotation", what, f"the types are {TYPES}")
 
@@ -319,7 +319,7 @@ def _texts_of(decorator: ast.expr) -> list[str]:
 
 
 def _prompt_of(node: ast.stmt) -> str:
-    """The prompt that a body which is no text seems to mean: of an f-string its text, with slots."""
+    """The prompt that a body other than a text seems to mean: for an f-string its text, with slots."""
     value = node.value if isinstance(node, ast.Expr | ast.Return) else None
     if isinstance(value, ast.Constant) and isinstance(value.value, str):
         return cut(value.value, 200)
@@ -334,7 +334,7 @@ def _prompt_of(node: ast.stmt) -> str:
 
 
 def _check_used(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, prompt: ast.AST, texts: list[str]) -> None:
-    """Refuse ``{x}`` for a parameter, and doubt one that the prompt does not use: no model would be told what is given for it."""
+    """Refuse ``{x}`` for a parameter, and doubt one that the prompt does not use: its value would never reach a model."""
     span = g.span_at(prompt)
     for each in unused(parameters(node.args), texts):
         single = single_braces(each, span.text)
@@ -347,14 +347,15 @@ def _check_used(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, prompt
 
 
 def _is_no_code(node: ast.stmt) -> bool:
-    """Whether a statement is ``...``, with which pyright takes a function without code for whole, or ``raise NotImplementedError``, for mypy."""
+    """Whether a statement is ``...``, by which pyright accepts a function without code, or ``raise NotImplementedError``,
+    for mypy."""
     if isinstance(node, ast.Raise):
         return isinstance(node.exc, ast.Name) and node.exc.id == "NotImplementedError" and node.cause is None
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is ...
 
 
 def _parameter(g: Emitter, annotation: ast.expr | None) -> dict[str, Any]:
-    """A parameter of a task as a template declares it: its type, if that is a plain one, and what is said beside it."""
+    """A parameter of a task as a template declares it: its type, if that is a plain one, and its metadata."""
     match annotation:
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[kind, *_])):
             try:
@@ -421,7 +422,7 @@ _USAGE = '@workflow(allow=["review"])'
 def declaration(g: Emitter, *, undecorated: bool = False) -> dict[str, Any] | None:
     """The ``params``, ``allow`` and ``description`` of the workflow that a text declares; None if it declares none.
 
-    With ``undecorated`` those of any text that has a ``main``. Records in ``g`` what is wrong with the declaration.
+    With ``undecorated`` those of any text that has a ``main``. Records in ``g`` the mistakes of the declaration.
     """
     main = g.scopes.function("main")
     decorator = None if main is None else _decorator(main)

@@ -45,7 +45,7 @@ _IS, _IS_NOT = ast.Is(), ast.IsNot()
 
 
 class Nodes(CodeGenerator):
-    """A generator that makes its small nodes without a call of their classes, which check what is known here."""
+    """A generator that creates its small nodes without calling their classes, whose checks are unnecessary here."""
 
     def name(self, name: str) -> ast.expr:
         """A name. Most nodes are such; this makes them in half the time that their class takes."""
@@ -152,7 +152,7 @@ MAX_BLOCKS = 18
 """Loops and ``try`` statements nested in one function: Python's compiler takes 20."""
 MAX_ERRORS = 50
 Meaning: TypeAlias = "tuple[Literal['builtin', 'direct', 'effect', 'form', 'generic', 'method', 'record'], Any]"
-"""What a call is, and of what: the name of a task, a form or a function, or the definition of a function."""
+"""The kind of a call and its target: the name of a task, a form or a function, or the definition of a function."""
 Expression = Callable[["Emitter", Any], ast.expr]
 Statement = Callable[["Emitter", Any], "list[ast.stmt]"]
 _EXPRESSIONS: dict[type[ast.AST], Expression] = {}
@@ -190,19 +190,23 @@ def statement_kinds() -> set[type[ast.AST]]:
 
 
 class TooManyMistakes(Exception):
-    """There are so many mistakes that more would help nobody."""
+    """There are so many mistakes that more would not help."""
 
 
 class Emitter(Nodes):
     """One translation of a text.
 
-    ``meanings`` says what calls, and names that are no variables, turned out to be, and ``templates`` which tasks the text defines: these
-    are for those who work out what a text may do. Code that comes to a node of ``marks`` calls ``reach`` with its numbers first. ``errors`` collects what is wrong with it, ``failures``, if somebody ``seeks_failures``, what certainly fails when it is reached and whether
-    the text may go on all the same (``guarded``: a handler or a ``race`` is around), ``doubtful`` names that are bound to nothing yet and nearly names in sight, where each stands first and which it
-    nearly is; ``foreign`` are
-    names, ``foreign_methods`` methods whose definition has been refused, so that no use of them is; ``asked`` the free names and what each is, ``own_tasks`` the names of the tasks that it
-    defines. ``remembered`` are the parameters of which code remembers whether they are integers, and whether any does ask; ``rounds`` the tests for the end
-    of the slice in the loops around, of one function, and how many suites are around each; ``bound`` what these suites have certainly assigned before. ``closed`` says that no names but those that are known now will be there. ``allow`` are the names it may call (None: all), ``port`` makes templates.
+    ``meanings`` holds the meanings of calls, and of names that are not variables, and ``templates`` the tasks that the text
+    defines, for analyses of the text. Code that reaches a node of ``marks`` first calls ``reach`` with its numbers.
+    ``errors`` collects what is wrong with it, ``failures``, if somebody ``seeks_failures``, what certainly fails when it is
+    reached and whether the text may go on all the same (``guarded``: a handler or a ``race`` is around), ``doubtful`` names
+    that are bound to nothing yet and nearly names in sight, where each stands first and which it nearly is; ``foreign`` are
+    names, ``foreign_methods`` methods whose definition has been refused, so that no use of them is; ``asked`` the free
+    names and what each is, ``own_tasks`` the names of the tasks that it defines. ``remembered`` are the parameters of which
+    code remembers whether they are integers, and whether any does ask; ``rounds`` the tests for the end of the slice in the
+    loops around, of one function, and how many suites are around each; ``bound`` what these suites have certainly assigned
+    before. ``closed`` says that no names but those that are known now will be there. ``allow`` are the names it may call
+    (None: all), ``port`` makes templates.
     """
 
     def __init__(
@@ -270,14 +274,14 @@ class Emitter(Nodes):
             raise TooManyMistakes
 
     def fails(self, node: ast.AST, code: str, message: str, hint: str | None = None) -> None:
-        """Note that code certainly fails when it is reached, which is no reason to refuse it where nobody asks."""
+        """Note a certain failure, which is no reason to refuse the text unless failures are sought."""
         span = self.span_at(node)
         error = SexpEvaluationError(message, code=code, span=span, hint=hint)
         before = self.failures.get((code, span.start))
         self.failures[code, span.start] = (error, self.guarded > 0 and (before is None or before[1]))
 
     def refuse(self, node: ast.AST, what: str, hint: str | None = None) -> None:
-        """Collect the error for what this subset of Python has not."""
+        """Collect the error for a construct missing in this subset of Python."""
         self.wrong(node, "syntax/not-here", f"{what} is not part of workflow texts", hint)
 
     # -- nodes ----------------------------------------------------------------------------------------------------
@@ -338,7 +342,7 @@ class Emitter(Nodes):
 
     @contextmanager
     def at(self, node: ast.AST) -> Generator[None]:
-        """Give what is built meanwhile the position of ``node``."""
+        """Give nodes built meanwhile the position of ``node``."""
         saved, self.loc = self.loc, _position(node)
         yield
         self.loc = saved
@@ -402,7 +406,7 @@ class Emitter(Nodes):
         return ast.NamedExpr(ast.Name(name, STORE, **self.loc), value, **self.loc), self.name(name)
 
     def exact(self, value: ast.expr) -> type[Any] | None:
-        """The exact type that a value has whatever happens; None if it may have any."""
+        """The exact type that a value always has; None if it varies."""
         return None if self.labelled else self.kinds.of(value)
 
     def is_counted(self, value: ast.expr) -> bool:
@@ -446,7 +450,7 @@ class Emitter(Nodes):
     # -- names ----------------------------------------------------------------------------------------------------
 
     def kind(self, name: str) -> NameKind:
-        """What a name of the module is: the environment before tasks and tools; ``unknown`` for Python's functions."""
+        """The meaning of a name of the module: the environment before tasks and tools; ``unknown`` for Python's functions."""
         if name in self.scopes.defined and name not in self.own_tasks:
             return "variable"
         if name in self.scopes.classes:
@@ -474,7 +478,7 @@ class Emitter(Nodes):
         return name
 
     def info(self, name: str) -> NameInfo:
-        """What a call of a task or tool takes."""
+        """The parameters of a task or tool."""
         return self.own_infos.get(name) or self.asked[name]
 
     def granted(self, name: str, node: ast.AST, *, own: bool = False) -> bool:
@@ -502,7 +506,7 @@ class Emitter(Nodes):
         return value if self.followed is None else self.followed.read_global(name, value)
 
     def target(self, name: str) -> ast.expr:
-        """What an assignment to a variable writes to; ``before`` gets what has to be checked first."""
+        """The target of an assignment to a variable; ``before`` gets the checks to make first."""
         var = self.scope.find(name)
         if var is None:
             if self.scope.parent is not None:
@@ -522,7 +526,7 @@ class Emitter(Nodes):
         return ast.Name(var.py, STORE, **self.loc)
 
     def flushed(self) -> list[ast.stmt]:
-        """What has to be checked before the statement that is being written."""
+        """The checks before the statement that is being written."""
         checks, self.before = self.before, []
         return checks
 

@@ -53,9 +53,9 @@ def builtin(row: Row) -> Closure:
 
 
 def method_of(kind: type[Any], name: str, title: str, *, labelled: Following = False) -> Closure:
-    """The closure of a method, whose first argument is a value of exactly this type; ``title`` is how texts write it.
+    """The closure of a method, whose first argument is a value of exactly this type; ``title`` is its notation in texts.
 
-    ``labelled``: values may stand in boxes; ``"strict"``: what is looked at is told.
+    ``labelled``: values may be in boxes; ``"strict"``: looking at a value is reported.
     """
     called = strict_twin_of(method) if labelled == "strict" else twin_of(method) if labelled else method
 
@@ -152,7 +152,7 @@ def set_(g: Emitter, node: ast.Set) -> ast.expr:
 
 
 def _collected(g: Emitter, items: list[ast.expr]) -> ast.expr | None:
-    """The list of items of which some are starred; None without one."""
+    """The list of items of which some are starred; None if none is."""
     if not any(isinstance(each, ast.Starred) for each in items):
         return None
     parts: list[ast.expr] = []
@@ -269,7 +269,7 @@ def attribute(g: Emitter, node: ast.Attribute) -> ast.expr:
 
 
 def _method_value(g: Emitter, node: ast.Attribute, kind: str, dotted: str) -> ast.expr:
-    """``str.lower`` as a function: what ``key=`` and ``map`` are given."""
+    """``str.lower`` as a function: for ``key=`` and ``map``."""
     type_ = KINDS[kind][0]
     if node.attr not in METHODS.get(type_, {}):
         hint = DOTTED.get(dotted) or METHODS_ABSENT.get(node.attr) or did_you_mean(node.attr, METHODS.get(type_, {}))

@@ -1,4 +1,4 @@
-"""Errors as Python's classes: which names an error goes by in ``except``, and what ``raise`` raises."""
+"""Errors as Python's classes: the names of an error in ``except``, and the errors that ``raise`` raises."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _FAMILIES: dict[str, str] = {"type": "TypeError", "arity": "TypeError", "call": 
 
 @frozen(eq=False)
 class Failure:
-    """What ``except ... as e`` binds: ``name`` is the class it goes by, ``error`` the value that raises it again."""
+    """The value that ``except ... as e`` binds: ``name`` is its class, ``error`` the value that raises it again."""
 
     name: str
     code: str
@@ -119,7 +119,7 @@ def raised(name: str, message: str) -> AgentflowError:
 
 @code(silent=True)
 def raised_again(value: Any) -> Any:
-    """What raises a caught failure again. Raises ``type/argument`` for anything else."""
+    """Raises a caught failure again. Raises ``type/argument`` for anything else."""
     if isinstance(value, Failure):
         return value.error
     raise SexpEvaluationError(

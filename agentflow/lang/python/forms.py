@@ -1,4 +1,4 @@
-"""Forms: what is written as a call, and is compiled by a rule of its own. Their table, and the arguments that they take."""
+"""Forms: calls that are compiled by their own rules. Their table, and the arguments they accept."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Write = Callable[[Emitter, ast.Call], ast.expr]
 
 @frozen
 class PythonForm:
-    """A form: ``usage`` is how it is called, ``about`` what it does, ``write`` the rule that writes its code.
+    """A form: ``usage`` is its syntax, ``about`` its description, ``write`` the rule that writes its code.
 
-    ``takes`` is a word of :mod:`agentflow.lang.literals` for the types of its arguments, ``gives`` the type of its value. Of one with a number
-    and something that it ``runs``, that says where each of the two stands. ``asks`` names the effect which a policy may guard. ``calls``: its first
-    argument is called.
+    ``takes`` is a word of :mod:`agentflow.lang.literals` for the types of its arguments, ``gives`` the type of its value.
+    Of one with a number and something that it ``runs``, that says where each of the two stands. ``asks`` names the effect
+    which a policy may guard. ``calls``: its first argument is called.
     """
 
     name: str
@@ -34,7 +34,7 @@ class PythonForm:
 
 
 FORMS: dict[str, PythonForm] = {}
-"""The forms by name. What has a dot is what models write unasked, of ``asyncio`` and its like."""
+"""The forms by name. Names with a dot are those that models write unasked, of ``asyncio`` and the like."""
 
 
 def form(usage: str, *also: str, **columns: Any) -> Callable[[Write], Write]:

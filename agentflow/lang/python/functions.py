@@ -39,7 +39,7 @@ def definition(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list
 
 Declare = Callable[[Emitter, Any, ast.expr], "list[ast.stmt] | None"]
 DECORATORS: dict[str, Declare] = {}
-"""What a decorator makes of a function; None leaves it a function."""
+"""The definition that a decorator turns a function into; None leaves it a function."""
 
 
 def define(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
@@ -83,7 +83,7 @@ def code_name(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def known_function(g: Emitter, name: str, var: LocalVariable | None) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """The definition that a name certainly means, as far as this text tells."""
+    """The definition that a name certainly means, as far as this text shows."""
     node = g.scopes.function(name) if var is None else var.known
     if node is None or node.decorator_list:
         return None
@@ -178,7 +178,7 @@ def _code(g: Emitter, node: Function, py: str, body: Callable[[], list[ast.stmt]
 
 
 _FEW_NODES = 80
-"""How large a function is at most whose body is written twice, a second time for integers alone."""
+"""Maximum size of a function whose body is written twice, the second time for integers only."""
 
 
 def _calls_itself(g: Emitter, node: Function) -> bool:
@@ -192,7 +192,7 @@ def _calls_itself(g: Emitter, node: Function) -> bool:
 
 
 def _defaults(g: Emitter, args: ast.arguments) -> list[tuple[str, ast.expr | None]]:
-    """The parameters that may be missing, and what they are then; None for keywords that have to be given."""
+    """The optional parameters, with their defaults; None for required keywords."""
     positional = [*args.posonlyargs, *args.args]
     pairs: list[tuple[ast.arg, ast.expr | None]] = []
     if args.defaults:

@@ -1,6 +1,7 @@
-"""The exact types that variables and expressions have whatever happens, found before code is written: code tests none of these.
+"""The exact types that variables and expressions always have, found before code is written: code does not test these.
 
-A variable has one if every assignment of it is seen, and each gives it: no inner function assigns it, and nobody outside can.
+A variable has one if every assignment of it is visible, and each has that type: no inner function assigns it, and no outer
+code can.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _DISPLAYS: dict[type[ast.AST], type[Any]] = {
     ast.Dict: dict,
     ast.DictComp: dict,
 }
-"""Expressions whose form says their type."""
+"""Expressions whose form determines their type."""
 
 
 class Kinds:
@@ -97,7 +98,7 @@ class Kinds:
         return _DISPLAYS.get(type(node))
 
     def _assigned(self, node: ast.AST, var: LocalVariable, steps: int) -> type[Any] | None:
-        """The type of what one assignment gives ``var``."""
+        """The type of the value that one assignment gives ``var``."""
         if isinstance(node, ast.AugAssign):
             if not isinstance(node.op, _WHOLE) or self._of_variable(var, steps) is not int:
                 return None
@@ -129,7 +130,7 @@ class Kinds:
 
 
 def as_kind(code: ast.expr, kind: type[Any]) -> ast.expr:
-    """Note the exact type of what code gives."""
+    """Note the exact type of a code's value."""
     code._kind = kind  # type: ignore[attr-defined]
     return code
 

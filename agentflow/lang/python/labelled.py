@@ -1,9 +1,10 @@
-"""What texts in Python do with values that may stand in boxes (:mod:`agentflow.core.data.labels`).
+"""Operations of texts in Python on values that may be in boxes (:mod:`agentflow.core.data.labels`).
 
-Code tests exact types before it does anything itself, so boxes come to the functions of this package: in code of a flow with a policy,
-to their twins. A twin opens its arguments by the words of primitives (:meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`), and
-puts what it gives in a box. A list, dict or set may be changed by others who know it, so that what is added to one has its sources itself;
-keys of dicts and elements of sets stand in boxes, which are equal to what is in them.
+Code tests exact types before it operates itself, so boxes reach the functions of this package: in code of a flow with a
+policy, their twins. A twin opens its arguments by the words of primitives
+(:meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`), and puts its result in a box. A list, dict or set may be
+changed through other references, so an added element carries its own sources; keys of dicts and elements of sets are in
+boxes, which are equal to their contents.
 """
 
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -58,7 +59,7 @@ _DATA = frozenset((Label, list, tuple, dict, OrderedSet, SharedList))
 
 
 def blaming(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A twin whose errors depend on all that it was given, which is read when there is one."""
+    """A twin whose errors depend on all its arguments, which are read when there is one."""
 
     @wraps(function)
     def twin(*arguments: Any, **named: Any) -> Any:
@@ -232,7 +233,7 @@ def _unpacked(rt: Any, value: Any, shape: tuple[Any, ...]) -> Any:
 
 
 def _parts(rt: Any, value: Any, shape: tuple[Any, ...]) -> Work[list[Any]]:
-    """The parts, flat; how long the list of a starred name is depends on what the value's own length does."""
+    """The parts, flat; the length of the list for a starred name depends on the sources of the value's own length."""
     items, sources = yield from _counted(rt, value, "unpacking")
     outer = tuple(None if type(each) is tuple else each for each in shape)
     parts = bare(called(lambda: values.unpacked(rt, items, outer), sources))
@@ -273,7 +274,7 @@ def _store(rt: Any, new: Any, value: Any, at: Any) -> Any:
 
 
 def _entries(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The twin of what makes a dict of its entries: a value depends on where its key came from."""
+    """The twin of a function that makes a dict from entries: a value depends on the sources of its key."""
 
     def twin(rt: Any, *parts: tuple[bool, Any, Any]) -> Any:
         sources = NO_SOURCES
@@ -290,7 +291,7 @@ def _entries(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _gathered(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The twin of what makes a list of items, some of which are lists of such."""
+    """The twin of a function that makes a list of items, some of which are lists of items."""
 
     def twin(rt: Any, *parts: tuple[bool, Any]) -> Any:
         sources = NO_SOURCES
@@ -306,7 +307,7 @@ def _gathered(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The twin of what makes something of such a list."""
+    """The twin of a function of such a list."""
 
     def twin(items: Any) -> Any:
         return called(lambda: function(bare(items)), outer_sources(items))
@@ -345,11 +346,11 @@ def _found(rt: Any, value: Any, container: Any) -> Work[Any]:
 
 
 _KEPT = {row.name: row.flow for row in METHOD_ROWS if str not in row.kinds}
-"""What methods of lists, tuples, sets and dicts do with their arguments."""
+"""The treatment of arguments by methods of lists, tuples, sets and dicts."""
 OF_KEYS = frozenset(row.name for row in METHOD_ROWS if row.keys)
-"""Methods of dicts and sets that give what depends on which keys there are."""
+"""Methods of dicts and sets whose result depends on the set of keys."""
 WITHIN = frozenset(row.name for row in METHOD_ROWS if row.within)
-"""Methods of lists and tuples that look at what is in them."""
+"""Methods of lists and tuples that look at their elements."""
 
 
 def _method(rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:

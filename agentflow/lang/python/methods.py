@@ -1,4 +1,4 @@
-"""Methods by name and exact type: what ``x.name(...)`` calls."""
+"""Methods by name and exact type: the targets of ``x.name(...)``."""
 
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 # Tests of exact types make list[Unknown] of Any.

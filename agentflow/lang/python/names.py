@@ -87,8 +87,8 @@ class ProgramScopes:
     """The scopes of a program. ``defined`` counts how often the module's names are assigned, anywhere.
 
     ``functions`` are the module's functions by name, those that are the only assignment of their name. ``wrong`` are
-    ``nonlocal`` statements without a variable, ``classes`` the names of all classes. ``captured`` are the variables that inner functions read, once
-    somebody asked (:func:`agentflow.lang.python.writes.captured`).
+    ``nonlocal`` statements without a variable, ``classes`` the names of all classes. ``captured`` are the variables that
+    inner functions read, once computed (:func:`agentflow.lang.python.writes.captured`).
     """
 
     def __init__(self, tree: ast.Module) -> None:
@@ -102,11 +102,12 @@ class ProgramScopes:
         self.module = self._scope(None, tree)
 
     def function(self, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-        """The function that a name of the module certainly is, unless somebody outside of the program rebinds it."""
+        """The function that a name of the module certainly means, unless outer code rebinds it."""
         return self._definitions.get(name) if self.defined.get(name) == 1 else None
 
     def announced(self, tree: ast.Module) -> set[str]:
-        """Names of tasks and tools that a text says it will call: what it imports of ``agentflow.workflow``, and what ``@workflow`` allows."""
+        """Names of tasks and tools that a text announces: its imports from ``agentflow.workflow``, and the names that
+        ``@workflow`` allows."""
         names: set[str] = set()
         for each in tree.body:
             if isinstance(each, ast.ImportFrom) and each.module == "agentflow.workflow":
@@ -151,7 +152,7 @@ class ProgramScopes:
         return scope
 
     def _declare(self, scope: PythonScope, node: ast.AST) -> None:
-        """Note what a statement says of names without giving them a value here."""
+        """Note the declarations of names in a statement that assigns no value."""
         if isinstance(node, ast.Global):
             scope.globals.update(node.names)
         elif isinstance(node, ast.Nonlocal):
@@ -161,7 +162,7 @@ class ProgramScopes:
             self.classes.add(node.name)
 
     def release(self) -> None:
-        """Let go of what refers to each other, once nobody asks any more: the collector would have to find it."""
+        """Break reference cycles once they are no longer needed: otherwise the collector would have to find them."""
         for scope in self.scopes.values():
             scope.vars.clear()
         self.scopes.clear()
@@ -203,7 +204,7 @@ def parameters(args: ast.arguments) -> list[str]:
 
 
 def _note_values(scope: PythonScope, nodes: Sequence[ast.AST]) -> None:
-    """Note what the variables of a scope are assigned, and the operators that take them."""
+    """Note the values assigned to the variables of a scope, and the operators on them."""
     if isinstance(scope.node, COMPREHENSIONS):
         nodes = [*nodes, *scope.node.generators]
     for node in nodes:
@@ -223,7 +224,7 @@ def _note_values(scope: PythonScope, nodes: Sequence[ast.AST]) -> None:
 
 
 def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.AST]]:
-    """The targets of a statement or expression, and what each is assigned."""
+    """The targets of a statement or expression, with the value of each."""
     if isinstance(node, ast.Assign):
         return [(target, node.value) for target in node.targets]
     if isinstance(node, ast.AnnAssign | ast.NamedExpr):
@@ -234,7 +235,7 @@ def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.AST]]:
 
 
 def is_range(node: ast.expr) -> bool:
-    """Whether an expression is a call of ``range`` with plain arguments, whatever ``range`` is."""
+    """Whether an expression is a call of the name ``range`` with plain arguments."""
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
@@ -245,7 +246,8 @@ def is_range(node: ast.expr) -> bool:
 
 
 def parts_of(node: Function | Comprehension | ast.Module) -> Sequence[ast.AST]:
-    """What belongs to the scope of a function, comprehension or module. The first iterable of a comprehension does not."""
+    """The nodes in the scope of a function, comprehension or module. The first iterable of a comprehension is not among
+    them."""
     if isinstance(node, ast.Lambda):
         return [node.body]
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
@@ -285,7 +287,7 @@ _DECLARING = frozenset((ast.Global, ast.Nonlocal, ast.ClassDef))
 _HOLDING = frozenset(
     (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.BinOp, ast.Compare)
 )
-"""The kinds of nodes that say what variables hold, and what is done with them."""
+"""The kinds of nodes that assign variables or use them."""
 
 
 def bound_by(node: ast.AST) -> Iterator[str]:

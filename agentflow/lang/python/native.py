@@ -1,7 +1,7 @@
-"""Python's own operations that code does itself: on which exact types, and the tests of these in the code.
+"""Python's own operations that code carries out itself: their exact types, and the tests of these in the code.
 
-Everything else goes through functions of this package. Nothing here looks anything up on a value: methods of built-in types are
-constants, called with a value whose exact type was tested before.
+Everything else goes through functions of this package. Nothing here looks anything up on a value: methods of built-in types
+are constants, called with a value whose exact type was tested before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NATIVE_BINARY: dict[type[ast.operator], tuple[type[Any], ...]] = {
     ast.FloorDiv: (int,),
     ast.Mod: (int,),
 }
-"""The operators that code applies itself, and to which exact types."""
+"""The operators that code applies itself, with their exact types."""
 NATIVE_COMPARE: dict[type[ast.cmpop], tuple[type[Any], ...]] = {
     ast.Lt: (int,),
     ast.LtE: (int,),
@@ -43,7 +43,7 @@ NATIVE_CALLS: dict[str, tuple[Any, tuple[type[Any], ...]]] = {
     "N_str": (str, (int,)),
     "N_len": (len, (list,)),
 }
-"""The functions of Python that code calls itself, by their names in code, and for which exact types of their operands."""
+"""The functions of Python that code calls itself, by their names in code, with the exact types of their operands."""
 NATIVE_ELEMENTS: dict[type[Any], tuple[type[Any], ...]] = {int: (list,), str: (dict,)}
 """Of which exact types code reads elements itself, by the type of a constant index or key."""
 

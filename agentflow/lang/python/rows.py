@@ -88,7 +88,7 @@ class Row(RowTraits):
     doc: str = ""
 
     def problem(self, count: int, keywords: Iterable[str]) -> SexpEvaluationError | None:
-        """What is wrong with a call with ``count`` positional arguments and these keywords; None if nothing is."""
+        """The mistake in a call with ``count`` positional arguments and these keywords; None without one."""
         names = list(keywords)
         shown = ", ".join(self.names) or "(none)"
         about = "it takes values" if self.positional < 0 else f"it has the parameters {shown}"
@@ -115,7 +115,7 @@ def _wrong(message: str, hint: str | None) -> SexpEvaluationError:
 
 
 def code(flow: str = "r", **columns: Any) -> Callable[[F], F]:
-    """Declare the traits of a function that code calls, of which texts do not know. The columns are those of :class:`RowTraits`."""
+    """Declare the traits of a function for code that texts cannot name. The columns are those of :class:`RowTraits`."""
     traits = RowTraits(flow=flow, **columns)
 
     def mark(function: F) -> F:
@@ -138,7 +138,7 @@ def named(name: str = "", **columns: Any) -> Callable[[F], F]:
 
 
 def on(*kinds: type[Any], changes: str | None, name: str = "", **columns: Any) -> Callable[[F], F]:
-    """Declare a method of values of these exact types. It must say by what it ``changes`` its value, or None; see :class:`Row`."""
+    """Declare a method of values of these exact types. It must say how it ``changes`` its value, or None; see :class:`Row`."""
 
     def mark(function: F) -> F:
         setattr(function, _ROW, _row(function, name, 1, {**columns, "kinds": kinds, "changes": changes}))
@@ -181,7 +181,7 @@ _ELSEWHERE: Final = {operator.is_: RowTraits(flow="oo"), check_collection: RowTr
 
 
 def traits_of(function: Callable[..., Any]) -> RowTraits:
-    """What is known of a function that code calls. Of one that declares nothing: it reads all of its arguments."""
+    """The traits of a function that code calls. By default it reads all of its arguments."""
     traits = getattr(function, _TRAITS, None)
     return traits if isinstance(traits, RowTraits) else _ELSEWHERE.get(function, _READING)
 

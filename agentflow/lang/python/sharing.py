@@ -1,9 +1,9 @@
-"""Changes of data within branches: what code outside of a branch can reach may not be changed inside.
+"""Changes of data within branches: containers that code outside a branch can reach must not be changed inside.
 
-Outside of branches nothing is looked at. At the first change inside one, the containers that the branch was given are
-collected, by identity, once for each fork: what its procedures captured, the elements it runs over, and the variables of
-the environment. Afterwards each change is a look-up. Objects outside cannot gain ones of the branch meanwhile, because
-they may not be changed either.
+Outside branches nothing is checked. At the first change inside one, the inputs of the branch are collected, by identity,
+once for each fork: captured values of its procedures, the elements it runs over, and the variables of the environment.
+Afterwards each change is a look-up. Objects outside cannot gain ones of the branch meanwhile, because they may not be
+changed either.
 """
 
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -27,7 +27,8 @@ from agentflow.lang.environment import Cell, SexpEnvironment
 def changing(rt: Runtime, value: object) -> Work[None] | None:
     """Refuse to change ``value``, within a branch, if code outside can reach it (``concurrency/shared-set``).
 
-    None says that it may be changed. Otherwise what can be reached is not known yet: the work finds it out, and then this is to be asked again.
+    None: it may be changed. Otherwise the reachable containers are not known yet: carry out the returned work, then ask
+    again.
     """
     fork = rt.fork
     while fork is not None:
@@ -49,19 +50,19 @@ def changing(rt: Runtime, value: object) -> Work[None] | None:
 
 
 def allowed(rt: Runtime, value: object) -> Work[None]:
-    """The work of :func:`changing`, whatever it takes."""
+    """The work of :func:`changing`, without a time limit."""
     while (work := changing(rt, value)) is not None:
         yield from work
 
 
 def _collected(fork: Fork) -> Work[None]:
-    """Go on collecting, as the other branches do that wait for it, until it is known what can be reached."""
+    """Continue collecting, like other branches that wait for it, until the reachable containers are known."""
     while fork.reachable is None:
         yield _collect(fork)
 
 
 def _collect(fork: Fork) -> int:
-    """Collect a part of what can be reached in a fork; gives the steps that it takes."""
+    """Collect a part of the reachable containers of a fork; returns the number of steps."""
     if fork.reaching is None:
         fork.reaching = _containers(fork.roots)
     try:
@@ -72,7 +73,8 @@ def _collect(fork: Fork) -> int:
 
 
 def _containers(roots: Sequence[Any]) -> Work[frozenset[int]]:
-    """The identities of all lists, dicts and sets, and of what else holds values, in reach of what a fork was given and keeps alive."""
+    """The identities of all lists, dicts and sets, and of other holders of values, reachable from the inputs of a fork,
+    which they keep alive."""
     seen: set[int] = set()
     keep: list[Any] = []  # what may be made anew each time it is asked for, so that no other gets its identity
     pending: list[Any] = list(roots)
@@ -127,7 +129,7 @@ def _parts(value: Any) -> list[Any] | tuple[Any, ...] | None:
 
 
 def _captured(function: FunctionType) -> list[Any]:
-    """What a function holds of the functions around it. Empty cells are variables that are not bound yet."""
+    """The values a function holds of the functions around it. Empty cells are variables that are not bound yet."""
     values: list[Any] = []
     for cell in function.__closure__ or ():
         try:

@@ -48,7 +48,7 @@ def sorted_values(rt: Runtime, values: list[Any], keys: list[Any] | None, *, rev
 
 
 def _comparable(values: list[Any], depth: int = 0) -> Work[tuple[int, int]]:
-    """The size of values that Python can order among each other, and of that what long texts have.
+    """The size of values that Python can order among each other, and the share of long texts in it.
 
     Raises ``type/comparison`` for others.
     """

@@ -21,7 +21,7 @@ _TYPES = frozenset(
     ("typing", "typing_extensions", "collections.abc", "dataclasses", "pydantic", "annotated_types", "__future__")
 )
 IMPORTS = frozenset(("agentflow.workflow", *_TYPES, *_WHOLE))
-"""Modules whose import is read, and means nothing: what is there is there without it."""
+"""Modules whose import has no effect: their names exist without it."""
 
 
 @statement(ast.Expr)
@@ -30,7 +30,7 @@ def expression_statement(g: Emitter, node: ast.Expr) -> list[ast.stmt]:
 
 
 def _discarded(g: Emitter, value: ast.expr) -> list[ast.stmt]:
-    """A value that nobody reads. A choice becomes a statement: of a call whose value is dropped at once CPython makes a faster one."""
+    """An unused value. A choice becomes a statement: CPython compiles a call whose value is dropped at once to faster code."""
     if not isinstance(value, ast.IfExp):
         return [ast.Expr(value, **g.loc)]
     return [ast.If(value.test, _discarded(g, value.body), _discarded(g, value.orelse), **g.loc)]
@@ -126,7 +126,7 @@ def augmented(g: Emitter, node: ast.AugAssign) -> list[ast.stmt]:
 
 
 def _followed_augmented(g: Emitter, node: ast.AugAssign, target: ast.expr) -> list[ast.stmt]:
-    """``x op= value`` in code that tells what it tests: the variable that holds what is changed is marked before."""
+    """``x op= value`` in code that reports its conditions: the variable of the changed container is marked before."""
     assert g.followed is not None
     store = ast.Store()
     if isinstance(target, ast.Name):
@@ -294,7 +294,7 @@ def for_(g: Emitter, node: ast.For) -> list[ast.stmt]:
 
 
 def _round(g: Emitter) -> list[ast.stmt]:
-    """The beginning of a round, whose step what is in it may add to."""
+    """The beginning of a round, whose step the code in it may increase."""
     taken, test = step(g, None)
     assert isinstance(test, ast.If)
     g.rounds.append((test, len(g.bound)))

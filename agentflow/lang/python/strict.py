@@ -1,8 +1,9 @@
-"""What code of texts in Python calls under a ``strict`` policy: tests are told to the strand, variables say why they are what they are.
+"""Functions called by code of texts in Python under a ``strict`` policy: conditions are reported to the strand, variables
+carry the sources of the conditions that determined them.
 
-Containers are changed in place, and what else refers to one cannot be told: so a change because of what was tested,
-or by a key that came from somewhere, is refused unless all that refers to it says so (:mod:`agentflow.lang.changeable`). The variable in which it is has been
-marked before, where a text changes it by its name.
+Containers are changed in place, and other references to one are unknown: so a change depending on a condition, or by a key
+with sources, is refused unless all references carry these sources (:mod:`agentflow.lang.changeable`). A variable through
+which a text changes its container by name has been marked before.
 """
 
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -40,7 +41,7 @@ from agentflow.lang.trace import too_early
 
 
 def decides(rt: StrictRuntime, value: Any) -> bool:
-    """Whether a value counts as true, by which something is chosen."""
+    """Whether a value counts as true, for a choice."""
     if type(value) is Label:
         rt.raise_to(value.sources)
         value = value.value
@@ -48,13 +49,13 @@ def decides(rt: StrictRuntime, value: Any) -> bool:
 
 
 def failed(rt: StrictRuntime, error: Exception) -> None:
-    """An error leaves a function in the midst of a test: what was looked at to raise it counts as what the test looked at."""
+    """An error leaves a function during a condition: everything looked at to raise it counts as part of the condition."""
     if rt.trying and isinstance(error, AgentflowError):
         rt.raise_to(error.sources)
 
 
 def leave(rt: StrictRuntime, before: Sources) -> None:
-    """Go on after a statement that tested something, as before it."""
+    """Continue after a statement with a condition, as before it."""
     if not rt.trying:
         rt.ambient = before
 
@@ -63,10 +64,11 @@ def leave(rt: StrictRuntime, before: Sources) -> None:
 
 
 def upgraded(rt: StrictRuntime, held: tuple[Any], since: Sources, private: bool) -> Any:
-    """The value of a variable, ``held`` for :data:`~agentflow.lang.changeable.HELD`, that may be changed by what has just been chosen, or what is in it.
+    """The value of a variable, ``held`` for :data:`~agentflow.lang.changeable.HELD`, that, or whose contents, the last
+    choice may change.
 
-    It is marked if it is ``private``, so that only the function here sees it: whatever jumps over a change of it ends that, or marks it, too. Else
-    only if it says already that it may be changed because of ``since``, the ambient sources before the choice.
+    It is marked if it is ``private``, so that only the function here sees it: any jump over a change of it ends the
+    function, or marks it too. Otherwise only if it already carries ``since``, the ambient sources before the choice.
     """
     others = getrefcount(held[0]) - changeable.HELD
     return _upgraded(rt, held[0], since, private, others)
@@ -79,7 +81,7 @@ def _upgraded(rt: StrictRuntime, value: Any, since: Sources, private: bool, othe
 
 
 def readied(rt: StrictRuntime, held: tuple[Any], since: Sources, private: bool, more: Sources) -> Any:
-    """The value of a variable in which something is changed now, because of ``more`` besides."""
+    """The value of a variable whose contents are changed now, depending also on ``more``."""
     others = getrefcount(held[0]) - changeable.HELD
     return _readied(rt, held[0], since, private, more, others)
 
@@ -108,7 +110,7 @@ def ready(rt: StrictRuntime, cell: Cell, since: Sources, more: Sources) -> None:
 
 
 def value_before(rt: StrictRuntime, cell: Cell, name: str) -> Any:
-    """What a variable of the environment is before it is written."""
+    """The value of a variable of the environment before it is written."""
     return cell.v if cell.v is not UNBOUND else box(UNBOUND, rt.changeable.unbound.get(name, NO_SOURCES))
 
 
@@ -129,7 +131,7 @@ def bound(rt: StrictRuntime, value: Any, name: str) -> Any:
 
 
 def there(rt: StrictRuntime, value: Any) -> Any:
-    """The value of a variable that might have had none: where an error may be caught, it tells something that there was none."""
+    """The value of a variable that might have been unbound: if an error may be caught, its absence carries information."""
     if rt.trying and type(value) is Label:
         rt.raise_to(value.sources)
     return value
@@ -147,12 +149,13 @@ def assigned(rt: StrictRuntime, cell: Cell, name: str, value: Any, since: Source
 
 
 def fresh(rt: StrictRuntime, container: Any) -> None:
-    """A list, dict or set as it is written: what refers to it will say why the code was here."""
+    """A list, dict or set as it is created: references to it will carry the sources of this position."""
     rt.changeable.note(bare(container), rt.ambient)
 
 
 def born(rt: StrictRuntime, held: tuple[Any]) -> Any:
-    """What a function gave, which is in a variable there and ``held``: of a container that is nowhere but in this box, all that will refer to it says what the box does."""
+    """A function's result, which is in a variable there and ``held``: for a container that is only in this box, all later
+    references carry the sources of the box."""
     others = getrefcount(held[0]) - changeable.HELD
     value = held[0]
     if type(value) is Sliced:
@@ -167,9 +170,10 @@ def _born(rt: StrictRuntime, value: Sliced) -> Work[Any]:
 
 
 def permit(rt: StrictRuntime, reference: Any, more: Sources) -> None:
-    """Refuse to change the container of a ``reference`` unless all that refers to it says what the change depends on.
+    """Refuse to change the container of a ``reference`` unless all references to it carry the sources of the change.
 
-    That is what was tested, ``more``, and the sources of the reference: they say on what it depends which container this is.
+    These are the sources of the conditions, ``more``, and the sources of the reference, on which the choice of the
+    container depends.
     """
     container = bare(reference)
     sources = joined(joined(rt.ambient, more), outer_sources(reference))
@@ -196,12 +200,12 @@ _CHANGING: dict[str, str] = {
     "+=": "i",
     **dict.fromkeys(("|=", "&=", "-=", "^="), "d"),
 }
-"""By what methods and statements change containers (:class:`~agentflow.lang.python.rows.Row`)."""
+"""The arguments by which methods and statements change containers (:class:`~agentflow.lang.python.rows.Row`)."""
 CHANGING = frozenset(_CHANGING)
 
 
 def depends(how: str, value: Any, arguments: tuple[Any, ...]) -> Sources:
-    """The sources on which it depends what a container has, and where, after a change; not those of its elements."""
+    """The sources on which the contents and order of a container depend after a change; not those of its elements."""
     word = _CHANGING[how]
     if not word or not arguments:
         return NO_SOURCES
@@ -228,17 +232,17 @@ def depends(how: str, value: Any, arguments: tuple[Any, ...]) -> Sources:
 
 
 def depends_on(how: str) -> str:
-    """By what a method or statement changes a container; nothing for what has no sources of its own."""
+    """The arguments by which a method or statement changes a container; empty if these have no sources."""
     return _CHANGING[how]
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is no box, and holds none."""
+    """Whether a value neither is a box nor contains one."""
     return type(value) in UNBOXED
 
 
 def sources_of_key(key: Any) -> Sources:
-    """The sources of a key, and of what is in it."""
+    """The sources of a key, and of its contents."""
     return NO_SOURCES if type(key) in UNBOXED else sources_of(key)
 
 

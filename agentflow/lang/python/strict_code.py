@@ -1,9 +1,11 @@
-"""Code of texts in Python under a ``strict`` policy: what a test depended on is told to the strand, and marks all that is done because of it.
+"""Code of texts in Python under a ``strict`` policy: it reports the sources of each condition to the strand, which then
+mark everything that depends on it.
 
-As in S-expressions (:mod:`agentflow.lang.emit_strict`), tests raise ``rt.ambient``, and it is put back where their arms end, unless one of them may leave
-by ``return``, ``break`` or ``continue``: then at the end of the loop, or by whoever called the function. Variables that arms assign, or in which they
-change something, are marked before one is chosen. A local variable that may have no value then holds :data:`UNBOUND`, marked as any other value.
-Temporaries are emptied after each statement, so that one reference to a container in a variable can be told from two.
+As in S-expressions (:mod:`agentflow.lang.emit_strict`), conditions raise ``rt.ambient``, and it is restored at the end of
+their branches, unless one of them may leave by ``return``, ``break`` or ``continue``: then at the end of the loop, or by
+the caller of the function. Variables that branches assign, or whose contents they change, are marked before the choice. A
+local variable that may have no value then holds :data:`UNBOUND`, marked as any other value. Temporaries are cleared after
+each statement, so that a single reference to a container in a variable can be recognized.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ Emitter: TypeAlias = Any
 
 
 class StrictChanges:
-    """What an emitter adds to code that changes lists, dicts and sets; ``caught`` is the name of the ambient sources with which the innermost ``try`` began."""
+    """The additions of an emitter to code that changes lists, dicts and sets; ``caught`` is the name of the ambient sources
+    at the start of the innermost ``try``."""
 
     def __init__(self, g: Emitter) -> None:
         self.g = g
@@ -84,7 +87,7 @@ class StrictChanges:
         return not any(isinstance(each, ast.NamedExpr) and each.target.id == name for each in inner)
 
     def readied(self, name: str, how: str, arguments: Sequence[ast.expr]) -> ast.expr:
-        """Mark the variable ``name`` before what it holds is changed in place, if that depends on anything."""
+        """Mark the variable ``name`` before its container is changed in place, if that depends on any source."""
         g = self.g
         var = g.scope.find(name)
         value = g.attr(g.cell(name), "v") if var is None else g.name(var.py)
@@ -124,9 +127,10 @@ class StrictChanges:
         others: Sequence[ast.AST],
         change: Callable[[list[ast.expr]], ast.expr],
     ) -> ast.expr:
-        """A change of what ``node`` is, as an expression: its arguments, whose nodes are ``others``, then the mark, then the change.
+        """A change of the value of ``node``, as an expression: its arguments, whose nodes are ``others``, then the mark,
+        then the change.
 
-        Where the arguments may assign the variable themselves, it is marked before them, because of where the code is only.
+        If the arguments may assign the variable themselves, it is marked before them, for the position of the code only.
         """
         g = self.g
         name = self.holder(node)
@@ -144,7 +148,7 @@ class StrictChanges:
         return ast.Subscript(code, g.const(-1), LOAD, **g.loc)
 
     def _within(self, node: ast.expr, how: str, change: ast.expr) -> ast.expr:
-        """A change of something that is part of what a variable holds, which is marked before."""
+        """A change of a part of a variable's value; the variable is marked before."""
         g = self.g
         while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
             node = node.func if isinstance(node, ast.Call) else node.value
@@ -164,16 +168,17 @@ class StrictChanges:
 
 
 _BEGAN = "at_"
-"""The variable of each function that has the ambient sources with which it began."""
+"""The variable of each function that holds the ambient sources at its start."""
 _BEGUN = "pn_"
 """The variable of a function that has the tests that have begun and are not decided: the number of each, the ambient sources before it, and those around it."""
 
 
 class StrictPython(StrictChanges):
-    """What an emitter adds to the code of such texts.
+    """The additions of an emitter to the code of such texts.
 
-    ``loops`` are the loops of the function that is written, ``depth`` how many arms are around, ``bound`` its variables that have a value by now, ``outer`` those of the functions around. ``begun`` are, for each of its tests, the
-    variables that others see, too, and that are marked because of it; None in the program itself, of which nothing is left when it fails.
+    ``loops`` are the loops of the function being written, ``depth`` the number of surrounding branches, ``bound`` its
+    variables that have a value by now, ``outer`` those of the functions around. ``begun`` are, for each of its conditions,
+    the shared variables that are marked because of it; None in the program itself, of which nothing remains when it fails.
     """
 
     def __init__(self, g: Emitter) -> None:
@@ -191,7 +196,7 @@ class StrictPython(StrictChanges):
     # -- functions ------------------------------------------------------------------------------------------------
 
     def enter(self) -> tuple[Any, ...]:
-        """Begin a function; gives what :meth:`leave_function` puts back."""
+        """Begin a function; returns the state that :meth:`leave_function` restores."""
         saved = (self.loops, self.caught, self.depth, self.bound, self.outer, self.begun, self.temporaries)
         self.outer = self.outer | self.bound
         self.loops, self.caught, self.depth, self.bound, self.begun, self.temporaries = [], None, 0, set(), [], []
@@ -204,8 +209,9 @@ class StrictPython(StrictChanges):
     def whole(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """The body of a function, which is about to end.
 
-        An error may leave it in the midst of a test, and be caught by whoever called it. What arms of that test write where others see it, too, is
-        then marked here as the test would have done once it was decided: so it says what was looked at whether the test failed or not.
+        An error may leave it during a condition, and be caught by its caller. Shared variables that branches of that
+        condition write are then marked here as the condition would have done once decided: so they carry its sources
+        whether it failed or not.
         """
         if not self.begun:
             return body
@@ -228,7 +234,7 @@ class StrictPython(StrictChanges):
         return ast.Assign([ast.Name(_BEGUN, STORE, **self.g.loc)], self.g.const(None), **self.g.loc)
 
     def _begins(self, written: Sequence[Target], before: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-        """Two expressions for before a test and after it, if it is one whose marks others would see."""
+        """Two expressions for before a condition and after it, if its marks are visible to others."""
         g = self.g
         if self.begun is None:
             return []
@@ -271,7 +277,7 @@ class StrictPython(StrictChanges):
     # -- tests ----------------------------------------------------------------------------------------------------
 
     def decided(self, value: ast.expr) -> ast.expr:
-        """Whether a value counts as true, which is told to the strand."""
+        """Whether a value counts as true, reported to the strand."""
         g = self.g
         if isinstance(value, ast.Constant) and type(value.value) is bool:
             return value
@@ -284,7 +290,7 @@ class StrictPython(StrictChanges):
         return ast.BoolOp(ast.Or(), [g.is_(named, g.const(True)), rest], **g.loc)
 
     def choosing(self, value: ast.expr, nodes: Sequence[ast.AST], around: Sequence[ast.AST] = ()) -> ast.expr:
-        """The same, as an expression that marks what ``nodes``, which are done because of it, may change."""
+        """The same, as an expression that marks the variables that ``nodes``, which depend on it, may change."""
         g = self.g
         test = self.decided(value)
         written = self.written(nodes, around)
@@ -310,9 +316,9 @@ class StrictPython(StrictChanges):
         *,
         loop: ast.stmt | None = None,
     ) -> list[ast.stmt]:
-        """The code of a statement that tests something, because of which ``nodes`` are done.
+        """The code of a statement with a condition on which ``nodes`` depend.
 
-        ``build`` writes it, and is given what gives the statements that mark variables once the test is made.
+        ``build`` writes it, and is passed a function that returns the statements marking variables after the condition.
         """
         g = self.g
         name = g.tmp()
@@ -336,7 +342,7 @@ class StrictPython(StrictChanges):
     def tested(
         self, nodes: Sequence[ast.AST], around: Sequence[ast.AST], before: ast.expr
     ) -> tuple[list[ast.stmt], list[ast.stmt]]:
-        """Statements for before a test, and those that mark what may be changed because of it."""
+        """Statements for before a condition, and those that mark the variables that may be changed depending on it."""
         g = self.g
         parts = self._begins(self.written(nodes, around), before)
         begin: list[ast.stmt] = [ast.Expr(each, **g.loc) for each, _ in parts]
@@ -344,7 +350,8 @@ class StrictPython(StrictChanges):
         return begin, [*end, *self.marks(nodes, around, before)]
 
     def around(self, nodes: Sequence[ast.AST]) -> list[ast.AST]:
-        """What else is done or not because of a test, since ``nodes`` may be left early: the loop around, or all of the function."""
+        """Other code that depends on a condition, since ``nodes`` may be left early: the loop around, or the whole
+        function."""
         how = exits(nodes)
         inside: list[ast.AST] = [self.loops[-1]] if how.jumps and self.loops else []
         node = self.g.scope.node
@@ -362,7 +369,7 @@ class StrictPython(StrictChanges):
         return [ast.If(g.is_(g.rt("ambient"), before, negate=True), [back], [], **g.loc)]
 
     def marks(self, nodes: Sequence[ast.AST], around: Sequence[ast.AST], before: ast.expr) -> list[ast.stmt]:
-        """Mark what may be changed because of what has just been tested."""
+        """Mark the variables that may be changed depending on the last condition."""
         g = self.g
         marks: list[ast.stmt] = [
             ast.Expr(self._marked_as_value(each, before), **g.loc) for each in self.written(nodes, around)
@@ -371,20 +378,20 @@ class StrictPython(StrictChanges):
 
     @contextmanager
     def arms(self) -> Generator[None]:
-        """Around what is done in an arm."""
+        """Around the code of a branch."""
         self.depth += 1
         yield
         self.depth -= 1
 
     @contextmanager
     def outside(self) -> Generator[None]:
-        """Around the ``else`` of a loop, which is no part of its rounds."""
+        """Around the ``else`` of a loop, which is not part of its rounds."""
         loop = self.loops.pop()
         yield
         self.loops.append(loop)
 
     def catching(self, node: ast.Try, build: Callable[[], list[ast.stmt]]) -> list[ast.stmt]:
-        """A ``try``: what is looked at in it decides whether it is done to its end."""
+        """A ``try``: everything looked at in it decides whether it runs to its end."""
         g = self.g
         name = g.tmp()
         self.temporaries.remove(name)
@@ -419,7 +426,7 @@ class StrictPython(StrictChanges):
     # -- variables ------------------------------------------------------------------------------------------------
 
     def written(self, nodes: Sequence[ast.AST], around: Sequence[ast.AST] = ()) -> list[Target]:
-        """What may be changed because of a test that decides whether ``nodes`` are done, and those ``around``."""
+        """The variables that may be changed depending on a condition for ``nodes``, and for those ``around``."""
         g = self.g
         merged: dict[Any, Target] = {}
         for each in (*nodes, *around):
@@ -491,9 +498,11 @@ class StrictPython(StrictChanges):
         return ast.Subscript(g.tuple_of([first, whole]), g.const(1), LOAD, **g.loc)
 
     def _written(self, name: str, var: LocalVariable | None, old: ast.expr, new: str) -> ast.expr:
-        """What a variable that others see is assigned: the value ``new``, which says why, if the ``old`` one says so.
+        """The value assigned to a shared variable: ``new``, which carries the sources of the position, if the ``old`` one
+        does.
 
-        Who sees one of the function here has it from this call of the function, and so because of why it was called.
+        Code that sees a variable of the function here got it from this call of the function, and so depends on the sources
+        of the call.
         """
         g = self.g
         allowed = g.call(g.rt("written"), [g.const(name), old, g.name(new), self.since()])

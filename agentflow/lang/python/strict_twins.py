@@ -1,4 +1,5 @@
-"""Labelled twins of what texts in Python call that tell the strand what they looked at, and ask before a change (``strict`` policies).
+"""Labelled twins of the functions that texts in Python call, which report the sources they looked at to the strand, and ask
+before a change (``strict`` policies).
 
 All of them take the strand first.
 """
@@ -98,7 +99,7 @@ def _without_rt(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _seen(word: str, arguments: Iterable[Any]) -> Sources:
-    """The sources of what a function looks at: of the parts of what it reads whole, else of the arguments themselves."""
+    """The sources a function looks at: those of the parts it reads whole, else of the arguments themselves."""
     sources = NO_SOURCES
     for at, each in enumerate(arguments):
         if type(each) in UNBOXED:
@@ -127,7 +128,7 @@ def _telling(twin: Callable[..., Any], word: str, needs_rt: bool, *, keys: bool)
 
 
 def _waiting(twin: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that calls procedures: once for each element, so that what they do depends on the list."""
+    """A function that calls procedures: once for each element, so that their effects depend on the list."""
 
     async def calling(rt: Any, d: int, *arguments: Any, key: Any = None, **named: Any) -> Any:
         before = rt.ambient
@@ -173,7 +174,7 @@ async def _filter(rt: Any, d: int, function: Any, iterable: Any) -> Any:
 
 
 async def _sort(rt: Any, d: int, value: Any, *, key: Any = None, reverse: Any = False) -> None:
-    """``value.sort(...)``: what stands where depends on all that was compared, and says so itself."""
+    """``value.sort(...)``: the order depends on everything compared, and carries its sources."""
     inner = bare(value)
     permit(rt, value, NO_SOURCES)
     if type(inner) is not list:
@@ -212,7 +213,7 @@ def _rounds(rt: Any, *bounds: Any) -> Iterable[Any]:
 
 
 def _listed(rt: Any, value: Any) -> Any:
-    """What branches go over: how many there are, and whether it can be gone over, depends on where it came from."""
+    """The iterable of branches: their number, and whether it can be iterated, depends on its sources."""
     if rt.trying:
         rt.raise_to(outer_sources(value))
     return box(support.listed(rt, bare(value)), outer_sources(value))
@@ -317,7 +318,8 @@ async def _data_of_dict(rt: Any, *arguments: Any) -> Any:
 
 
 async def _of_effect(rt: Any, value: Any) -> Any:
-    """What an effect gave, which nothing else refers to: events and records hold lists and dicts for as long as somebody reads them."""
+    """The result of an effect, to which nothing else refers: events and records keep lists and dicts as long as they have
+    readers."""
     sources = outer_sources(value)
     copy, containers = await rt.work(own_copy(bare(value)))
     if sources:
@@ -327,7 +329,8 @@ async def _of_effect(rt: Any, value: Any) -> Any:
 
 
 def set_default(rt: Any, value: Any, key: Any, default: Any) -> Any:
-    """``value.setdefault(key, [])``: what the dict gets is in no other, so that all that refers to it says what refers to the dict does."""
+    """``value.setdefault(key, [])``: the added value is in no other container, so all references to it carry the sources of
+    those to the dict."""
     result = _method(rt, "setdefault", value, (key, default))
     if bare(result) is bare(default) and type(bare(default)) in CONTAINERS:
         rt.changeable.note(bare(default), changeable.said(rt.changeable, value))

@@ -61,7 +61,7 @@ def placed(function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> 
 
 @code("k", silent=True)
 def filled(code: Code, info: LambdaInfo, by_position: int) -> Code:
-    """``code``, whose arguments are all given, as a procedure that may be called without those that have defaults."""
+    """``code``, whose arguments are all required, as a procedure that may be called without those that have defaults."""
     least, most = len(info.params), len(info.params) + len(info.optional)
 
     async def checked(rt: Runtime, d: int, *arguments: Any) -> Any:
@@ -77,7 +77,7 @@ def filled(code: Code, info: LambdaInfo, by_position: int) -> Code:
 
 
 def underlying(code: Code) -> Code:
-    """The code of a procedure, without what fills in its defaults."""
+    """The code of a procedure, without the part that fills in its defaults."""
     return getattr(code, "__wrapped__", code)
 
 
@@ -89,7 +89,7 @@ def as_procedure(code: Code, info: LambdaInfo, env: SexpEnvironment, grants: fro
 
 @code("k")
 def unbound_name(rt: Runtime, env: SexpEnvironment, name: str, near: str | None = None) -> Any:
-    """The value of a name whose cell holds none: bound meanwhile further out. Raises UnboundSymbolError."""
+    """The value of a name whose cell is empty: bound meanwhile further out. Raises UnboundSymbolError."""
     cell = env.find(name)
     if cell is not None:
         return cell.v
@@ -205,7 +205,7 @@ async def log_text(rt: Runtime, separator: Any, values: tuple[Any, ...]) -> str:
 
 @code("o")
 def context_paths(context: Any) -> list[Any]:
-    """What a question to memory gives, as a list."""
+    """The result of a question to memory, as a list."""
     return list(context)
 
 
@@ -235,7 +235,7 @@ def missing_keyword(name: str) -> NoReturn:
 
 @code("k", silent=True)
 def binding(env: SexpEnvironment, name: str, required: bool) -> Any:
-    """What the host bound to a parameter of ``main``. Raises UnboundSymbolError."""
+    """The value that the host bound to a parameter of ``main``. Raises UnboundSymbolError."""
     cell = env.find(name)
     if cell is None and required:
         raise unbound(name, f"main takes '{name}', and nothing is bound to it", "give it by bindings", "name/unbound")

@@ -1,4 +1,4 @@
-"""Every binding and reference of a Python text, for editors: filled from its scopes and what its names mean."""
+"""Every binding and reference of a Python text, for editors: filled from its scopes and the meanings of its names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OWN_WORDS = frozenset((*DECORATORS, "isinstance"))
 
 @dataclass(slots=True)
 class _Definition:
-    """An assignment of a name: where the name stands, the whole definition, and what it makes of the name."""
+    """An assignment of a name: its position, the whole definition, and the kind of binding."""
 
     start: int
     end: int
@@ -65,7 +65,7 @@ class _Use:
 
 @dataclass(slots=True)
 class _Thing:
-    """What a name means: its assignments and its uses."""
+    """The meaning of a name: its assignments and its uses."""
 
     extent: Extent | None
     definitions: list[_Definition] = field(default_factory=list[_Definition])
@@ -73,7 +73,7 @@ class _Thing:
 
 
 class NamesOfText:
-    """One walk over a text whose code has been written; ``names`` is what was found."""
+    """One walk over a text whose code has been written; ``names`` are the results."""
 
     def __init__(self, g: Emitter) -> None:
         self.g = g
@@ -224,7 +224,7 @@ class NamesOfText:
         self._later(scope, *node.args)
 
     def _called(self, name: str, scope: PythonScope) -> str | None:
-        """What the arguments of a call by this name belong to."""
+        """The owner of the arguments of a call by this name."""
         var = scope.find(name)
         callee = known_function(self.g, name, var)
         if callee is not None:
@@ -277,7 +277,8 @@ class NamesOfText:
                     self._refer(word[0], word.start(), self.g.scopes.module, "mention")
 
     def _member(self, name: str, start: int) -> None:
-        """What follows a dot is the field of the one class that has it; of several, and where it is a key, nobody can tell."""
+        """The name after a dot is the field of the one class that has it; ambiguous with several classes, and for keys of
+        dicts."""
         owners = self._classes.get(name, ())
         if len(owners) == 1 and start >= 0 and self._stands(name, start):
             self.names.add(Occurrence(name, start, start + len(name), "argument", "argument", owner=owners[0]))
@@ -287,7 +288,7 @@ class NamesOfText:
     # -- what names mean ----------------------------------------------------------------------------------------------
 
     def _owner(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: PythonScope) -> str:
-        """What the parameters of a function belong to: its name, after those of the functions around it."""
+        """The owner of the parameters of a function: its name, after those of the functions around it."""
         outer = scope.node
         around = self._owners.get(outer) if scope.parent is not None else None
         owner = self._owners[node] = f"{around}.{node.name}" if around else node.name
@@ -373,7 +374,7 @@ class NamesOfText:
         return None if at is None else at.span(1)
 
     def _stands(self, name: str, start: int) -> bool:
-        """Whether the text has a name here. Python tells wrong positions of what is inside f-strings of several lines."""
+        """Whether the text has a name here. Python reports wrong positions inside f-strings of several lines."""
         return self.text.startswith(name, start)
 
 
@@ -383,9 +384,10 @@ def names_of(g: Emitter) -> TextSymbols:
 
 
 def is_workflow_text(text: str) -> bool:
-    """Whether a file of Python is a workflow text and not a module: its first line says so, or an import of ``agentflow.workflow``.
+    """Whether a file of Python is a workflow text and not a module: its first line says so, or an import of
+    ``agentflow.workflow``.
 
-    So does ``@workflow`` above a function, unless the file imports what no workflow text may.
+    So does ``@workflow`` above a function, unless the file imports modules that no workflow text may.
     """
     if _IMPORTED.search(text) is not None or text.startswith(_HEADER):
         return True
@@ -400,7 +402,7 @@ _MODULE = re.compile(r"^[ \t]*(?:import|from)[ \t]+([\w.]+)", re.MULTILINE)
 
 @frozen
 class NamesFound:
-    """What is wrong with a text, what is suspicious in it, its names (None: it cannot be read), and what calls of its tasks take."""
+    """The mistakes of a text, its suspicious parts, its names (None: it cannot be read), and the parameters of its tasks."""
 
     errors: list[AgentflowError]
     doubts: list[AgentflowError]

@@ -19,7 +19,7 @@ from agentflow.lang.python.methods import METHODS
 from agentflow.lang.python.rows import Row
 
 KEYWORDS: dict[str, str] = {"key": "P", "reverse": "w", "limit": "I", "timeout": "x"}
-"""What arguments take that are given by keyword alone, or of forms."""
+"""The types of arguments passed by keyword only, or of forms."""
 _WHAT = {
     **dict.fromkeys("nNx", "a number"),
     **dict.fromkeys("iIw", "an integer"),
@@ -46,11 +46,11 @@ _DISPLAYS: dict[type[ast.AST], type[Any]] = {
 }
 _NUMBERS = (int, float)
 _JOINED = (str, list, tuple)
-"""What '+' joins with its like."""
+"""The types that '+' joins with values of the same type."""
 
 
 def type_of(g: Emitter, node: ast.expr) -> type[Any] | None:
-    """The exact type that an expression has whatever happens; None if it may have any."""
+    """The exact type that an expression always has; None if it varies."""
     if isinstance(node, ast.Constant):
         return type(node.value)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
@@ -104,7 +104,7 @@ def check_builtin(g: Emitter, node: ast.Call, row: Row) -> None:
 
 
 def check_form(g: Emitter, node: ast.Call, name: str) -> None:
-    """The same of a form; and whether a number stands where what it runs belongs."""
+    """The same for a form; and whether a number stands in the place of the code it runs."""
     form = FORMS[name]
     usage, (number, run) = form.usage, form.runs or (0, 0)
     if number != run and len(node.args) > max(number, run):

@@ -55,12 +55,12 @@ def written(rt: Runtime, value: Any) -> Any:
 
 
 def notation(value: Any, named: Callable[[Any], str | None]) -> str:
-    """``repr(value)`` for those who show a value outside of a run; ``named`` may write what has no notation itself. Raises LimitExceeded."""
+    """``repr(value)`` for displays outside a run; ``named`` may write values without a notation. Raises LimitExceeded."""
     return finish(_written(_Unbounded(), value, lambda each: named(each) or _named(each)))
 
 
 class _Unbounded:
-    """Nobody's steps and memory."""
+    """Unlimited steps and memory."""
 
     limits = Limits(string=1 << 40)
 
@@ -154,7 +154,7 @@ def _written(rt: Bounded, value: Any, named: Callable[[Any], str] | None = None)
 
 
 class _PythonText(str):
-    """Text between values; its type tells it from values."""
+    """Text between values, distinguished from values by its type."""
 
     __slots__ = ()
 

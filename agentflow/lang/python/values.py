@@ -219,7 +219,7 @@ _TRUTHS = frozenset((bool, int, float, str, list, dict, tuple, type(None)))
 
 @code(tested="o")
 def truth(value: Any) -> bool:
-    """Whether a value counts as true, as in Python. Objects of the host do, whatever their class says."""
+    """Whether a value counts as true, as in Python. Objects of the host do, regardless of their class."""
     if type(value) in _TRUTHS:
         return bool(value)
     if type(value) is OrderedSet or type(value) is SharedList:
@@ -229,7 +229,7 @@ def truth(value: Any) -> bool:
 
 @code("k")
 def iterated(rt: Runtime, value: Any) -> Iterable[Any]:
-    """What ``for`` goes over: a list as it is, for the rest the elements that there are now."""
+    """The iterable of ``for``: a list as it is, for other values the present elements."""
     if type(value) is list or type(value) is tuple:
         return value
     return elements(rt, value, "for")

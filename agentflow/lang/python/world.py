@@ -97,7 +97,7 @@ def _check_literal(g: Emitter, title: str, info: NameInfo, name: str, node: ast.
 
 
 _SPREAD: dict[Any, Any] = {data_of: data_of_dict, outcome_of: outcome_of_dict}
-"""What is called with the arguments in a dict."""
+"""A callable that is called with the arguments in a dict."""
 
 
 def task_value(g: Emitter, node: ast.Name, name: str) -> ast.expr:
@@ -349,7 +349,7 @@ def recall(g: Emitter, node: ast.Call) -> ast.expr:
 
 
 def _note(g: Emitter, node: ast.Call, tool: str, first: str, option: str) -> ast.expr:
-    """A call of a tool that a flow without notes has not."""
+    """A call of a notes tool in a flow without notes."""
     options = keywords_of(g, node, 1, 1, option)
     if options is None or not g.granted(tool, node.func):
         return g.const(None)

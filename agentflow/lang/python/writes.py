@@ -1,4 +1,5 @@
-"""What a part of a text may change, and how it may be left: what a test on which it depends has to mark beforehand (``strict`` policies)."""
+"""The variables that a part of a text may change, and how it may be left: what a condition must mark beforehand (``strict``
+policies)."""
 
 from __future__ import annotations
 
@@ -26,14 +27,15 @@ Variable: TypeAlias = "LocalVariable | str"
 
 @dataclass
 class Target:
-    """A variable that is ``assigned``, or that holds what is changed in place."""
+    """A variable that is ``assigned``, or whose container is changed in place."""
 
     variable: Variable
     assigned: bool = False
 
 
 def targets(scopes: ProgramScopes, scope: PythonScope, nodes: Iterable[ast.AST]) -> list[Target]:
-    """What code within ``nodes`` of ``scope`` may change, functions written in it included; not their own variables."""
+    """The variables that code within ``nodes`` of ``scope`` may change, including functions written in it; not their own
+    variables."""
     written: dict[Variable, Target] = {}
     inner: set[PythonScope] = set()
     pending: list[tuple[ast.AST, PythonScope]] = [(each, scope) for each in nodes]
@@ -67,7 +69,7 @@ def _inside(node: ast.AST) -> list[ast.AST]:
 
 
 def _written(node: ast.AST) -> Iterable[tuple[str, bool]]:
-    """The variables that a node itself writes, and whether it assigns them; else it changes what they hold."""
+    """The variables that a node itself writes, and whether it assigns them; otherwise it changes their contents."""
     for name in bound_by(node):
         yield name, True
     base: ast.expr | None = None
@@ -131,7 +133,7 @@ def perhaps_unbound(scopes: ProgramScopes, scope: PythonScope) -> set[str]:
 
 
 def certainly_bound(scopes: ProgramScopes) -> set[str]:
-    """The module's names that have a value from one of its own statements on, whatever is tested."""
+    """The module's names that have a value from one of its own statements on, under any condition."""
     certain: set[str] = set()
     for statement in parts_of(scopes.module.node):
         certain |= _assigned_here(statement)
@@ -145,7 +147,7 @@ def certainly_bound(scopes: ProgramScopes) -> set[str]:
 
 
 def captured(scopes: ProgramScopes) -> set[LocalVariable]:
-    """The variables that functions written in their own read: these may outlive it, and see what it left."""
+    """The variables of a function that functions inside it read: these may outlive it, and see its last values."""
     outliving = scopes.captured
     if outliving is None:
         outliving = scopes.captured = set()
@@ -177,7 +179,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _assigned_here(statement: ast.AST) -> set[str]:
-    """The variables that a statement which is no compound one assigns in any case."""
+    """The variables that a simple statement assigns in any case."""
     if isinstance(statement, ast.Assign):
         return {name for each in statement.targets for name in _names(each)}
     return _names(statement.target) if isinstance(statement, ast.AnnAssign) and statement.value is not None else set()
