@@ -18,7 +18,7 @@ MARKERS = {
 }
 MOST = {
     "docs": {"free relative": 131, "whoever": 31, "go on": 19, "nobody": 11, "is no NOUN": 3},
-    "package": {"free relative": 99, "whoever": 32, "go on": 5, "nobody": 11, "is no NOUN": 8},
+    "package": {"free relative": 24, "whoever": 27, "go on": 1, "nobody": 3, "is no NOUN": 4},
 }
 """Ratchets: lower them when texts are rewritten, never raise them."""
 
