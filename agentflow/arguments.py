@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from agentflow.connect.servers import McpServer
     from agentflow.durable.runs import DurableRuns
     from agentflow.memory.notes import FlowNotes
-    from agentflow.observe.recording import Recording
+    from agentflow.observe.recorder import Recording
 
 
 def unknown_parameter(unknown: Iterable[str], face: type[object]) -> ConfigurationError:
@@ -56,7 +56,7 @@ def recording_of(
 ) -> Recording:
     """The recorder of a flow's runs: in a directory, else beside its durable runs, else in the state directory."""
     from agentflow.observe.files import EventFiles
-    from agentflow.observe.recording import Recording
+    from agentflow.observe.recorder import Recording
     from agentflow.providers.shown import wire_of
 
     store: EventStore

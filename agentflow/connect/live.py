@@ -38,10 +38,9 @@ from pydantic import FileUrl
 
 from agentflow.connect.bounds import MAX_ASKED, MAX_PARTS
 from agentflow.connect.http import http_streams
-from agentflow.connect.in_flight import DECLINED, InFlight
+from agentflow.connect.in_flight import DECLINED, REJECTED, InFlight
 from agentflow.connect.items import check_items
 from agentflow.connect.listing import ListedTool
-from agentflow.connect.sampling import REJECTED
 from agentflow.connect.servers import McpServer, McpStdio
 from agentflow.connect.stdio import ENDED, stdio_streams
 from agentflow.core.data.errors import ConfigurationError, clip

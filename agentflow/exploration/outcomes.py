@@ -6,12 +6,316 @@ its first element), so that a search can change one decision and keep the others
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
-from agentflow.exploration.assumptions import Assumptions
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.values import to_json
 from agentflow.exploration.constants import Constants, plain_name
-from agentflow.exploration.text_samples import fitting
+from agentflow.lib.schema.json_schema import check
+from agentflow.lib.schema.linear_pattern import LinearPattern
+
+_RANGE_KEYS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_SEVERAL = ("anyOf", "oneOf")
+_NULL = {"type": "null"}
+_SHOWN = 12
+
+
+class Assumptions:
+    """Rules of a JSON Schema by name. Notes which names there are, and which rules fit what is asked for."""
+
+    def __init__(self, rules: Mapping[str, Mapping[str, Any]]) -> None:
+        self.rules = rules
+        self._names: dict[str, None] = {}
+        self._held: set[str] = set()
+        self._against: dict[str, Mapping[str, Any]] = {}
+        self._known: dict[tuple[str, str], Mapping[str, Any]] = {}
+
+    def narrowed(self, name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The ``schema`` of ``name`` with its rule; as it is if there is none, or if no value keeps to both."""
+        rule = self.rules.get(name)
+        self._names[name] = None
+        if rule is None:
+            return schema
+        key = name, to_json(schema)
+        both = self._known.get(key)
+        if both is None:
+            both = self._known[key] = _both(schema, rule) or schema
+            if both is schema:
+                self._against[name] = schema
+            else:
+                self._held.add(name)
+        return both
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A text for each rule that held for no answer."""
+        unused = [name for name in self.rules if name not in self._held]
+        names = [f"'{each}'" for each in sorted(self._names)]
+        shown = ", ".join([*names[:_SHOWN], *([f"{len(names) - _SHOWN} more"] if len(names) > _SHOWN else [])])
+        return tuple(
+            f"the assumption about '{name}' fits no value: its schema is {clip(to_json(self._against[name]), 120)}"
+            if name in self._against
+            else f"the assumption about '{name}' is of no use: nothing that was asked for has that name; there are {shown or 'none'}"
+            for name in unused
+        )
+
+
+def _both(schema: Mapping[str, Any], rule: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """A schema that only what keeps to both satisfies; None if nothing does."""
+    for several in _SEVERAL:
+        if schema.get(several):
+            options = cast("Sequence[Mapping[str, Any]]", schema[several])
+            left = [both for each in options if each != _NULL and (both := _both(each, rule)) is not None]
+            return {**schema, several: [*left, *(each for each in options if each == _NULL)]} if left else None
+    if "enum" in rule:
+        words = [fitting for each in cast("Sequence[Any]", rule["enum"]) for fitting in _readings(each, schema)]
+        return {**schema, "enum": words} if words else None
+    for written in ("enum", "const"):
+        if written in schema:
+            own: Any = schema[written]
+            values = [each for each in (own if written == "enum" else [own]) if _fits(each, rule)]
+            kept = [each for each in values if not (_is_limit(rule) and not _is_number(each))]
+            return {**schema, "enum": kept} if kept else None
+    kinds: Any = schema.get("type")
+    of = [kinds] if isinstance(kinds, str) else kinds
+    if _is_limit(rule):
+        if of in ("integer", "number"):
+            pass
+        elif isinstance(of, list):
+            kept_kinds = [each for each in cast("list[str]", of) if each in ("integer", "number", "null")]
+            if not {"integer", "number"} & set(kept_kinds):
+                return None
+            schema = {**schema, "type": kept_kinds}
+        elif of is not None or "properties" in schema or "items" in schema or "$ref" in schema:
+            return None
+        else:
+            schema = {**schema, "type": "integer" if _whole(rule) else "number"}
+    least = _tightest(max, schema, rule, "minimum")
+    most = _tightest(min, schema, rule, "maximum")
+    if least is not None and most is not None and least > most:
+        return None
+    limits = {key: each for key, each in (("minimum", least), ("maximum", most)) if each is not None}
+    return {**schema, **rule, **limits}
+
+
+def _is_limit(rule: Mapping[str, Any]) -> bool:
+    return any(key in rule for key in _RANGE_KEYS)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _whole(rule: Mapping[str, Any]) -> bool:
+    return all(isinstance(rule[key], int) for key in _RANGE_KEYS if key in rule)
+
+
+def _tightest(choose: Any, schema: Mapping[str, Any], rule: Mapping[str, Any], key: str) -> float | None:
+    limits = [each[key] for each in (schema, rule) if each.get(key) is not None]
+    return choose(limits) if limits else None
+
+
+def _readings(word: Any, schema: Mapping[str, Any]) -> list[Any]:
+    """A word of a rule as a value of a schema: text as it stands, or the JSON that it is."""
+    values = [word]
+    if isinstance(word, str):
+        try:
+            values.append(json.loads(word))
+        except ValueError:
+            pass
+    return [each for each in values if _fits(each, schema)][:1]
+
+
+def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    try:
+        return not check(value, schema)
+    except ConfigurationError:  # it refers to a part of the whole schema
+        return True
+
+
+FORMATS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "date": ("2024-02-29", "1999-12-31"),
+        "date-time": ("2024-02-29T12:00:00Z", "1999-12-31T23:59:59.5+14:00"),
+        "duration": ("P1D", "PT0S"),
+        "email": ("ada@example.org", "a.b+c@sub.example.org"),
+        "hostname": ("example.org", "localhost"),
+        "ipv4": ("192.0.2.1", "0.0.0.0"),
+        "ipv6": ("2001:db8::1", "::"),
+        "time": ("12:00:00Z", "23:59:59.5+14:00"),
+        "uri": ("https://example.org/", "mailto:ada@example.org"),
+        "uuid": ("00000000-0000-4000-8000-000000000000", "ffffffff-ffff-4fff-bfff-ffffffffffff"),
+    }
+)
+"""Examples of the common formats."""
+_VARIANTS = 6
+_LONGEST = 2_000
+_MOST_NESTED = 40
+_MORE = 3
+_ESCAPED: Mapping[str, str] = MappingProxyType(
+    {
+        "d": "0917",
+        "w": "aZ_0",
+        "s": " ",
+        "D": "a-",
+        "W": "- ",
+        "S": "a1",
+        "n": "\n",
+        "t": "\t",
+        "r": "\r",
+        "b": "",
+        "B": "",
+    }
+)
+_OUTSIDE = "a1 -_A~\x7f"
+
+
+def samples(pattern: str) -> list[str]:
+    """Texts that match a pattern, shortest first; none if the pattern is invalid or uses unsupported syntax."""
+    try:
+        compiled = LinearPattern(pattern)
+    except ValueError:
+        return []
+    texts: dict[str, None] = {}
+    for variant in range(_VARIANTS):
+        try:
+            text = _Sampler(pattern, variant).text()
+        except (ValueError, IndexError):
+            continue
+        if len(text) <= _LONGEST and compiled.matches(text):
+            texts[text] = None
+    return list(texts)
+
+
+class _Sampler:
+    """Parses a pattern and generates one matching text; ``variant`` selects alternatives, characters and repetitions."""
+
+    def __init__(self, pattern: str, variant: int) -> None:
+        self._pattern = pattern
+        self._variant = variant
+        self._at = 0
+        self._depth = 0
+
+    def text(self) -> str:
+        """The text. Raises ValueError for an unsupported pattern, IndexError for one that ends too soon."""
+        text = self._alternatives()
+        if self._at < len(self._pattern):
+            raise ValueError(self._pattern)
+        return text
+
+    def _next(self) -> str:
+        return self._pattern[self._at : self._at + 1]
+
+    def _take(self) -> str:
+        self._at += 1
+        return self._pattern[self._at - 1]
+
+    def _alternatives(self) -> str:
+        self._depth += 1
+        if self._depth > _MOST_NESTED:
+            raise ValueError(self._pattern)
+        texts = [self._sequence()]
+        while self._next() == "|":
+            self._take()
+            texts.append(self._sequence())
+        self._depth -= 1
+        return texts[self._variant % len(texts)]
+
+    def _sequence(self) -> str:
+        pieces: list[str] = []
+        while self._next() not in ("", "|", ")"):
+            piece = self._atom()
+            pieces.append(piece * self._repeated() if self._next() in ("*", "+", "?", "{") else piece)
+        return "".join(pieces)
+
+    def _repeated(self) -> int:
+        sign = self._take()
+        least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(sign, (1, 1))
+        if sign == "{":
+            inside = self._pattern[self._at : self._pattern.index("}", self._at)]
+            self._at += len(inside) + 1
+            first, comma, last = inside.partition(",")
+            least = int(first)
+            most = least if not comma else int(last) if last else None
+        if self._next() == "?":
+            self._take()
+        return self._times(least, most)
+
+    def _times(self, least: int, most: int | None) -> int:
+        more = (0, 1, _MORE, 1, 2, _MORE)[self._variant]
+        return least + more if most is None else min(least + more, most) if self._variant != 2 else min(most, _LONGEST)
+
+    def _atom(self) -> str:
+        sign = self._take()
+        match sign:
+            case "(":
+                if self._next() == "?":
+                    self._take()
+                    if self._next() != ":":
+                        self._at = self._pattern.index(">", self._at)
+                    self._take()
+                text = self._alternatives()
+                self._take()
+                return text
+            case "[":
+                return self._one_of()
+            case "\\":
+                return self._picked(self._escaped())
+            case "^" | "$":
+                return ""
+            case ".":
+                return self._picked("a1 .")
+            case _:
+                return sign
+
+    def _escaped(self) -> str:
+        sign = self._take()
+        if sign in "pP" and self._next() == "{":
+            kind = self._pattern[self._at + 1 : self._pattern.index("}", self._at)]
+            self._at += len(kind) + 2
+            return "A" if kind == "Lu" else {"N": "01", "L": "aZ", "P": ".-"}.get(kind[:1], "A")
+        return _ESCAPED.get(sign, sign)
+
+    def _one_of(self) -> str:
+        negated = self._next() == "^"
+        if negated:
+            self._take()
+        ranges: list[tuple[str, str]] = []
+        first = True
+        while first or self._next() != "]":
+            first = False
+            sign = self._take()
+            options = self._escaped() if sign == "\\" else sign
+            if len(options) == 1 and self._next() == "-" and self._pattern[self._at + 1] != "]":
+                self._take()
+                end = self._take()
+                ranges.append((options, self._escaped() if end == "\\" else end))
+            else:
+                ranges += [(each, each) for each in options]
+        self._take()
+        if negated:
+            return self._picked("".join(each for each in _OUTSIDE if not any(a <= each <= b for a, b in ranges)))
+        ends = [start for start, _ in ranges] + [end for _, end in ranges]
+        return self._picked("".join(dict.fromkeys(ends)))
+
+    def _picked(self, options: str) -> str:
+        return options[self._variant % len(options)] if options else ""
+
+
+def fitting(texts: Sequence[str], pattern: str | None, form: str | None) -> list[str]:
+    """Texts that satisfy a pattern and a format: matching examples of the format, matching ``texts``, and samples."""
+    if pattern is None:
+        return list(FORMATS.get(form or "", texts))
+    examples = [*FORMATS.get(form or "", ()), *texts]
+    try:
+        matches = LinearPattern(pattern).matches
+    except ValueError:
+        return examples
+    return list(dict.fromkeys([*filter(matches, examples), *samples(pattern)])) or list(texts)
+
 
 Choose: TypeAlias = Callable[[str, int], int]
 """Takes a path in a value and a number of options; returns the index of the option to use."""

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator
 from lsprotocol import types
 
 from agentflow.lang.symbols import Binding
-from agentflow.lsp.calls import Cursor
 from agentflow.lsp.document import Document
 from agentflow.lsp.explain import infos
-from agentflow.lsp.notation import type_of
+from agentflow.lsp.notation import Cursor, type_of
 from agentflow.lsp.vocabulary import Vocabulary
 
 _KIND = types.CompletionItemKind

@@ -18,8 +18,7 @@ from agentflow.core.data.source import Surface
 from agentflow.lang.formatter import format_text
 from agentflow.lang.survey import Surveyor
 from agentflow.lsp import completion, explain, highlighting, mistakes, navigation
-from agentflow.lsp.document import Document, Shift
-from agentflow.lsp.positions import Lines
+from agentflow.lsp.document import Document, Lines, Shift
 from agentflow.lsp.vocabulary import PythonVocabulary, Vocabulary
 
 DEBOUNCE_S = 0.15

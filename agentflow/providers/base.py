@@ -50,7 +50,9 @@ from agentflow.providers.dialects.sse import SseParser
 from agentflow.providers.dialects.traits import Traits, issuer_of, stated_traits
 from agentflow.providers.dialects.wire import Wire, body_of, estimate_tokens, parse_json, parse_whole
 from agentflow.providers.exchange import HttpCall, ResponseBody, Sdk, describe, is_event_stream, read_whole, send
-from agentflow.providers.own_servers import (
+from agentflow.providers.prices import Prices
+from agentflow.providers.proxies import ClientPool
+from agentflow.providers.servers import (
     LOOK_CLOCKS,
     MODELS,
     OWN_CLOCKS,
@@ -58,11 +60,10 @@ from agentflow.providers.own_servers import (
     OWN_LIMIT,
     SLOTS,
     Observed,
+    check_headers,
     slots_of,
+    traits_of,
 )
-from agentflow.providers.prices import Prices
-from agentflow.providers.proxies import ClientPool
-from agentflow.providers.servers import check_headers, traits_of
 
 
 @frozen

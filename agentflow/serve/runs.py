@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -24,18 +24,37 @@ from agentflow.core.events.events import DeltaBase, EffectReplayed, Event, Finis
 from agentflow.core.events.questions import Question
 from agentflow.durable.handle import DurableRun, RunInfo
 from agentflow.flow.program_methods import StartOptions
+from agentflow.lang.allowance import Allowance
+from agentflow.lang.diagnosis import check_program
 from agentflow.lang.program import Program
 from agentflow.lib.event_loop import running_loop
 from agentflow.observe.stream import Subscriber
 from agentflow.run.handle import RunResult
 from agentflow.run.run import check_name, new_run_id
+from agentflow.run.strand.program_compiler import beside_the_loop
 from agentflow.serve.client_calls import UNNAMED, ClientCall, Prepared, exists, is_stored
 from agentflow.serve.event_log import EventLog, Position, bare, frame_of
-from agentflow.serve.faults import RequestError, is_of_host, is_of_server
+from agentflow.serve.faults import ProgramRefused, RequestError, is_of_host, is_of_server
 from agentflow.serve.json_body import json_bytes
-from agentflow.serve.key_use import KeyUse
-from agentflow.serve.keys import AdmittedRun, Key
-from agentflow.serve.sent_programs import check_sent
+from agentflow.serve.keys import AdmittedRun, Key, KeyUse
+
+
+async def check_sent(
+    flow: AgentFlow, text: str, *, allow: frozenset[str], variables: Iterable[str], limits: Limits | None = None
+) -> None:
+    """Check a program that may call the names in ``allow``, with ``variables`` bound; long ones on a worker thread.
+
+    Raises ProgramRefused with all errors of the program, LimitExceeded if checking it takes too long.
+    """
+    names, bounds, bound = flow.engine.names(), limits or flow.limits, list(variables)
+
+    def check(allowance: Allowance) -> list[AgentflowError]:
+        return check_program(text, names=names, limits=bounds, allow=allow, env_names=bound, allowance=allowance)
+
+    wrong = await beside_the_loop(text, check, bounds)
+    if wrong:
+        raise ProgramRefused(wrong)
+
 
 _log = logging.getLogger(__name__)
 

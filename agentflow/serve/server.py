@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+import signal
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
+from typing import Any, cast
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,10 +22,10 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentflow.app import AgentFlow
-from agentflow.core.data.errors import AgentflowError, cut
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, cut
 from agentflow.observe.report.build import live_html
 from agentflow.serve import chat, responses, run_api
 from agentflow.serve.agui import AguiRoute
@@ -29,12 +33,152 @@ from agentflow.serve.exports import Exportable, offers_of
 from agentflow.serve.faults import Reader, RequestError, error_response, is_of_server, message_of
 from agentflow.serve.keys import APPROVAL_TTL, Key, Keys, read_keys
 from agentflow.serve.mcp.endpoint import McpEndpoint
-from agentflow.serve.readiness import Readiness, is_ready
 from agentflow.serve.requests import LOCAL, Door
 from agentflow.serve.service import OnDisconnect, ServedFlow
-from agentflow.serve.stopping import OpenResponses, hearing
 from agentflow.serve.streaming import leave
 from agentflow.serve.ui_stream import UiRoute
+from agentflow.spec.memory import MemorySystem
+
+OK = "ok"
+STORE_S = 2.0
+"""Seconds within which the store of durable runs has to answer."""
+PACE_S = 1.0
+"""Seconds for which a check is not repeated, however often it is asked for."""
+
+
+class Readiness:
+    """Whether ``flow`` can execute runs: at most one check a second, which starts nothing and connects to no server of MCP."""
+
+    def __init__(self, flow: AgentFlow, clock: Callable[[], float] = time.monotonic) -> None:
+        self._flow = flow
+        self._clock = clock
+        self._checking = asyncio.Lock()
+        self._needs: dict[str, Any] = {}
+        self._over = -PACE_S
+
+    async def needs(self) -> dict[str, Any]:
+        """``flow`` (runs can begin in it, and their store can be written), ``model``, ``index`` and ``mcp`` (by server): each is ``ok`` or an error code. Optional servers are left out."""
+        async with self._checking:
+            if self._clock() - self._over >= PACE_S:
+                self._needs = {
+                    "flow": await _flow(self._flow),
+                    "model": _model(self._flow),
+                    "index": await _index(self._flow),
+                    "mcp": self._flow.mcp.states(),
+                }
+                self._over = self._clock()
+            return self._needs
+
+
+def is_ready(needs: dict[str, Any]) -> bool:
+    """Whether every result of :meth:`Readiness.needs` is ``ok``."""
+    return all([each == OK for each in (needs["flow"], needs["model"], needs["index"], *needs["mcp"].values())])
+
+
+async def _flow(flow: AgentFlow) -> str:
+    if flow.engine.closed:
+        return "flow/closed"
+    try:
+        if flow.is_durable:
+            await flow.store.check(STORE_S)
+    except AgentflowError as error:
+        return error.code
+    return OK
+
+
+def _model(flow: AgentFlow) -> str:
+    try:
+        flow.router.resolve(None)
+    except ConfigurationError as error:
+        return error.code
+    return OK
+
+
+async def _index(flow: AgentFlow) -> str:
+    if not isinstance(flow.memory_system, MemorySystem):
+        return OK  # the host's own memory system: nothing to check
+    try:
+        await flow.memory_system.index.count()
+    except AgentflowError as error:
+        return error.code
+    return OK
+
+
+LAST_WORDS_S = 2.0
+"""Seconds that responses have to send the end of their runs."""
+
+
+@contextlib.contextmanager
+def hearing(stop: Callable[[], None]) -> Generator[None, None, None]:
+    """Within the block, call ``stop`` on the loop when the process is asked to end (SIGTERM, Ctrl-C).
+
+    A handler that is installed already, that of the ASGI server, still runs; without one nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop, over = asyncio.get_running_loop(), False
+
+    def chained(before: Callable[[int, FrameType | None], Any]) -> Callable[[int, FrameType | None], None]:
+        def hear(number: int, frame: FrameType | None) -> None:
+            if not over:
+                loop.call_soon_threadsafe(stop)
+            before(number, frame)
+
+        return hear
+
+    handlers: dict[signal.Signals, tuple[Any, Any]] = {}
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = signal.getsignal(number)
+        if callable(before) and before is not signal.default_int_handler:
+            handlers[number] = before, chained(before)
+            signal.signal(number, handlers[number][1])
+    try:
+        yield
+    finally:
+        over = True
+        for number, (before, ours) in handlers.items():
+            if signal.getsignal(number) is ours:
+                signal.signal(number, before)
+
+
+class OpenResponses:
+    """The requests of an application that are being answered. Once they are ended, each learns that its client is gone."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._idle = asyncio.Event()
+        self._over = asyncio.Event()
+
+    async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have ``app`` answer a request."""
+
+        async def receive_until_over() -> Message:
+            getting: asyncio.Task[Any] = asyncio.ensure_future(receive())  # pyright: ignore[reportArgumentType]
+            ending: asyncio.Task[Any] = asyncio.create_task(self._over.wait())
+            try:
+                await asyncio.wait([getting, ending], return_when=asyncio.FIRST_COMPLETED)
+                return cast(Message, getting.result()) if getting.done() else {"type": "http.disconnect"}
+            finally:
+                await leave(getting, ending)
+
+        self._count += 1
+        try:
+            await app(scope, receive_until_over, send)
+        finally:
+            self._count -= 1
+            if not self._count:
+                self._idle.set()
+
+    async def end(self) -> None:
+        """End all responses, those that say how their runs ended after they have said so."""
+        self._idle.clear()
+        if self._count:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORDS_S):
+                    await self._idle.wait()
+        self._over.set()
+
 
 _log = logging.getLogger(__name__)
 GRACE_S = 5.0

@@ -18,8 +18,7 @@ from agentflow.core.data.messages import ModelRequest, user
 from agentflow.core.events.events import Event, Log, ModelStarted, ProgramLoaded, RunFinished, RunStarted, TextDelta
 from agentflow.core.ports.store_ports import EventStore
 from agentflow.journal.urls import open_events
-from agentflow.observe.files import EventFiles
-from agentflow.observe.log_lines import LogLines, PieceLine
+from agentflow.observe.files import EventFiles, LogLines, PieceLine
 from tests.support.postgres import Server
 
 Opener = Callable[[], EventStore]

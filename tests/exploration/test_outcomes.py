@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from agentflow.exploration.constants import Constants, constants_of
-from agentflow.exploration.outcomes import Values
+from agentflow.exploration.outcomes import Values, samples
 from agentflow.exploration.python_constants import constants_of_python
-from agentflow.exploration.text_samples import samples
 from agentflow.lang.diagnosis import analyse
 from agentflow.lib.schema.json_schema import check
 

@@ -9,8 +9,7 @@ from agentflow.cli.check.language import ShippedNames
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.lang.survey import Surveyor
 from agentflow.lsp import completion, explain, highlighting, mistakes, navigation
-from agentflow.lsp.document import Document
-from agentflow.lsp.positions import Lines
+from agentflow.lsp.document import Document, Lines
 from agentflow.lsp.server import formatted
 from agentflow.lsp.vocabulary import PythonVocabulary
 

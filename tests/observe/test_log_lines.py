@@ -13,7 +13,7 @@ from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.walk import LONG_TEXT, finish
 from agentflow.core.events.events import Event, Log, ModelFinished, ModelStarted, TaskStarted, ToolFinished, ToolStarted
-from agentflow.observe.log_lines import LogLines
+from agentflow.observe.files import LogLines
 
 HEADER = ("r", 1, 7, "0/3.0", None, None, 1.5)
 TEXT = 'ä "text" of\nsome \ud800 length ' * 10_000

@@ -13,7 +13,7 @@ from agentflow.core.data.source import Source
 from agentflow.core.events.events import Event, Log, TaskStarted
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted
-from agentflow.observe.jsonl import event_line
+from agentflow.observe.files import event_line
 from tests.support.fakes import FakeRun
 
 

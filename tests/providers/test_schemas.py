@@ -16,8 +16,7 @@ from agentflow.core.data.messages import ModelRequest, ToolSpec, user
 from agentflow.core.events.events import Event, Warning
 from agentflow.handler.model_turn import OutputSchema
 from agentflow.lib.schema.json_schema import check
-from agentflow.providers.dialects.schema_subsets import Place, subsets_of
-from agentflow.providers.dialects.schema_translation import SchemaForm, tool_form, translated
+from agentflow.providers.dialects.schema_translation import Place, SchemaForm, subsets_of, tool_form, translated
 from agentflow.providers.dialects.traits import SchemaRules, Traits
 from agentflow.providers.dialects.wire import Wire
 from agentflow.providers.table import open_provider

@@ -18,7 +18,7 @@ from agentflow.core.data.messages import ModelDelta, ModelRequest, user
 from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.providers import RetryPolicy, open_provider
 from agentflow.testing import Cassette, NetworkForbidden, forbid_network
-from agentflow.testing.difference import without_cache_markers
+from agentflow.testing.cassette import without_cache_markers
 from tests.support.model_server import ModelServer
 
 pytest_plugins = ["agentflow.testing.plugin"]

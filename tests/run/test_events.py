@@ -36,7 +36,7 @@ from agentflow.events import (
     WaitFinished,
     WaitStarted,
 )
-from agentflow.observe.jsonl import event_line
+from agentflow.observe.files import event_line
 from agentflow.observe.stream import DELTA_ALLOWANCE, Subscriber
 from agentflow.tasks.workflows import make_workflow
 from tests.support.fakes import FakeRun

@@ -24,7 +24,7 @@ from agentflow.durable.catalogue import RunCatalogue
 from agentflow.durable.changes import SELDOM_S, RunChanges
 from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.postgres.events import PostgresEvents
-from agentflow.observe.queue_gauges import (
+from agentflow.observe.otel import (
     COMMIT_TIME,
     COMMITS,
     LOST,

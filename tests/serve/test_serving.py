@@ -29,7 +29,7 @@ from agentflow.cli.shared.options import ServeOptions
 from agentflow.core.data.errors import AgentflowError
 from agentflow.serve import FlowServer
 from agentflow.serve.keys import new_key
-from agentflow.serve.readiness import Readiness, is_ready
+from agentflow.serve.server import Readiness, is_ready
 from tests.support.served import running, served
 
 MCP_SERVER = Path(__file__).parents[1] / "connect" / "server.py"

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from agentflow.serve.stopping import hearing
+from agentflow.serve.server import hearing
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM")

@@ -224,7 +224,7 @@ async def _model() -> dict[str, Any]:
     Your own server is asked about itself, and one that lists models also for one short answer, which shows whether it
     enforces a schema.
     """
-    from agentflow.providers import own_servers
+    from agentflow.providers import servers
     from agentflow.providers.table import Router
     from agentflow.settings import load_settings
 
@@ -247,9 +247,9 @@ async def _model() -> dict[str, Any]:
         return said
     own: dict[str, Any] = {"reachable": False}
     try:
-        own = await own_servers.described(cast(Any, adapter).look)
+        own = await servers.described(cast(Any, adapter).look)
         if "models" in own:
-            own["schema"] = await own_servers.enforces_schema(adapter, model)
+            own["schema"] = await servers.enforces_schema(adapter, model)
     except AgentflowError as error:
         return {**said, "own": own, "problem": error.message}
     finally:

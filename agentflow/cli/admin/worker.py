@@ -51,8 +51,7 @@ async def work(options: WorkerOptions) -> int:
 
 async def _measure(flow: AgentFlow) -> None:
     """Write spans and metrics of runs, and measure the queues regularly."""
-    from agentflow.observe.otel import OpenTelemetry
-    from agentflow.observe.queue_gauges import FleetCounters, QueueGauges
+    from agentflow.observe.otel import FleetCounters, OpenTelemetry, QueueGauges
 
     flow.subscribe(OpenTelemetry())
     gauges, counters = QueueGauges(), FleetCounters()

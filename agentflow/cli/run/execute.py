@@ -31,7 +31,7 @@ from agentflow.core.data.values import plain
 from agentflow.core.events.events import Event, Log, Warning
 from agentflow.lang.answers import answer_spans
 from agentflow.lib.text.terminal import clean
-from agentflow.observe.jsonl import event_line
+from agentflow.observe.files import event_line
 from agentflow.settings import read_file
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from agentflow.cli.shared.terminal import print_text, screen
 from agentflow.durable.catalogue import RunCatalogue, RunSummary, summary_of
 from agentflow.durable.stored_input import reference_in
 from agentflow.durable.values.codec import lasting
+from agentflow.lib.file_writer import write_private
 from agentflow.lib.text.terminal import clean
 from agentflow.observe.difference import EffectPair, joined, pairs_of, recorded_effects
 from agentflow.observe.files import SUFFIX, read_events, read_infos
@@ -200,3 +201,55 @@ def event_text(event: Mapping[str, Any], began: float) -> str:
     if event.get("duration_s") is not None:
         parts += [str(event.get("outcome")), seconds(float(event["duration_s"])), message_of(event) or ""]
     return "  ".join(" ".join(part.split()) for part in parts if part)
+
+
+async def report_runs(
+    run: str | None, other: str | None, output: str | None, directory: str | None, db: str | None, *, as_json: bool
+) -> int:
+    """Write a recorded run as an HTML page, with ``other`` also its difference to that run. Returns the exit code."""
+    from agentflow.observe.report.build import report_html
+    from agentflow.providers.shown import wire_of
+    from agentflow.providers.table import Router
+    from agentflow.settings import load_settings
+
+    runs: list[list[dict[str, Any]]] = []
+    names: list[str] = []
+    async with open_catalogue(directory, db) as catalogue:
+        for name in (run, other) if other is not None else (run,):
+            summary, events = await read_run(catalogue, name)
+            if not events:
+                raise UsageError(
+                    f"the events of {summary.run_id} were not recorded, or were removed",
+                    hint="agentflow runs show prints what is known",
+                )
+            runs.append(events)
+            names.append(summary.run_id)
+    settings = load_settings()
+    router = Router(settings.model, **settings.for_router())
+    path = Path(output or f"{names[0]}.html")
+    page = await asyncio.to_thread(lambda: report_html(*runs, wire=wire_of(router)))
+    try:
+        await asyncio.to_thread(write_private, path, page)
+    except OSError as error:
+        raise UsageError(f"the report cannot be written to {path}: {error.strerror or error}") from error
+    if as_json:
+        write_json({"ok": True, "file": str(path), "runs": names})
+    else:
+        write_out(f"{path}\n")
+    return Exit.OK
+
+
+async def export_run(
+    run: str | None, form: str, directory: str | None, db: str | None, *, content: bool, as_json: bool
+) -> int:
+    """Export a recorded run in the format of another tool. Returns the exit code."""
+    from agentflow.observe.export import chrome_trace, otlp
+
+    if form not in ("chrome", "otlp"):
+        raise UsageError(
+            f"--format {form}: write chrome or otlp", hint="chrome is for Perfetto and speedscope, otlp for collectors"
+        )
+    async with open_catalogue(directory, db) as catalogue:
+        _, events = await read_run(catalogue, run)
+    write_json(chrome_trace(events) if form == "chrome" else otlp(events, content=content))
+    return Exit.OK

@@ -252,7 +252,7 @@ def report(
     json: AsJson = False,
 ) -> None:
     """Write a run as an HTML page: its program, its timeline and every model call."""
-    from agentflow.cli.runs.report import report_runs
+    from agentflow.cli.runs.run_read import report_runs
 
     sys.exit(run_async(partial(report_runs, run, other, output, directory, db, as_json=json), as_json=json))
 
@@ -274,6 +274,6 @@ def export(
     json: AsJson = False,
 ) -> None:
     """Print a run as spans, for tools that show traces."""
-    from agentflow.cli.runs.report import export_run
+    from agentflow.cli.runs.run_read import export_run
 
     sys.exit(run_async(partial(export_run, run, form, directory, db, content=content, as_json=json), as_json=json))

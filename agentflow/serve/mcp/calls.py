@@ -37,7 +37,7 @@ from agentflow.core.events.events import (
 )
 from agentflow.core.events.questions import Question
 from agentflow.lib.event_loop import outlast
-from agentflow.serve.asked import Asked
+from agentflow.serve.front_end import Asked
 from agentflow.serve.mcp.tools import refusal, result_of, sendable, waiting_of
 from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import ServedFlow
