@@ -26,6 +26,7 @@ from agentflow.cli.shared.options import (
     DurableOptions,
     EmbeddingModel,
     EmbeddingUrl,
+    ExploreOptions,
     FlowOptions,
     Programs,
     ResumeOptions,
@@ -238,51 +239,19 @@ def check(
 
 
 @app.command()
+@takes_options
 def explore(
+    options: ExploreOptions,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A .sexp or .py program; - is standard input.")],
-    bind: Annotated[
-        list[str] | None,
-        typer.Option("--bind", "-b", metavar="NAME=VALUE", help="A variable of the program (repeatable)."),
-    ] = None,
-    runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="Maximum number of runs.")] = 300,
-    tool: DeclaredTools = None,
-    assume: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--assume",
-            metavar="RULE",
-            help="A constraint on answers: 'grade in 0..10', 'kind in bug,feature' (repeatable).",
-        ),
-    ] = None,
-    write: Annotated[
-        str | None, typer.Option("--write", metavar="DIR", help="Write a failing test for each error to DIR.")
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Treat an unhandled failure of a task or tool as an error.")
-    ] = False,
-    tasks: Tasks = None,
-    app: Application = None,
-    json: AsJson = False,
 ) -> None:
     """Explore the outcomes of a program, without models or tools.
 
     Models answer anything that their schemas allow, near the constants of the program; tasks and tools may fail. Reports
     each error that can be reached with the answers that cause it, endless loops, and the arms that no run reached.
     """
-    from agentflow.cli.check.explore import ExploreOptions, explore_file
+    from agentflow.cli.check.explore import explore_file
 
-    options = ExploreOptions(
-        bind=bind or (),
-        runs=runs,
-        tools=tool or (),
-        assume=assume or (),
-        write=write,
-        strict=strict,
-        tasks=tasks,
-        app=app,
-        as_json=json,
-    )
-    sys.exit(run_async(partial(explore_file, file, options), as_json=json))
+    sys.exit(run_async(partial(explore_file, file, options), as_json=options.as_json))
 
 
 @app.command("fmt")

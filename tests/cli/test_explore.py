@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.cli.check.explore import ExploreOptions, explore_file, parse_assumptions
+from agentflow.cli.check.explore import explore_file, parse_assumptions
 from agentflow.cli.shared.common import Exit, UsageError
+from agentflow.cli.shared.options import ExploreOptions
 from agentflow.core.data.errors import ConfigurationError
 
 PAGE = Path(__file__).parents[2] / "docs" / "explore.md"

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.cli.check.explore import ExploreOptions, explore_file
+from agentflow.cli.check.explore import explore_file
 from agentflow.cli.shared.common import Exit
+from agentflow.cli.shared.options import ExploreOptions
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Source
 from agentflow.providers.scripted import ScriptedProvider
@@ -126,7 +127,7 @@ async def test_the_command_writes_tests_for_a_file_in_python(
     """``agentflow explore review.py --write`` finds, prints and writes; the written test rehearses the file."""
     path = tmp_path / "review.py"
     path.write_text(TASKS + "def main(goal):\n    return plan(goal=goal)[0]\n", "utf-8")
-    options = ExploreOptions(bind=("goal=walk",), write=str(tmp_path / "tests"), as_json=True)
+    options = ExploreOptions(bind=["goal=walk"], write=str(tmp_path / "tests"), as_json=True)
     assert await explore_file(str(path), options) == Exit.DIAGNOSTICS
     report = json.loads(capsys.readouterr().out)
     (found,) = [each for each in report["found"] if each["kind"] == "error"]

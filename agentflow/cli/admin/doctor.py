@@ -9,12 +9,13 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from agentflow.cli.shared.common import Exit, write_json, write_out
+from agentflow.cli.shared.common import Exit, labelled, write_json, write_out
 from agentflow.core.data.errors import AgentflowError, clip
 from agentflow.core.ports.service_port import ServiceCommand
 from agentflow.executors.file_access import FileAccessManager
@@ -83,6 +84,17 @@ def _words(service: Service, ending: str, out: bytes) -> str:
     return f"does not start: {ending}{last}{way}"
 
 
+_USES = MappingProxyType(
+    {
+        "embeddings": "embeddings",
+        "serve": "serve",
+        "language server": "lsp",
+        "mcp": "mcp",
+        "postgres": "postgres",
+        "mcp server": "mcp_server",
+    }
+)
+"""The label of each use of the package in the report, and its key there."""
 _PACKAGES = ("anthropic", "openai", "pydantic", "anyio", "aiohttp", "genai-prices", "numpy", "boto3", "google-auth")
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
 
@@ -286,36 +298,36 @@ async def doctor(as_json: bool) -> int:
     if as_json:
         write_json(report)
     else:
-        write_out(f"{'python':<20}{report['python']} on {report['platform']}\n")
-        if report["python_note"]:
-            write_out(f"{'':<20}{report['python_note']}\n")
-        for name, number in report["packages"].items():
-            write_out(f"{name:<20}{number or 'not installed (optional)'}\n")
-        for name, there in report["keys"].items():
-            write_out(f"{name:<20}{'set' if there else 'not set'}\n")
-        model = report["model"]
-        write_out(f"{'model':<20}{model.get('problem') or model['name'] or 'none is set'}\n")
-        if "traits" in model:
-            traits = ", ".join([f"{name} {value}" for name, value in model["traits"].items() if value])
-            write_out(f"{'server':<20}{model['server']} ({model['known_as']}); {traits}\n")
-        write_out(f"{'settings':<20}{report['settings']}\n")
-        if "own" in model:
-            own: dict[str, Any] = {**model["own"]}
-            own["models"] = ", ".join(own.get("models", ())) or "not said"
-            shown = "; ".join([f"{name} {value}" for name, value in own.items()])
-            write_out(f"{'':<20}a server of your own: {shown}\n")
-        write_out(f"{'fts5':<20}{'yes' if report['fts5'] else 'no'}\n")
-        write_out(f"{'embeddings':<20}{report['embeddings']}\n")
-        write_out(f"{'serve':<20}{report['serve']}\n")
-        write_out(f"{'language server':<20}{report['lsp']}\n")
-        write_out(f"{'mcp':<20}{report['mcp']}\n")
-        write_out(f"{'postgres':<20}{report['postgres']}\n")
-        write_out(f"{'mcp server':<20}{report['mcp_server']}\n")
-        for kind, of in (("cloud", "clouds"), ("sandbox", "sandbox")):
-            for name, state in report[of].items():
-                write_out(f"{kind + ' ' + name:<20}{state}\n")
-                for program, seen in report["starts"].get(name, {}).items() if kind == "sandbox" else ():
-                    write_out(f"{'':<20}{program} {seen}\n")
-        for problem in problems:
-            write_out(f"{'problem':<20}{problem}\n")
+        write_out(labelled(_rows(report), 20))
     return Exit.FAILED if problems else Exit.OK
+
+
+def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The report as lines, each with its label."""
+    yield "python", f"{report['python']} on {report['platform']}"
+    if report["python_note"]:
+        yield "", report["python_note"]
+    for name, number in report["packages"].items():
+        yield name, number or "not installed (optional)"
+    for name, there in report["keys"].items():
+        yield name, "set" if there else "not set"
+    model = report["model"]
+    yield "model", model.get("problem") or model["name"] or "none is set"
+    if "traits" in model:
+        traits = ", ".join([f"{name} {value}" for name, value in model["traits"].items() if value])
+        yield "server", f"{model['server']} ({model['known_as']}); {traits}"
+    yield "settings", report["settings"]
+    if "own" in model:
+        own = {**model["own"], "models": ", ".join(model["own"].get("models", ())) or "not said"}
+        yield "", f"a server of your own: {'; '.join([f'{name} {value}' for name, value in own.items()])}"
+    yield "fts5", "yes" if report["fts5"] else "no"
+    for label, name in _USES.items():
+        yield label, report[name]
+    for name, state in report["clouds"].items():
+        yield f"cloud {name}", state
+    for name, state in report["sandbox"].items():
+        yield f"sandbox {name}", state
+        for program, seen in report["starts"].get(name, {}).items():
+            yield "", f"{program} {seen}"
+    for problem in report["problems"]:
+        yield "problem", problem

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 
-from agentflow.cli.shared.common import Exit, UsageError, parse_bindings, read_program, write_json, write_out
+from agentflow.cli.shared.common import UsageError, moment, parse_bindings, print_rows, read_program
 from agentflow.cli.shared.options import ScheduleOptions, open_flow
 from agentflow.cli.shared.state import stored_at
 from agentflow.core.data.source import Source
-from agentflow.core.data.values import plain
 from agentflow.core.events.journal import Schedule
-from agentflow.lib.text.terminal import clean
 
 
 async def schedule(cron: str | None, file: str | None, options: ScheduleOptions) -> int:
@@ -48,16 +45,9 @@ async def schedule(cron: str | None, file: str | None, options: ScheduleOptions)
             schedules = []
         else:
             schedules = await flow.store.schedules()
-    if options.as_json:
-        write_json(plain(schedules))
-        return Exit.OK
-    for each in schedules:
-        write_out(clean(_line(each)) + "\n")
-    if not schedules:
-        write_out("removed\n" if options.remove is not None else "nothing is scheduled\n")
-    return Exit.OK
+    nothing = "removed" if options.remove is not None else "nothing is scheduled"
+    return print_rows(schedules, _line, nothing, as_json=options.as_json)
 
 
 def _line(each: Schedule) -> str:
-    when = datetime.fromtimestamp(each.next).strftime("%Y-%m-%d %H:%M:%S")
-    return f"{when}  {each.name}  {each.cron} ({each.zone})  {each.program}  {each.last or ''}".rstrip()
+    return f"{moment(each.next)}  {each.name}  {each.cron} ({each.zone})  {each.program}  {each.last or ''}"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime
 from functools import partial
 from typing import Annotated
 
 import typer
 
-from agentflow.cli.shared.common import Exit, run_async, write_json, write_out
+from agentflow.cli.shared.common import Exit, moment, print_rows, run_async, write_json, write_out
 from agentflow.cli.shared.options import AsJson, Database
 from agentflow.cli.shared.state import stored_runs
+from agentflow.core.events.journal import SessionInfo
 from agentflow.lib.text.terminal import clean
 
 sessions = typer.Typer(invoke_without_command=True, help="List or delete stored conversations.")
@@ -35,18 +35,13 @@ async def list_sessions(db: str | None, *, limit: int, as_json: bool) -> int:
     """Print conversations, one per line or as JSON. Returns the exit code. Raises JournalError."""
     async with stored_runs(db) as flow:
         stored = await flow.store.sessions(limit)
-    if as_json:
-        from agentflow.core.data.values import plain
+    nothing = "no conversations; agentflow run FILE --session NAME begins one"
+    return print_rows(stored, _line, nothing, as_json=as_json)
 
-        write_json(plain(stored))
-        return Exit.OK
-    for each in stored:
-        when = datetime.fromtimestamp(each.updated).strftime("%Y-%m-%d %H:%M:%S")
-        run = f"held by {each.run_id}" if each.run_id is not None else ""
-        write_out(clean(f"{when}  {each.exchanges:6}  {each.name}  {run}").rstrip() + "\n")
-    if not stored:
-        print("no conversations; agentflow run FILE --session NAME begins one", file=sys.stderr)
-    return Exit.OK
+
+def _line(each: SessionInfo) -> str:
+    run = f"held by {each.run_id}" if each.run_id is not None else ""
+    return f"{moment(each.updated)}  {each.exchanges:6}  {each.name}  {run}"
 
 
 @sessions.command("delete")

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentflow.cli.shared.common import Exit, UsageError, parse_bindings, read_program, write_json, write_out
+from agentflow.cli.shared.common import Exit, UsageError, labelled, parse_bindings, read_program, write_json, write_out
 from agentflow.cli.shared.mcp_names import servers_of_flow, stand_ins
 from agentflow.cli.shared.options import FlowOptions, make_flow
 from agentflow.cli.shared.tool_files import tools_in_files
@@ -145,7 +145,7 @@ def rendered(name: str, bounds: Bounds, sizes: Mapping[str, float]) -> str:
         rows.append(("no bound", f"{each.span.line}:{each.span.column} {each.reason}"))
     rows += [("loose", each) for each in bounds.loose]
     rows += [("note", each) for each in bounds.notes]
-    return "".join([f"{name}\n", *[f"  {label:<12}{text}\n" for label, text in rows]])
+    return f"{name}\n{labelled([(f'  {label}', text) for label, text in rows], 14)}"
 
 
 def _shown(bound: Bound, sizes: Mapping[str, float]) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.shared.common import Exit, UsageError, parse_bindings, read_program, write_json, write_out
+from agentflow.cli.shared.options import ExploreOptions
 from agentflow.cli.shared.tool_files import tool_files
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Source
@@ -24,33 +24,18 @@ _ASSUMED = re.compile(r"\s*([^\s=]+?)\s+in\s+(.+)")
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExploreOptions:
-    """The options of the command."""
-
-    bind: Sequence[str] = ()
-    runs: int = 300
-    tools: Sequence[str] = ()
-    assume: Sequence[str] = ()
-    write: str | None = None
-    strict: bool = False
-    tasks: str | None = None
-    app: str | None = None
-    as_json: bool = False
-
-
 async def explore_file(path: str, options: ExploreOptions) -> int:
     """Explore a program and print the findings. Returns exit code 3 if an error or an endless loop can be reached."""
     if options.write is not None and path == "-":
         raise UsageError("--write needs a program file, which the tests refer to", hint="write the program to a file")
     name, text = read_program(path)
     source = Source.of(name, text)
-    bindings = parse_bindings(list(options.bind))
-    files = tool_files(options.tools)
+    bindings = parse_bindings(options.bind or [])
+    files = tool_files(options.tools or ())
     tools = [load_tool(tool, file) for tool, file in files.items()]
     flow = _flow(options)
     try:
-        setting = setting_of(bindings, tools=tools, flow=flow, assume=parse_assumptions(options.assume))
+        setting = setting_of(bindings, tools=tools, flow=flow, assume=parse_assumptions(options.assume or ()))
         explored = await explore_source(source, setting, options.runs)
         counted = explored.found if options.strict else explored.errors
         written: dict[Finding, str] = {}

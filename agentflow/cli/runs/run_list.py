@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
-from datetime import datetime
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from agentflow.cli.shared.amounts import seconds
-from agentflow.cli.shared.common import Exit, UsageError, write_json, write_out
+from agentflow.cli.shared.common import Exit, UsageError, moment, print_rows, write_json, write_out
 from agentflow.cli.shared.state import database, state_directory, stored_runs
 from agentflow.core.data.event_log import LogBounds
-from agentflow.core.data.values import plain
 from agentflow.core.events.journal import QueueLoad, WorkerInfo
 from agentflow.core.ports.store_ports import EventStore
 from agentflow.durable.catalogue import RunCatalogue, RunSummary
@@ -20,8 +17,6 @@ from agentflow.durable.handle import PastRun, RunInfo
 from agentflow.journal.urls import database_file, is_postgres, open_events, open_store
 from agentflow.lib.text.terminal import clean
 from agentflow.observe.files import EventFiles
-
-T = TypeVar("T")
 
 
 @contextlib.asynccontextmanager
@@ -45,22 +40,11 @@ async def list_runs(directory: str | None, db: str | None, *, limit: int, as_jso
     """Print up to ``limit`` runs, latest change first. Returns the exit code."""
     async with open_catalogue(directory, db) as catalogue:
         runs = await catalogue.list(limit=limit)
-    return _print_rows(runs, _line, "no runs yet; agentflow run FILE records one", as_json=as_json)
-
-
-def _print_rows(rows: Sequence[T], line: Callable[[T], str], nothing: str, *, as_json: bool) -> Exit:
-    """Print a ``line`` for each of ``rows``, or all of them as JSON; ``nothing`` is the line if there are none."""
-    if as_json:
-        write_json(plain(rows))
-    elif rows:
-        write_out("".join([clean(line(row)).rstrip() + "\n" for row in rows]))
-    else:
-        write_out(f"{nothing}\n")
-    return Exit.OK
+    return print_rows(runs, _line, "no runs yet; agentflow run FILE records one", as_json=as_json)
 
 
 def _line(run: RunSummary) -> str:
-    when = datetime.fromtimestamp(run.updated).strftime("%Y-%m-%d %H:%M:%S")
+    when = moment(run.updated)
     took = f"{run.duration_s:8.2f} s" if run.duration_s is not None else " " * 10
     cost = f"${run.cost_usd:.4f}" if run.cost_usd else ""
     error = " ".join((run.error or "").split())[:200]
@@ -71,27 +55,27 @@ async def list_durable(url: str | None, *, as_json: bool) -> int:
     """Print the durable runs of a database, latest change first. Returns the exit code."""
 
     def line(run: RunInfo) -> str:
-        when = datetime.fromtimestamp(run.updated).strftime("%Y-%m-%d %H:%M:%S")
+        when = moment(run.updated)
         return f"{when}  {run.status:<10} {run.run_id}  {run.name}  {run.error or ''}"
 
     async with stored_runs(url) as flow:
         runs = await flow.runs()
     nothing = "no durable runs; agentflow run FILE --durable starts one, --db sqlite:///FILE looks elsewhere"
-    return _print_rows(runs, line, nothing, as_json=as_json)
+    return print_rows(runs, line, nothing, as_json=as_json)
 
 
 async def list_past(url: str | None, *, limit: int, as_json: bool) -> int:
     """Print the summaries of removed durable runs, latest change first. Returns the exit code."""
 
     def line(run: PastRun) -> str:
-        when = datetime.fromtimestamp(run.updated).strftime("%Y-%m-%d %H:%M:%S")
+        when = moment(run.updated)
         cost = f"${run.cost_usd:.4f}" if run.cost_usd else ""
         tokens = f"{run.usage.total_tokens:,} tokens"
         return f"{when}  {run.status:<10} {cost:>8}  {tokens:>14}  {run.run_id}  {run.name}  {run.error or ''}"
 
     async with stored_runs(url) as flow:
         runs = await flow.store.past_runs(limit)
-    return _print_rows(runs, line, "no durable runs were removed", as_json=as_json)
+    return print_rows(runs, line, "no durable runs were removed", as_json=as_json)
 
 
 async def show_load(url: str | None, *, as_json: bool) -> int:
@@ -104,19 +88,19 @@ async def show_load(url: str | None, *, as_json: bool) -> int:
 
     async with stored_runs(url) as flow:
         loads = await flow.store.load()
-    return _print_rows(loads, line, "workers have nothing to do", as_json=as_json)
+    return print_rows(loads, line, "workers have nothing to do", as_json=as_json)
 
 
 async def show_workers(url: str | None, *, as_json: bool) -> int:
     """Print the workers of a database. Returns the exit code."""
 
     def line(each: WorkerInfo) -> str:
-        since = datetime.fromtimestamp(each.started).strftime("%Y-%m-%d %H:%M:%S")
+        since = moment(each.started)
         return f"{each.host}  {each.pid}  {each.runs} of {each.slots} runs  build {each.build[:12]}  since {since}"
 
     async with stored_runs(url) as flow:
         workers = await flow.store.workers()
-    return _print_rows(workers, line, "no workers; agentflow worker starts one", as_json=as_json)
+    return print_rows(workers, line, "no workers; agentflow worker starts one", as_json=as_json)
 
 
 async def collect(directory: str | None, db: str | None, bounds: LogBounds, *, as_json: bool) -> int:

@@ -6,13 +6,12 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any, Literal
 
 from rich.text import Text
 
 from agentflow.cli.shared.amounts import counted, money, seconds, tokens
-from agentflow.cli.shared.common import write_json
+from agentflow.cli.shared.common import moment, write_json
 from agentflow.cli.shared.cost_table import cost_table
 from agentflow.cli.shared.terminal import print_text, screen
 from agentflow.cli.shared.waiting import send_line
@@ -188,7 +187,7 @@ def head(summary: RunSummary, view: RunView, function: str | None = None) -> Tex
     usage = summary.usage or view.usage
     rows = [
         ("run", f"{summary.run_id}  {summary.name}"),
-        ("began", datetime.fromtimestamp(summary.started).strftime("%Y-%m-%d %H:%M:%S")),
+        ("began", moment(summary.started)),
         ("state", summary.state + (f" in {summary.slices} slices" if summary.slices > 1 else "")),
     ]
     if summary.labels:

@@ -9,7 +9,8 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from datetime import datetime
 from enum import IntEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -132,6 +133,27 @@ def write_out(text: str) -> None:
 def write_json(data: object) -> None:
     """Write ``data`` to standard output as one line of JSON."""
     write_out(json.dumps(data, ensure_ascii=False) + "\n")
+
+
+def print_rows(rows: Sequence[T], line: Callable[[T], str], nothing: str, *, as_json: bool) -> Exit:
+    """Print a ``line`` for each of ``rows``, or all of them as JSON; ``nothing`` is the line if there are none."""
+    if as_json:
+        from agentflow.core.data.values import plain
+
+        write_json(plain(rows))
+    else:
+        write_out("".join([" ".join(clean(line(row)).rstrip().splitlines()) + "\n" for row in rows]) or f"{nothing}\n")
+    return Exit.OK
+
+
+def moment(at: float) -> str:
+    """A time in unix seconds, as date and time of day here."""
+    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def labelled(rows: Iterable[tuple[str, str]], width: int) -> str:
+    """Lines of text, each behind its label in a column of ``width``."""
+    return "".join([f"{label:<{width}}{text}\n" for label, text in rows])
 
 
 def parse_bindings(bindings: list[str]) -> dict[str, Any]:

@@ -48,6 +48,15 @@ Bound = Annotated[
         "--bind", "-b", metavar="NAME", help="A name that will be bound (repeatable); others are then errors."
     ),
 ]
+Variables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bind",
+        "-b",
+        metavar="NAME=VALUE",
+        help="A variable of the program: JSON where it is JSON, else text (repeatable).",
+    ),
+]
 Application = Annotated[
     str | None,
     typer.Option(
@@ -215,15 +224,7 @@ class OutputOptions:
 class WatchOptions(OutputOptions, FlowOptions):
     """The options of a command that runs a program: its variables, and the display of the run."""
 
-    bind: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--bind",
-            "-b",
-            metavar="NAME=VALUE",
-            help="A variable of the program: JSON where it is JSON, else text (repeatable).",
-        ),
-    ] = None
+    bind: Variables = None
     events: Annotated[
         bool, typer.Option("--events", help="Print every event as a JSON line, then the result as the last one.")
     ] = False
@@ -372,6 +373,32 @@ class DemoOptions(OutputOptions, ModelOptions):
     root: Annotated[
         str | None, typer.Option("--root", metavar="DIR", help="The repository. Default: agentflow's own.")
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExploreOptions:
+    """The options of the command that explores a program."""
+
+    bind: Variables = None
+    runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="Maximum number of runs.")] = 300
+    tools: DeclaredTools = None
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assume",
+            metavar="RULE",
+            help="A constraint on answers: 'grade in 0..10', 'kind in bug,feature' (repeatable).",
+        ),
+    ] = None
+    write: Annotated[
+        str | None, typer.Option("--write", metavar="DIR", help="Write a failing test for each error to DIR.")
+    ] = None
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Treat an unhandled failure of a task or tool as an error.")
+    ] = False
+    tasks: Tasks = None
+    app: Application = None
+    as_json: AsJson = False
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -526,10 +553,7 @@ class WorkerOptions(DatabaseOptions, FlowOptions):
 class ScheduleOptions(DatabaseOptions, QueueOptions, FlowOptions):
     """The options of the command that schedules programs."""
 
-    bind: Annotated[
-        list[str] | None,
-        typer.Option("--bind", "-b", metavar="NAME=VALUE", help="A variable of the program (repeatable)."),
-    ] = None
+    bind: Variables = None
     allow: Annotated[
         list[str] | None,
         typer.Option("--allow", metavar="NAME", help="Do not trust the program: what it may call (repeatable)."),

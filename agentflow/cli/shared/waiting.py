@@ -6,12 +6,11 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.shared.application import option_name
 from agentflow.cli.shared.asking import parse_value, read_answer
-from agentflow.cli.shared.common import Exit, exit_code, show_error, write_json, write_out
+from agentflow.cli.shared.common import Exit, exit_code, moment, show_error, write_json, write_out
 from agentflow.cli.shared.options import ChangeOptions, DatabaseOptions, DurableOptions, FlowOptions, ResumeOptions
 from agentflow.cli.shared.state import stored_runs
 from agentflow.core.data.errors import AgentflowError
@@ -66,7 +65,7 @@ def show_waiting(flow: AgentFlow, handle: DurableRun, options: DurableOptions | 
         print(f"{clean(each['question'])}{clean(wanted)}\n  {clean(answer)}", file=sys.stderr)
     resume = flow.redact(resume_line(handle.run_id, options))
     if handle.wake_at is not None:
-        when = datetime.fromtimestamp(handle.wake_at).strftime("%Y-%m-%d %H:%M:%S")
+        when = moment(handle.wake_at)
         print(f"{handle.run_id} waits until {when}", file=sys.stderr)
     print(f"{clean(handle.run_id)} waits and is kept; this resumes it:\n  {clean(resume)}", file=sys.stderr)
     return Exit.WAITING
