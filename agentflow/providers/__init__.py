@@ -2,7 +2,7 @@
 
 Knows ``core`` and, deferred, the vendors' SDKs; no task, tool or run. Read ``table`` (model names to
 adapters), ``base`` (one call from request to response) and ``exchange`` (its way over the wire, under clocks and caps); ``anthropic``
-and ``openai`` are adapters, ``fallback`` and ``paced`` wrap them. Wire formats are in the room ``dialects``.
+and ``openai`` are adapters, ``fallback`` wraps them. Wire formats are in the room ``dialects``.
 """
 
 from agentflow.providers.clocks import Clocks
