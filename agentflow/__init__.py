@@ -44,8 +44,8 @@ _NAMES = {
     "spec.handler": "BaseHandler",
     "spec.memory": "MemorySystem",
     "spec.task_system": "TaskSystem",
-    "tasks.environment": "Environment",
-    "tasks.history": "SequentialHistory",
+    "tasks.template_environment": "Environment",
+    "tasks.step_history": "SequentialHistory",
 }
 """The public names by the module that defines each; ``__init__.pyi`` has the same names with their types."""
 

@@ -74,5 +74,5 @@ from agentflow.spec.executors import SystemExecutorFunctions as SystemExecutorFu
 from agentflow.spec.handler import BaseHandler as BaseHandler
 from agentflow.spec.memory import MemorySystem as MemorySystem
 from agentflow.spec.task_system import TaskSystem as TaskSystem
-from agentflow.tasks.environment import Environment as Environment
-from agentflow.tasks.history import SequentialHistory as SequentialHistory
+from agentflow.tasks.template_environment import Environment as Environment
+from agentflow.tasks.step_history import SequentialHistory as SequentialHistory

@@ -73,7 +73,7 @@ from agentflow.providers.prices import Price, Prices, read_prices
 from agentflow.providers.rates import RateTable, read_rates
 from agentflow.providers.table import Router
 from agentflow.run.bounds.estimator import LateEstimator
-from agentflow.run.bounds.facts import Facts
+from agentflow.run.bounds.flow_facts import Facts
 from agentflow.run.engine import Engine, ProgramCheck
 from agentflow.run.questions import Approver
 from agentflow.settings import Settings, load_settings
@@ -96,6 +96,7 @@ T = TypeVar("T")
 _NO_NOTES = "this flow keeps no notes: AgentFlow(notes='session') or notes='flow' does, --notes on the command line"
 
 
+# Named last, so that no room knows another's concrete classes (decision 1)
 class AgentFlow(ProgramMethods, DurableMethods):
     """LLM workflows inside your asyncio application.
 
@@ -176,6 +177,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
     is meant). No key and no network is needed before the first model call.
     """
 
+    # One straight line: each part takes only those built before it (decision 22)
     def __init__(
         self,
         model: str | None = None,

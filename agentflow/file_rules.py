@@ -22,12 +22,12 @@ from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.executors.command_executor import PATH
+from agentflow.executors.executed_files import ProgramFile, program_files
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import CommandRule
-from agentflow.executors.program_files import ProgramFile, program_files
 from agentflow.lib.file_writer import is_trusted
-from agentflow.providers.base import DEFAULT_GATE
 from agentflow.providers.dialects.retry import RetryPolicy
+from agentflow.providers.http_adapter import DEFAULT_GATE
 
 
 @frozen

@@ -30,14 +30,14 @@ from mcp_types import (
 )
 from pydantic import TypeAdapter, ValidationError
 
-from agentflow.connect.bounds import MAX_DESCRIPTION, MAX_NAMES, MAX_ROUNDS
-from agentflow.connect.connection import Connection, described
 from agentflow.connect.content import failed, parts_of, resource_part, result_of
 from agentflow.connect.http import TERMINATED
 from agentflow.connect.in_flight import InFlight, TimeIsUp
 from agentflow.connect.listing import ListedTool, all_pages, list_all
 from agentflow.connect.live import Live, was_closed
+from agentflow.connect.server_connection import Connection, described
 from agentflow.connect.servers import McpServer
+from agentflow.connect.size_limits import MAX_DESCRIPTION, MAX_NAMES, MAX_ROUNDS
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError, clip
 from agentflow.core.data.messages import TextPart, ToolSpec, text_of_parts
@@ -45,7 +45,7 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.ports.ports import PromptRunner, Tool
 from agentflow.core.ports.service_port import ServicePort
 from agentflow.lib.redact import Redactor
-from agentflow.lib.text.terminal import clean, escape
+from agentflow.lib.text.safe_text import clean, escape
 
 R = TypeVar("R")
 Ask: TypeAlias = "Callable[[ClientSession, InputResponses | None, str | None], Awaitable[R | InputRequiredResult]]"

@@ -27,7 +27,7 @@ from agentflow.core.data.reasons import Reason
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import to_json
 from agentflow.lib.schema.json_schema import Schema, is_large
-from agentflow.lib.text.terminal import escape
+from agentflow.lib.text.safe_text import escape
 
 _SHOWN = frozenset(MEDIA_TYPES.values())
 

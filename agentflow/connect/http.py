@@ -13,8 +13,8 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 
-from agentflow.connect.bounds import MAX_MESSAGE
 from agentflow.connect.depth import readable, readable_event
+from agentflow.connect.size_limits import MAX_MESSAGE
 from agentflow.lib.schema.json_types import MAX_JSON_VALUES
 
 _HANDSHAKE = (b'"initialize"', b'"server/discover"')

@@ -30,7 +30,9 @@ from mcp_types import (
     TextContent,
 )
 
-from agentflow.connect.bounds import (
+from agentflow.connect.content import parts_of
+from agentflow.connect.servers import McpServer
+from agentflow.connect.size_limits import (
     MAX_DESCRIPTION,
     MAX_LOGS,
     MAX_ROUNDS,
@@ -38,8 +40,6 @@ from agentflow.connect.bounds import (
     MAX_SAMPLE_TOKENS,
     MAX_SAMPLES,
 )
-from agentflow.connect.content import parts_of
-from agentflow.connect.servers import McpServer
 from agentflow.core.call.approval import ApprovalRequest, Denied
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import ResourceExhausted, SexpEvaluationError, TaskError, clip
@@ -47,7 +47,7 @@ from agentflow.core.data.messages import ContentPart, Message, TextPart
 from agentflow.core.data.session import Session
 from agentflow.core.data.values import to_json
 from agentflow.core.ports.ports import Prompt, PromptRunner
-from agentflow.lib.text.terminal import clean, escape
+from agentflow.lib.text.safe_text import clean, escape
 
 REJECTED = -1
 """The protocol's code for a request that the user refuses."""

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agentflow.core.data.errors import clip
 from agentflow.core.data.values import to_json
-from agentflow.lib.text.terminal import escape
+from agentflow.lib.text.safe_text import escape
 
 _log = logging.getLogger(__name__)
 MAX_DEPTH = 190

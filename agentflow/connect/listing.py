@@ -14,14 +14,14 @@ from mcp_types import PaginatedRequestParams, PaginatedResult
 from mcp_types import Tool as Listing
 from pydantic import BaseModel
 
-from agentflow.connect.bounds import MAX_DESCRIPTION, MAX_LIST, MAX_PAGES, MAX_SPEC, MAX_TOOLS
 from agentflow.connect.items import REFUSED
 from agentflow.connect.servers import McpServer
+from agentflow.connect.size_limits import MAX_DESCRIPTION, MAX_LIST, MAX_PAGES, MAX_SPEC, MAX_TOOLS
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.values import to_json
 from agentflow.lib.schema.json_schema import Schema
-from agentflow.lib.text.terminal import clean
+from agentflow.lib.text.safe_text import clean
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}")
 P = TypeVar("P", bound=PaginatedResult)

@@ -36,12 +36,12 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import FileUrl
 
-from agentflow.connect.bounds import MAX_ASKED, MAX_PARTS
 from agentflow.connect.http import http_streams
 from agentflow.connect.in_flight import DECLINED, REJECTED, InFlight
 from agentflow.connect.items import check_items
 from agentflow.connect.listing import ListedTool
 from agentflow.connect.servers import McpServer, McpStdio
+from agentflow.connect.size_limits import MAX_ASKED, MAX_PARTS
 from agentflow.connect.stdio import ENDED, stdio_streams
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.ports.service_port import ServiceCommand, ServicePort, ServiceProcess
@@ -290,7 +290,7 @@ class Live:
     async def opened(
         self, server: McpServer, services: ServicePort, secret: Callable[[str], None], roots: tuple[str, ...]
     ) -> AsyncGenerator[None]:
-        """Connect to ``server`` for the duration of a block. Parameters as for :class:`~agentflow.connect.connection.Connection`."""
+        """Connect to ``server`` for the duration of a block. Parameters as for :class:`~agentflow.connect.server_connection.Connection`."""
         if not isinstance(server, McpStdio):
             headers = expand_headers(server.headers, os.environ, secret, server.name)
             async with self._build(http_streams(server.url, headers), server, ()) as self._client:

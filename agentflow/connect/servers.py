@@ -56,7 +56,7 @@ class McpStdio:
     @property
     def every_tool(self) -> str:
         """The name under which a list of tools has all tools of this server."""
-        from agentflow.core.data.names import (
+        from agentflow.core.data.known_names import (
             EVERY,  # here, since the help of the command imports this module and not pydantic
         )
 
@@ -95,7 +95,7 @@ class McpHttp:
     @property
     def every_tool(self) -> str:
         """The name under which a list of tools has all tools of this server."""
-        from agentflow.core.data.names import (
+        from agentflow.core.data.known_names import (
             EVERY,  # here, since the help of the command imports this module and not pydantic
         )
 

@@ -13,8 +13,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
-from agentflow.connect.bounds import MAX_MESSAGE, is_too_large
 from agentflow.connect.depth import readable
+from agentflow.connect.size_limits import MAX_MESSAGE, is_too_large
 from agentflow.core.ports.service_port import Pipes
 
 _log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Durable runs: the records with which a run continues after its process has died, and no call is paid for twice.
 
-Read ``journal`` (an effect is answered from its record, or carried out and recorded) and ``records`` (those of one run,
+Read ``journal`` (an effect is answered from its record, or carried out and recorded) and ``run_records`` (those of one run,
 and its waits), then ``runs`` (start, resume, cancel), ``live_runs`` (those of this process) and ``handle``. ``worker``, ``takeover``, ``branch_runs`` and ``remote`` concern several processes;
 ``generations``, ``deriving`` and ``plan`` concern changed runs. The room ``values`` says how values are stored.
 """

@@ -13,7 +13,7 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.session import Session
-from agentflow.core.events.journal import (
+from agentflow.core.events.journal_rows import (
     BranchEnd,
     EffectRow,
     EffectState,

@@ -12,11 +12,11 @@ from agentflow.core.data.errors import JournalError
 from agentflow.core.data.event_log import FIRST, EventId, LogBounds, LogInfo, event_id
 from agentflow.core.data.frozen import frozen
 from agentflow.core.events.events import Outcome
-from agentflow.core.events.journal import ENDED, EffectRow, EffectState, RunRow, RunStatus
+from agentflow.core.events.journal_rows import ENDED, EffectRow, EffectState, RunRow, RunStatus
 from agentflow.core.events.questions import Question
 from agentflow.core.ports.store_ports import EventStore, JournalStore
-from agentflow.durable.changes import RunChanges, wait_for
-from agentflow.durable.records import question_of
+from agentflow.durable.change_signals import RunChanges, wait_for
+from agentflow.durable.run_records import question_of
 
 _LOOK_S = 0.2
 _LATE_LOOKS = 10

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentflow.core.data.errors import ConfigurationError, JournalError, SessionBusy, cut
 from agentflow.core.data.session import Session
-from agentflow.core.events.journal import RunRow, SessionChanges, SessionInfo, session_held
+from agentflow.core.events.journal_rows import RunRow, SessionChanges, SessionInfo, session_held
 from agentflow.core.ports.store_ports import SessionStore
 from agentflow.durable.values.codec import Codec
 from agentflow.durable.values.record_values import fingerprint

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any
 
 from agentflow.core.data.errors import JournalError
-from agentflow.core.events.journal import EffectRow, EffectState
-from agentflow.durable.records import Records, wait_for_end
+from agentflow.core.events.journal_rows import EffectRow, EffectState
+from agentflow.durable.run_records import Records, wait_for_end
 from agentflow.durable.values.record_values import differing, fingerprint, marks_in
 from agentflow.run.strand.budget import Permits, without_permit
 

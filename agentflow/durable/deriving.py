@@ -9,7 +9,7 @@ from typing import Any
 
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.source import Source
-from agentflow.core.events.journal import NewRun, RunRow
+from agentflow.core.events.journal_rows import NewRun, RunRow
 from agentflow.core.ports.ports import TemplatePort
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.generations import Change, TaskOverrides

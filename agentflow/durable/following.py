@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.source import Source
-from agentflow.core.events.journal import ENDED, EffectState, RunRow
+from agentflow.core.events.journal_rows import ENDED, EffectState, RunRow
 from agentflow.core.ports.store_ports import JournalStore
-from agentflow.durable.changes import RunChanges, wait_for
+from agentflow.durable.change_signals import RunChanges, wait_for
 from agentflow.durable.handle import LiveRun, RunEnd
-from agentflow.durable.records import Rest, question_of
+from agentflow.durable.run_records import Rest, question_of
 
 LOOK_S = 0.1
 """Seconds between two queries, where the database does not say when there is something new."""

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from agentflow.core.data.errors import AgentflowError, JournalError
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.names import CompiledTask, Template
+from agentflow.core.data.known_names import CompiledTask, Template
 from agentflow.core.data.templates import TaskTemplate
-from agentflow.core.events.journal import EffectRow, NewRun, RunRow
+from agentflow.core.events.journal_rows import EffectRow, NewRun, RunRow
 from agentflow.durable.pool import Pool
 from agentflow.durable.values.record_values import fingerprint
 from agentflow.lib.text.suggest import did_you_mean
@@ -66,7 +66,7 @@ class Change:
 
 
 class TaskOverrides:
-    """The tasks of one run with overridden fields; the :class:`~agentflow.core.data.names.Definitions` of the registered ones.
+    """The tasks of one run with overridden fields; the :class:`~agentflow.core.data.known_names.Definitions` of the registered ones.
 
     Parameters: ``find`` and ``prepare`` are those of the task system. Raises JournalError (``durable/override``) for a task
     or field that cannot be overridden; ``text`` is the program, which may define tasks too.

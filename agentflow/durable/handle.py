@@ -14,10 +14,10 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
 from agentflow.core.data.source import Source
-from agentflow.core.events.journal import ENDED, PastRow, RunRow, RunStatus
+from agentflow.core.events.journal_rows import ENDED, PastRow, RunRow, RunStatus
 from agentflow.core.events.questions import Question
 from agentflow.durable.deriving import successor_of
-from agentflow.durable.records import Records, Rest
+from agentflow.durable.run_records import Records, Rest
 from agentflow.durable.stored_input import PythonProgram
 from agentflow.durable.values.codec import read_usage
 from agentflow.lang.program import Program

@@ -20,10 +20,10 @@ from agentflow.core.call.call import CallContext, RunPort, view_of
 from agentflow.core.call.journal_port import Content
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, DataError, JournalError, RunStopped
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import CompiledTask, Template
 from agentflow.core.data.labels import UNKNOWN
 from agentflow.core.data.limits import NANO
 from agentflow.core.data.messages import Usage
-from agentflow.core.data.names import CompiledTask, Template
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.session import Session, Unread
 from agentflow.core.data.source import Span
@@ -31,11 +31,11 @@ from agentflow.core.data.values import is_long
 from agentflow.core.data.walk import LONG_TEXT, in_slices
 from agentflow.core.events.effects import Effect, HostCall, LogMessage, Step, TaskCall, Timer, ToolCall
 from agentflow.core.events.events import EffectReplayed, Outcome
-from agentflow.core.events.journal import EffectRow, EffectState, effect_key
+from agentflow.core.events.journal_rows import EffectRow, EffectState, effect_key
 from agentflow.core.events.questions import Question
 from agentflow.core.ports.ports import Tool
 from agentflow.durable.decisions import JournalClock, JournalVerdict, mismatch
-from agentflow.durable.records import Records
+from agentflow.durable.run_records import Records
 from agentflow.durable.values.codec import Codec, NotData, is_text, text_result, write_usage
 from agentflow.durable.values.data_adapter import DataAdapter, adapter_of
 from agentflow.durable.values.error_codec import NO_VALUE, bare_error

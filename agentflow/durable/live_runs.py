@@ -18,19 +18,19 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import is_long
 from agentflow.core.data.walk import LEAVES
-from agentflow.core.events.journal import ENDED, BranchEnd, OnInflight, OwnedRun, RunRow, SessionChanges
+from agentflow.core.events.journal_rows import ENDED, BranchEnd, OnInflight, OwnedRun, RunRow, SessionChanges
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.branch_runs import BranchRuns, Ended
-from agentflow.durable.changes import RunChanges
+from agentflow.durable.change_signals import RunChanges
 from agentflow.durable.conversations import Conversations, RunSession
 from agentflow.durable.deriving import overrides_of, stored_run, successor_of
 from agentflow.durable.following import Following
 from agentflow.durable.generations import Change
 from agentflow.durable.handle import LiveRun, RunEnd, RunWork
 from agentflow.durable.journal import RunJournal, beside, holds_much
-from agentflow.durable.records import Records, last_failures
 from agentflow.durable.remote import worker_forms
-from agentflow.durable.repeated import unusable, usable_limits
+from agentflow.durable.repeated_calls import unusable, usable_limits
+from agentflow.durable.run_records import Records, last_failures
 from agentflow.durable.stored_input import (
     PythonProgram,
     StoredInput,

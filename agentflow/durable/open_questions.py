@@ -6,12 +6,12 @@ from typing import Any
 
 from agentflow.core.call.approval import to_wire
 from agentflow.core.data.errors import DataError
-from agentflow.core.events.journal import ENDED, EffectRow, EffectState, RunRow
+from agentflow.core.events.journal_rows import ENDED, EffectRow, EffectState, RunRow
 from agentflow.core.events.questions import Question
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.deriving import stored_run
 from agentflow.durable.live_runs import LiveRuns
-from agentflow.durable.records import question_of
+from agentflow.durable.run_records import question_of
 from agentflow.durable.stored_input import StoredInput
 from agentflow.durable.values.codec import Codec, NotData
 from agentflow.run.questions import check_answer, no_such_question

@@ -13,13 +13,13 @@ from agentflow.core.data.limits import total
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
 from agentflow.core.data.source import Span
-from agentflow.core.events.journal import EffectRow, EffectState, OwnedRun, RunRow
+from agentflow.core.events.journal_rows import EffectRow, EffectState, OwnedRun, RunRow
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.generations import TaskOverrides
 from agentflow.durable.journal import RunJournal
 from agentflow.durable.pool import Pool, path_order
-from agentflow.durable.records import Elsewhere, Records, wait_for_end
 from agentflow.durable.remote import worker_forms
+from agentflow.durable.run_records import Elsewhere, Records, wait_for_end
 from agentflow.durable.stored_input import PythonProgram, carry_out
 from agentflow.durable.values.codec import Codec, write_usage
 from agentflow.lang.program import Program

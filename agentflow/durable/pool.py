@@ -10,7 +10,7 @@ from typing import Any
 from agentflow.core.data.limits import added
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
-from agentflow.core.events.journal import EffectRow, EffectState
+from agentflow.core.events.journal_rows import EffectRow, EffectState
 from agentflow.durable.values.codec import read_usage, write_usage
 from agentflow.durable.values.record_values import with_span
 

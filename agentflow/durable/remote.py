@@ -15,17 +15,17 @@ from typing import Any
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError, JournalError, SexpEvaluationError
+from agentflow.core.data.known_names import branch_prefix
 from agentflow.core.data.labels import bare
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import branch_prefix
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import as_list, is_long
 from agentflow.core.events.events import WaitStarted
-from agentflow.core.events.journal import EffectRow, EffectState
+from agentflow.core.events.journal_rows import EffectRow, EffectState
 from agentflow.durable.branch_runs import FORM, KIND, RACE, BranchForm, BranchPart, BranchRuns, value_path
 from agentflow.durable.decisions import mismatch
 from agentflow.durable.journal import RunJournal, beside
-from agentflow.durable.records import CLEANUP, wait_for_end
+from agentflow.durable.run_records import CLEANUP, wait_for_end
 from agentflow.durable.values.codec import NotData, lasting
 from agentflow.durable.values.record_values import fingerprint
 from agentflow.lang.closure import Closure

@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
 from agentflow.core.call.call import CallContext, view_of
+from agentflow.core.data.durations import seconds_of
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import CompiledTask
 from agentflow.core.data.labels import bare, box, outer_sources
-from agentflow.core.data.names import CompiledTask
 from agentflow.core.data.results import TaskResult
-from agentflow.core.data.reuse import seconds_of
 from agentflow.core.events.events import EffectReplayed
-from agentflow.core.events.journal import StoredResult
+from agentflow.core.events.journal_rows import StoredResult
 from agentflow.core.ports.ports import Tool
 from agentflow.core.ports.store_ports import ResultStore
 from agentflow.durable.journal import Meter, RunJournal

@@ -16,7 +16,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import is_long
-from agentflow.core.events.journal import (
+from agentflow.core.events.journal_rows import (
     ENDED,
     Claim,
     NewRun,
@@ -37,8 +37,8 @@ from agentflow.durable.journal import Journaled, beside
 from agentflow.durable.live_runs import LiveRuns
 from agentflow.durable.open_questions import OpenQuestions
 from agentflow.durable.plan import RunPlan, make_plan
-from agentflow.durable.records import answers
-from agentflow.durable.repeated import check_same, raises_limit, unusable, usable_limits
+from agentflow.durable.repeated_calls import check_same, raises_limit, unusable, usable_limits
+from agentflow.durable.run_records import answers
 from agentflow.durable.stored_input import (
     PythonProgram,
     StoredInput,

@@ -14,7 +14,7 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.core.data.walk import LEAVES, in_slices
-from agentflow.core.events.journal import RunRow
+from agentflow.core.events.journal_rows import RunRow
 from agentflow.durable.values.codec import Codec, NotData
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
@@ -145,6 +145,7 @@ _NAMES = {
 """Fields of the input that are stored unchanged, with their names in errors."""
 
 
+# What is stored is what runs: a run never depends on a secret that its record lacks (decision 21)
 class StoredInput:
     """Encodes and decodes stored input. ``redactor`` knows the secrets."""
 

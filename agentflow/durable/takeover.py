@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from agentflow.core.data.errors import AgentflowError, JournalError
-from agentflow.core.events.journal import EffectState, RunRow
+from agentflow.core.events.journal_rows import EffectState, RunRow
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.handle import DurableRun, LiveRun
 

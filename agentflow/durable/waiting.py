@@ -17,10 +17,10 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.call.journal_port import Content
 from agentflow.core.events.effects import Timer
 from agentflow.core.events.events import WaitStarted
-from agentflow.core.events.journal import EffectRow, EffectState, effect_key
+from agentflow.core.events.journal_rows import EffectRow, EffectState, effect_key
 from agentflow.core.events.questions import Question
 from agentflow.durable.decisions import mismatch
-from agentflow.durable.records import CLEANUP, PARKED_S, Records
+from agentflow.durable.run_records import CLEANUP, PARKED_S, Records
 from agentflow.durable.values.codec import Codec
 from agentflow.durable.values.record_values import fingerprint, marks_of, with_marks
 from agentflow.run.questions import permits_of, unanswered, waiting

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, JournalError
-from agentflow.core.events.journal import Claim
+from agentflow.core.events.journal_rows import Claim
 from agentflow.durable.runs import DurableRuns
 from agentflow.durable.takeover import Trials
 

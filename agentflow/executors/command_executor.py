@@ -31,14 +31,14 @@ from agentflow.core.data.errors import AgentflowError, CommandDenied, Configurat
 from agentflow.core.data.frozen import frozen
 from agentflow.core.ports.executor_ports import CommandResult, FoundFiles
 from agentflow.executors import git_hardening
+from agentflow.executors.executed_files import ProgramFile, program_files
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import READING, CommandPolicy, only_reads, split_command
-from agentflow.executors.program_files import ProgramFile, program_files
-from agentflow.executors.sandbox.base import PATH, CommandLimits, Sandbox, Spawn
+from agentflow.executors.sandbox.backend import PATH, CommandLimits, Sandbox, Spawn
 from agentflow.executors.sandbox.selection import SandboxChoice
-from agentflow.executors.waiting import run_or_undo, run_to_completion
+from agentflow.executors.shielded import run_or_undo, run_to_completion
 from agentflow.lib.own_threads import own_thread
-from agentflow.lib.text.terminal import escape
+from agentflow.lib.text.safe_text import escape
 
 """Where programs are searched: never in the working directory, and not along this process's PATH."""
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from agentflow.core.data.errors import clip
 from agentflow.core.ports.executor_ports import CommandResult
-from agentflow.executors.sandbox.base import CommandEnding, Running, Sandbox, Spawn
+from agentflow.executors.sandbox.backend import CommandEnding, Running, Sandbox, Spawn
 from agentflow.executors.sandbox.pipes import Output, attach
-from agentflow.executors.sandbox.refusals import refused_path
-from agentflow.executors.waiting import run_or_undo, run_to_completion
-from agentflow.lib.text.terminal import escape
+from agentflow.executors.sandbox.refused_paths import refused_path
+from agentflow.executors.shielded import run_or_undo, run_to_completion
+from agentflow.lib.text.safe_text import escape
 
 _DRAIN_S = 0.25
 """Seconds to wait for the end of an output after the process ended; something else may still hold it open."""

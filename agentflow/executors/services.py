@@ -19,14 +19,14 @@ from agentflow.core.data.errors import ConfigurationError, FileFailure
 from agentflow.core.ports.service_port import ServiceCommand
 from agentflow.executors.command_executor import PATH
 from agentflow.executors.file_access import FileAccessManager
-from agentflow.executors.sandbox.base import CommandEnding, CommandLimits, Running, Sandbox, Spawn
+from agentflow.executors.sandbox.backend import CommandEnding, CommandLimits, Running, Sandbox, Spawn
 from agentflow.executors.sandbox.installations import certificates, installation, network_variables
 from agentflow.executors.sandbox.pipes import Output, attach
-from agentflow.executors.sandbox.refusals import refused_path
+from agentflow.executors.sandbox.refused_paths import refused_path
 from agentflow.executors.sandbox.selection import SandboxChoice
-from agentflow.executors.waiting import run_or_undo, run_to_completion
+from agentflow.executors.shielded import run_or_undo, run_to_completion
 from agentflow.lib.own_threads import own_thread
-from agentflow.lib.text.terminal import escape
+from agentflow.lib.text.safe_text import escape
 
 STDERR_KEPT = 65_536
 """Bytes kept of the end of a service's standard error."""

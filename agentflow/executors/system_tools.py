@@ -16,8 +16,8 @@ from agentflow.core.call.reading import found_in, written_from
 from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.data.errors import FileFailure, PathDenied, RunStopped
 from agentflow.core.data.messages import ToolSpec
-from agentflow.core.data.notes import ErrorInfo, FailedPart, Notes
 from agentflow.core.data.reasons import Reason
+from agentflow.core.data.result_notes import ErrorInfo, FailedPart, Notes
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import plain, to_json
 from agentflow.core.events.events import ContextStarted

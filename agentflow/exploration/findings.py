@@ -11,7 +11,7 @@ from agentflow.core.data.errors import AgentflowError, clip
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import to_json
-from agentflow.exploration.answers import Answer
+from agentflow.exploration.stand_ins import Answer
 from agentflow.lang.passes.arms import Arm
 
 FindingKind = Literal["error", "endless", "unhandled"]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from agentflow.core.call.call import CallContext
-from agentflow.core.data.names import CompiledTask
+from agentflow.core.data.known_names import CompiledTask
 from agentflow.core.data.source import Source
 from agentflow.core.ports.ports import TemplatePort, ToolPort
+from agentflow.exploration.answer_search import explore
 from agentflow.exploration.findings import Exploration, Finding
 from agentflow.exploration.rehearsal import Rehearsal, Setting, tools_of
-from agentflow.exploration.search import explore
 from agentflow.exploration.virtual_time import in_virtual_time
 
 RUNS = 100

@@ -9,8 +9,8 @@ from typing import Any, cast
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import CompiledTask
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import CompiledTask
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import to_json
@@ -20,10 +20,10 @@ from agentflow.core.ports.ports import Tool
 from agentflow.executors.note_tools import NOTE_TOOLS
 from agentflow.executors.system_tools import SystemTools
 from agentflow.executors.tool_specs import SCHEMAS
-from agentflow.exploration.answers import Answer, Answers, AnswerShape, branch_of
 from agentflow.exploration.constants import Constants, constants_of
 from agentflow.exploration.outcomes import Values
-from agentflow.exploration.ports import (
+from agentflow.exploration.python_constants import constants_of_python
+from agentflow.exploration.rehearsal_ports import (
     RehearsedCommands,
     RehearsedFiles,
     RehearsedMemory,
@@ -31,7 +31,7 @@ from agentflow.exploration.ports import (
     Stage,
     failure,
 )
-from agentflow.exploration.python_constants import constants_of_python
+from agentflow.exploration.stand_ins import Answer, Answers, AnswerShape, branch_of
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.lang.environment import SexpEnvironment
@@ -42,10 +42,10 @@ from agentflow.lang.words import TOOL_FORMS, WORDS
 from agentflow.run.engine import Engine
 from agentflow.run.run_spec import RunSpec
 from agentflow.run.strand.perform import EffectRunner
-from agentflow.tasks.registry import CompiledTemplate
 from agentflow.tasks.runner import AtomicTaskExecutor
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.template import request_from_arguments
+from agentflow.tasks.template_registry import CompiledTemplate
 
 STEPS = 20_000
 EFFECTS = 60

@@ -16,7 +16,7 @@ from agentflow.core.data.errors import ConfigurationError, JournalError
 from agentflow.core.data.event_log import FIRST, EventId
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source, Surface
-from agentflow.core.events.journal import OnInflight, Schedule
+from agentflow.core.events.journal_rows import OnInflight, Schedule
 from agentflow.core.events.questions import Question
 from agentflow.flow.program_files import ProgramLike, in_surface, load_program, source_in
 from agentflow.flow.program_methods import START, StartOptions, check_run, spec_of
@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # a flow without durable= loads none of it
     from agentflow.durable.plan import RunPlan
     from agentflow.durable.runs import DurableRuns
     from agentflow.durable.stored_input import PythonProgram
-    from agentflow.flow.store import FlowStore
+    from agentflow.flow.flow_store import FlowStore
 
 R = TypeVar("R")
 
@@ -129,7 +129,7 @@ class DurableMethods:
         runs = self._durable_runs()
         check_run(None, limits)
         if program is None and surface is not None:
-            from agentflow.durable.repeated import unusable
+            from agentflow.durable.repeated_calls import unusable
 
             raise unusable(
                 run_id, f"surface={surface!r}", "it is the language of program=, which is not given", "leave it out"
@@ -328,7 +328,7 @@ class DurableMethods:
     def store(self) -> FlowStore:
         """The administration of stored data: removed runs, sessions, schedules, queues, workers. Raises the errors of
         :meth:`start`."""
-        from agentflow.flow.store import FlowStore
+        from agentflow.flow.flow_store import FlowStore
 
         return FlowStore(self._durable_runs())
 

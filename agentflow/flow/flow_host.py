@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from agentflow.core.call.call import CallContext, executing_call
 from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.known_names import narrowed
 from agentflow.core.data.labels import NO_SOURCES
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import narrowed
 from agentflow.core.data.session import Session
 from agentflow.core.ports.ports import Tool
 from agentflow.core.ports.toolbox import Toolbox
-from agentflow.flow.functions import Task, TaskSettings
 from agentflow.flow.host_spans import HostSpans
 from agentflow.flow.program_files import ProgramLike, load_program, source_in
 from agentflow.flow.python import FlowCall, FlowWork, python_work
+from agentflow.flow.python_functions import Task, TaskSettings
+from agentflow.handler.tool_lists import read_tools
 from agentflow.handler.tool_registry import ToolRegistry
-from agentflow.handler.toolbox import read_tools
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program

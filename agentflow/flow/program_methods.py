@@ -19,7 +19,10 @@ from agentflow.core.data.source import Surface
 from agentflow.core.events.effects import AskHuman, Draw, Effect, Endorse, GetContext, Solve, Step, Timer, ToolCall
 from agentflow.core.ports.toolbox import NO_TOOLBOX
 from agentflow.flow.flow_host import FlowHost
-from agentflow.flow.functions import (
+from agentflow.flow.line import Line, in_turn
+from agentflow.flow.program_files import ProgramLike, check_surface, in_surface, load_program, source_of
+from agentflow.flow.python import FlowCall, SingleEffect, WorkCall, check_arguments, in_run
+from agentflow.flow.python_functions import (
     AskSettings,
     ProgramFunction,
     TaskFunction,
@@ -28,9 +31,6 @@ from agentflow.flow.functions import (
     check_options,
     tools_of,
 )
-from agentflow.flow.line import Line, in_turn
-from agentflow.flow.program_files import ProgramLike, check_surface, in_surface, load_program, source_of
-from agentflow.flow.python import FlowCall, SingleEffect, WorkCall, check_arguments, in_run
 from agentflow.lang.builtins.results import value_of
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
@@ -317,7 +317,7 @@ class ProgramMethods:
 
         ``prompt`` is text, or a list of texts, paths of files and parts: ``["What is this?", Path("photo.png")]``, see
         :func:`agentflow.media.attachment`. ``session`` is a conversation to continue; without one the model is sent only
-        the prompt. The other options are those of :class:`~agentflow.flow.functions.AskSettings`. Raises ConfigurationError
+        the prompt. The other options are those of :class:`~agentflow.flow.python_functions.AskSettings`. Raises ConfigurationError
         (``config/option``) for an unknown one, the error of a failed task, InvalidOutput for an answer of another type.
         """
         check_arguments("ask", (prompt,), {})

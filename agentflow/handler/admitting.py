@@ -28,7 +28,7 @@ from agentflow.core.ports.ports import Tool
 from agentflow.lib.schema.json_schema import Schema, is_large
 from agentflow.lib.schema.partial_json import data_of
 from agentflow.lib.signature import ToolInputError
-from agentflow.lib.text.terminal import escape
+from agentflow.lib.text.safe_text import escape
 
 _log = logging.getLogger(__name__)
 

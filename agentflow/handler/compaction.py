@@ -19,8 +19,8 @@ from agentflow.core.data.templates import HistoryConfig
 from agentflow.core.data.values import plain, to_json
 from agentflow.core.events.events import HistoryCompacted
 from agentflow.core.ports.ports import PromptOutcome
-from agentflow.handler.estimate import CHARACTERS_PER_TOKEN, size_of_message
 from agentflow.handler.prompt_run import contained, summary_messages
+from agentflow.handler.token_estimate import CHARACTERS_PER_TOKEN, size_of_message
 
 Ask = Callable[[str, str, CallContext], Awaitable[PromptOutcome]]
 """Runs a prompt without history or tools: system text, prompt, call."""

@@ -8,7 +8,7 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
 from agentflow.core.data.errors import AgentflowError, FileFailure, PathDenied, RunStopped, TaskError, cut
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.notes import ErrorInfo, FailedPart
+from agentflow.core.data.result_notes import ErrorInfo, FailedPart
 from agentflow.core.ports.executor_ports import FilePort
 from agentflow.core.ports.memory_ports import ContextFinder
 

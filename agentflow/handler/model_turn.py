@@ -45,7 +45,7 @@ from agentflow.core.events.events import (
     WaitStarted,
 )
 from agentflow.core.ports.ports import Prompt, ProviderAdapter
-from agentflow.handler.estimate import Estimator
+from agentflow.handler.token_estimate import Estimator
 from agentflow.lib.schema.json_schema import Schema, check
 from agentflow.lib.schema.partial_json import (
     PartialJson,

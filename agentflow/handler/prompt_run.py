@@ -25,6 +25,7 @@ from agentflow.core.call.work_clock import WorkClock
 from agentflow.core.data.context import DataContext
 from agentflow.core.data.errors import ConfigurationError, LimitExceeded, ResourceExhausted, clip
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import CompiledTask, file_grants
 from agentflow.core.data.limits import NANO, added
 from agentflow.core.data.message_json import read_message, read_response
 from agentflow.core.data.messages import (
@@ -43,7 +44,6 @@ from agentflow.core.data.messages import (
     thinking_tokens,
     user,
 )
-from agentflow.core.data.names import CompiledTask, file_grants
 from agentflow.core.data.requests import WITHOUT_TOOLS
 from agentflow.core.data.results import NO_USAGE
 from agentflow.core.data.session import Compaction, Session
@@ -52,8 +52,8 @@ from agentflow.core.data.values import is_long, plain
 from agentflow.core.events.events import WaitReason, WaitStarted
 from agentflow.core.ports.ports import Pricing, Prompt, PromptOutcome, ProviderAdapter, Tool, ToolPort
 from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox, offered
-from agentflow.handler.estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator, size_of, size_of_message
 from agentflow.handler.model_turn import ContextGuard, OutputSchema, checked_calls, model_turn, without_calls
+from agentflow.handler.token_estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator, size_of, size_of_message
 from agentflow.handler.tool_registry import NO_TOOLS, ToolTurn
 from agentflow.handler.tools import task_tool
 

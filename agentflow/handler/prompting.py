@@ -11,7 +11,7 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import to_json
 from agentflow.core.ports.ports import Prompt, PromptOutcome
 from agentflow.core.ports.toolbox import NO_TOOLBOX
-from agentflow.handler.toolbox import ToolTable, read_tools
+from agentflow.handler.tool_lists import ToolTable, read_tools
 from agentflow.lib.option_table import unknown_field
 from agentflow.lib.schema.json_schema import Schema
 from agentflow.lib.schema.tagged_unions import asked_schema
@@ -29,7 +29,7 @@ async def make_prompt(prompt: PromptLike, options: dict[str, Any], tools: ToolTa
 
     ``tools=`` among the options may hold objects, as everywhere; ``tools`` are the handler's. Files among the parts are
     read in a thread. Raises ConfigurationError (``config/option``) for an unknown option, and the errors of
-    :func:`~agentflow.core.data.media.attachment` and :func:`~agentflow.handler.toolbox.read_tools` do.
+    :func:`~agentflow.core.data.media.attachment` and :func:`~agentflow.handler.tool_lists.read_tools` do.
     """
     if not options.keys() <= _OPTIONS:
         raise unknown_field(next(name for name in options if name not in _OPTIONS), "a prompt", _OPTIONS)

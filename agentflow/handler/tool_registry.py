@@ -16,31 +16,31 @@ from agentflow.core.call.host_threads import left_at_work
 from agentflow.core.call.provenance import Labelled, unlabelled
 from agentflow.core.call.run_port import PAID_TEXT
 from agentflow.core.call.work_clock import WorkClock, timed
+from agentflow.core.data.durations import reuse_unavailable
 from agentflow.core.data.errors import AgentflowError, RunStopped, TaskError, clip
+from agentflow.core.data.known_names import EVERY, FILES, NameInfo, info_of_schema, out_of_reach
 from agentflow.core.data.labels import NO_SOURCES
 from agentflow.core.data.message_json import read_part
 from agentflow.core.data.messages import TextPart, ToolCallPart, ToolResultPart, ToolSpec, Usage
-from agentflow.core.data.names import EVERY, FILES, NameInfo, info_of_schema, out_of_reach
-from agentflow.core.data.notes import Notes
 from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.result_notes import Notes
 from agentflow.core.data.results import NO_USAGE, TaskResult, warn_of_failure
-from agentflow.core.data.reuse import reuse_unavailable
 from agentflow.core.data.values import plain, to_json
 from agentflow.core.data.walk import LONG_TEXT, in_slices
 from agentflow.core.events.events import ToolStarted
-from agentflow.core.events.journal import named_arguments
+from agentflow.core.events.journal_rows import named_arguments
 from agentflow.core.ports.ports import Tool, ToolPort
 from agentflow.core.ports.store_ports import ReusePort
 from agentflow.core.ports.toolbox import Toolbox
 from agentflow.handler.admitting import admitted, fitted
 from agentflow.handler.editions import Edition, Editions, Entry
-from agentflow.handler.toolbox import duplicate
+from agentflow.handler.tool_lists import duplicate
 from agentflow.handler.tools import tool_from_function, tool_from_spec
 from agentflow.lib.read_only import ReadOnlyDict
 from agentflow.lib.schema.json_schema import Schema
 from agentflow.lib.signature import ToolInputError
+from agentflow.lib.text.safe_text import escape
 from agentflow.lib.text.suggest import did_you_mean
-from agentflow.lib.text.terminal import escape
 
 NO_TOOLS = frozenset[str]()
 

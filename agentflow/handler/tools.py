@@ -15,12 +15,12 @@ from typing_extensions import TypedDict, is_typeddict
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.host_threads import as_async
+from agentflow.core.data.durations import seconds_of
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import ToolSpec
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
-from agentflow.core.data.reuse import seconds_of
 from agentflow.core.data.templates import ContextManagement
 from agentflow.core.ports.ports import NeedsApproval, Tool
 from agentflow.lib.option_table import NAMES, unknown_option

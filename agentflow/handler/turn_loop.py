@@ -23,9 +23,9 @@ from agentflow.core.data.session import Session
 from agentflow.core.data.templates import HistoryConfig
 from agentflow.core.ports.ports import ModelRouter, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.handler.compaction import NOTHING, compact
-from agentflow.handler.estimate import Calibration
 from agentflow.handler.model_turn import OutputSchemas
 from agentflow.handler.prompt_run import PromptCaching, PromptRun, called_by_model, offered_to
+from agentflow.handler.token_estimate import Calibration
 from agentflow.handler.tool_registry import NO_TOOLS
 
 

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from agentflow.core.data.event_log import LogBounds
-from agentflow.core.events.journal import ENDED, PastRow
+from agentflow.core.events.journal_rows import ENDED, PastRow
 from agentflow.journal.connection import DatabaseConnection, Row
 from agentflow.journal.rows import Rows, escape, parse, sum_of, unescape
 

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Any
 
 from agentflow.core.data.limits import total
-from agentflow.core.events.journal import EffectRow, EffectState, JsonText, RunRow
+from agentflow.core.events.journal_rows import EffectRow, EffectState, JsonText, RunRow
 from agentflow.journal.connection import DatabaseConnection, Row
 from agentflow.journal.errors import corrupt
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
-from agentflow.core.events.journal import SessionChanges, SessionInfo, StoredSession, session_held
+from agentflow.core.events.journal_rows import SessionChanges, SessionInfo, StoredSession, session_held
 from agentflow.journal.connection import DatabaseConnection, changed
 from agentflow.journal.errors import corrupt
 from agentflow.journal.rows import Rows, dump, escape, parse, unescape

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from zlib import crc32
 
 from agentflow.core.data.errors import AgentflowError, JournalError
-from agentflow.core.events.journal import EffectRow, NewRun, RunRow, Sync
+from agentflow.core.events.journal_rows import EffectRow, NewRun, RunRow, Sync
 from agentflow.journal.cleaning import ROW_BYTES, StorageSurvey, keep_summaries, removable
 from agentflow.journal.connection import DatabaseConnection, Row, changed
 from agentflow.journal.errors import corrupt, other_version, owned_run, unknown_run

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Generic
 
 from agentflow.core.data.event_log import LogBounds
-from agentflow.core.events.journal import (
+from agentflow.core.events.journal_rows import (
     ENDED,
     BranchEnd,
     EffectRow,
@@ -107,6 +107,7 @@ where run = $1
 """
 
 
+# One store in one SQL: eight twins had to be mended twice (decision 49)
 class Journal(ABC, Generic[C]):
     """Durable runs that ``writer`` stores in ``rows``."""
 

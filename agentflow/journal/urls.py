@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agentflow.core.data.errors import ConfigurationError, cut
 from agentflow.core.data.frozen import frozen
-from agentflow.core.events.journal import OnInflight, Sync
+from agentflow.core.events.journal_rows import OnInflight, Sync
 from agentflow.core.ports.store_ports import EventStore, JournalStore, RateStore
 
 _SQLITE = "sqlite:///"
@@ -92,8 +92,8 @@ def open_rates(url: str) -> RateStore | None:
     if not is_postgres(url):
         return None
     urls = _servers(url)
-    from agentflow.journal.postgres.rates import PostgresRates
     from agentflow.journal.postgres.shards import ShardedRates
+    from agentflow.journal.postgres.shared_rates import PostgresRates
 
     return PostgresRates(urls[0]) if len(urls) == 1 else ShardedRates(urls)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from agentflow.core.data.errors import AgentflowError, JournalError
-from agentflow.core.events.journal import EffectRow
+from agentflow.core.events.journal_rows import EffectRow
 
 FIRST_WAIT_S = 0.02
 LONGEST_WAIT_S = 2.0
@@ -86,6 +86,7 @@ _Stop: TypeAlias = None
 _Batch: TypeAlias = list[WriteJob]
 
 
+# One thread, whose batches are transactions: a commit per record would be the cost of a run (decision 23)
 class Writer(Generic[C]):
     """A thread that does jobs in order, many in one transaction, and settles their futures when it is committed.
 

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import DEFINE, GUARDED, Names
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import DEFINE, GUARDED, Names
 from agentflow.core.data.source import Source
 from agentflow.lang import ir
 from agentflow.lang.abi import Code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentflow.core.data.names import Names
+from agentflow.core.data.known_names import Names
 from agentflow.lang import ir
 from agentflow.lang.ir import IR
 from agentflow.lang.program import Program, analysis_of, describer

@@ -8,6 +8,7 @@ from typing import Any
 from agentflow.core.data.walk import Work
 from agentflow.lang.abi import Code, Runtime
 
+# A fresh task instead of a higher recursion limit, which would crash the process (decision 5)
 MAX_STACK_CALLS = 150
 """Maximum number of nested calls on one Python stack; the next one runs in a fresh task."""
 TAIL_NEST = 64
@@ -95,6 +96,7 @@ def guard(code: Code, grants: frozenset[str]) -> Code:
     however it ends.
     """
 
+    # A closure keeps its author's grants, whoever calls it (decision 17)
     def guarded(rt: Runtime, d: int, *arguments: Any) -> Coroutine[Any, Any, Any]:
         caller = rt.grants
         if caller is not None and (caller is grants or caller <= grants):

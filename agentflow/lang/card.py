@@ -5,7 +5,7 @@ Generated from the tables of forms and primitives, with worked examples that a t
 
 from __future__ import annotations
 
-from agentflow.core.data.names import GUARDED
+from agentflow.core.data.known_names import GUARDED
 from agentflow.core.data.source import Surface
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.forms import FORMS

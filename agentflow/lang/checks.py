@@ -17,7 +17,7 @@ from typing import Any, cast
 from agentflow.core.data.context import CONTEXT_KEYS
 from agentflow.core.data.errors import SexpEvaluationError
 from agentflow.core.data.frozen import frozen, slotted
-from agentflow.core.data.names import NameInfo
+from agentflow.core.data.known_names import NameInfo
 from agentflow.core.data.values import Symbol
 from agentflow.lang import ir
 from agentflow.lang.analyzer import LOOP_CONFIG, Analyzer

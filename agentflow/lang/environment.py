@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from agentflow.core.data.errors import DataError, UnboundSymbolError
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import VARIABLE, Definitions, NameInfo, Names, RecordInfo, Template
 from agentflow.core.data.labels import strip
-from agentflow.core.data.names import VARIABLE, Definitions, NameInfo, Names, RecordInfo, Template
 from agentflow.core.data.values import plain_lists
 from agentflow.lib.text.suggest import did_you_mean
 
@@ -67,6 +67,7 @@ def _check(bindings: object) -> None:
         raise DataError(f"the bindings of an environment are a {what}", code="data/argument", hint="give a dict")
 
 
+# Cells, not dicts: reading a global costs one attribute (decision 9)
 class SexpEnvironment:
     """Variables and tasks by name, with an optional ``parent`` to look further in.
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from agentflow.core.data.errors import LimitExceeded
 from agentflow.core.data.labels import Label, bare
-from agentflow.core.data.records import Entries, Record
+from agentflow.core.data.mapping_records import Entries, Record
 from agentflow.core.data.values import MAX_DATA_DEPTH, OrderedSet, SharedList, Symbol
 from agentflow.core.data.walk import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, LEAVES, PART, Work, finish, slices
 from agentflow.lang.calling import begun

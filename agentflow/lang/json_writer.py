@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from agentflow.core.data.errors import SexpEvaluationError
 from agentflow.core.data.json_text import encoded
-from agentflow.core.data.records import is_dict
+from agentflow.core.data.mapping_records import is_dict
 from agentflow.core.data.values import SharedList, Symbol
 from agentflow.core.data.walk import CHARACTERS_PER_STEP, LEAVES, TooDeep, TooLong, Work, copied, elements, exact, sizes
 from agentflow.lang.charging import BYTES_PER_CHARACTER, Bounded, check_string

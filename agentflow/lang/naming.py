@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.data.names import DEFINE, NameInfo, NameKind
+from agentflow.core.data.known_names import DEFINE, NameInfo, NameKind
 from agentflow.core.data.source import Source, Span
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.ir import IR, Function, Lambda, Var

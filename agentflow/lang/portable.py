@@ -19,10 +19,10 @@ from typing import Any, cast, get_args
 
 from agentflow.core.data.errors import DataError, SexpEvaluationError
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import ASKED, Names, Template, narrowed
 from agentflow.core.data.labels import UNKNOWN, Following, Label, box, strip
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import ASKED, Names, Template, narrowed
-from agentflow.core.data.records import is_dict
+from agentflow.core.data.mapping_records import is_dict
 from agentflow.core.data.source import Source, Surface
 from agentflow.core.data.values import MAX_DATA_DEPTH, OrderedSet, SharedList, Symbol
 from agentflow.lang.builtins import PRIMITIVES, Primitive

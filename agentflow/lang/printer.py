@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from agentflow.core.data.errors import LimitExceeded
+from agentflow.core.data.mapping_records import is_dict
 from agentflow.core.data.models import MappingModel
-from agentflow.core.data.records import is_dict
 from agentflow.core.data.values import MAX_DATA_DEPTH, SharedList, Symbol
 from agentflow.core.data.walk import ELEMENTS_PER_STEP, PART, Work, exact, finish, slices
 from agentflow.lang.closure import Closure

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.known_names import UNKNOWN, VARIABLE, NameInfo, Names
 from agentflow.core.data.labels import Following
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import UNKNOWN, VARIABLE, NameInfo, Names
 from agentflow.core.data.source import Source, Surface
 from agentflow.lang.abi import Code
 from agentflow.lang.allowance import Allowance

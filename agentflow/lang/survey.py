@@ -14,9 +14,9 @@ from typing import Any
 
 from agentflow.core.data.errors import AgentflowError, Frame
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import DEFINE, NameInfo
+from agentflow.core.data.known_names import Names as NamesPort
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import DEFINE, NameInfo
-from agentflow.core.data.names import Names as NamesPort
 from agentflow.core.data.source import Source, Span
 from agentflow.core.data.walk import Work, finish
 from agentflow.lang import ir

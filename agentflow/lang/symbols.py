@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.names import NameInfo
+from agentflow.core.data.known_names import NameInfo
 
 BindingKind: TypeAlias = Literal["variable", "parameter", "procedure", "task", "macro", "class", "field"]
 """The kind of a binding in a text."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias, cast
 
-from agentflow.core.data.records import is_dict
+from agentflow.core.data.mapping_records import is_dict
 from agentflow.core.data.values import Symbol
 
 

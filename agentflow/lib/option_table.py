@@ -46,6 +46,7 @@ _PROMPTS: tuple[Place, ...] = ("task", "ask", "text", "atom")
 _PYTHON: tuple[Place, ...] = ("task", "ask")
 _NAMED: tuple[Place, ...] = ("task", "text", "atom")
 
+# A closed table: a misspelt option is an error with the one that is meant (decision 29)
 OPTIONS: tuple[Option, ...] = (
     Option("name", "str", ("task",), "the task's name for programs, models and records; else the function's"),
     Option("model", "str", _PROMPTS, "the model, as `dialect:name`; else the flow's"),

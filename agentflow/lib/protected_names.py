@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import translate
 
 from agentflow.core.data.errors import PathDenied
-from agentflow.lib.text.terminal import shown
+from agentflow.lib.text.safe_text import shown
 
 CONFIDENTIAL: tuple[str, ...] = (
     ".aws", ".docker/config.json", ".env", ".env.*", ".git-credentials", ".gnupg", ".htpasswd", ".kube/config", ".netrc",

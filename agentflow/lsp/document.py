@@ -17,7 +17,7 @@ from lsprotocol.types import (
 )
 
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.names import NameInfo
+from agentflow.core.data.known_names import NameInfo
 from agentflow.core.data.source import Source, Surface
 from agentflow.core.data.walk import PAUSE_S, Work
 from agentflow.lang.python.symbols import is_workflow_text

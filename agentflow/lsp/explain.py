@@ -6,7 +6,7 @@ import re
 
 from lsprotocol import types
 
-from agentflow.core.data.names import NameInfo, ParameterInfo
+from agentflow.core.data.known_names import NameInfo, ParameterInfo
 from agentflow.lang.reference import Entry
 from agentflow.lang.symbols import Binding, Located, Occurrence
 from agentflow.lsp.document import Document

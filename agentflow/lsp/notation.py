@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.names import NameInfo
+from agentflow.core.data.known_names import NameInfo
 from agentflow.core.data.source import Surface
 from agentflow.lang.tokens import tokens
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from agentflow.core.data.names import NameInfo, Names
+from agentflow.core.data.known_names import NameInfo, Names
 from agentflow.lang.python.reference import method_entries, python_entries
 from agentflow.lang.reference import Entry, entries
 

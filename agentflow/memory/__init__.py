@@ -1,7 +1,7 @@
 """Memory: finds the files that matter for a question. An index on disk, ranking, and one entry point.
 
 Knows ``core`` and files; a model that reranks is reached through a port. Read ``file_memory`` (:class:`FileMemory`, the
-entry point), ``finder`` and ``ranking`` (from a question to files), then ``index``, ``builder`` and ``store`` (the stored
+entry point), ``finder`` and ``ranking`` (from a question to files), then ``index``, ``builder`` and ``index_store`` (the stored
 data, and when it is updated).
 """
 

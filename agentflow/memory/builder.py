@@ -12,13 +12,13 @@ from itertools import chain
 from agentflow.core.data.errors import DataError
 from agentflow.core.data.frozen import frozen
 from agentflow.lib.file_writer import text_name
-from agentflow.lib.text.tokens import Tokeniser, repeated
+from agentflow.lib.text.terms import Tokeniser, repeated
+from agentflow.memory.file_walk import OpenRoot, RootReader, Skip, StampFields, walk
 from agentflow.memory.git import Commit, GitFailed, GitRepository
+from agentflow.memory.index_rows import KnownFields, PastCommit
+from agentflow.memory.index_store import Store
 from agentflow.memory.rerank import ReadFile, described, digest_of
-from agentflow.memory.rows import KnownFields, PastCommit
 from agentflow.memory.rules import IndexRules, is_binary
-from agentflow.memory.store import Store
-from agentflow.memory.walk import OpenRoot, RootReader, Skip, StampFields, walk
 
 _BATCH_S = 0.5
 """How long files are read before they are committed: so long other processes wait to write, and so much a kill undoes."""

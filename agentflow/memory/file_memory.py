@@ -25,9 +25,10 @@ from agentflow.lib.file_writer import name_text, text_name
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.text.sentence_rank import LexicalSentenceRanker
 from agentflow.lib.text.suggest import did_you_mean
-from agentflow.lib.text.tokens import Tokeniser
+from agentflow.lib.text.terms import Tokeniser
 from agentflow.memory.builder import UpdateReport
 from agentflow.memory.index import FileIndex, absolute_root
+from agentflow.memory.index_store import Store
 from agentflow.memory.matches import (
     DEPTH,
     FILES_OF_SYMBOLS,
@@ -44,7 +45,6 @@ from agentflow.memory.matches import (
 )
 from agentflow.memory.ranking import Ranked
 from agentflow.memory.rules import IndexRules
-from agentflow.memory.store import Store
 from agentflow.memory.weights import BACKGROUND_WEIGHT, RankWeights
 
 _LINES = 40

@@ -28,14 +28,14 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.ports.executor_ports import FilePort
 from agentflow.lib.file_writer import name_text, text_name
 from agentflow.lib.own_threads import own_thread
-from agentflow.lib.text.tokens import Tokeniser
+from agentflow.lib.text.terms import Tokeniser
 from agentflow.memory.builder import Builder, BuildStopped, UpdateReport, busy
+from agentflow.memory.file_walk import OpenRoot, RootReader, Skip
+from agentflow.memory.index_rows import FileRow, PastCommit
+from agentflow.memory.index_store import Store, remove_database
 from agentflow.memory.matches import FoundCommit, describe_file, found_commits
 from agentflow.memory.ranking import Ranked, rank
-from agentflow.memory.rows import FileRow, PastCommit
 from agentflow.memory.rules import IndexRules, decode
-from agentflow.memory.store import Store, remove_database
-from agentflow.memory.walk import OpenRoot, RootReader, Skip
 from agentflow.memory.weights import RankWeights
 
 T = TypeVar("T")
@@ -203,7 +203,7 @@ class FileIndex:
         return await self._read(lambda store: store.skips(limit))
 
     async def rarity(self, phrases: Mapping[str, str]) -> dict[str, float]:
-        """How rare each term is (with its phrase, see :meth:`~agentflow.lib.text.tokens.Tokeniser.query_phrases`): its inverse
+        """How rare each term is (with its phrase, see :meth:`~agentflow.lib.text.terms.Tokeniser.query_phrases`): its inverse
         document frequency, scaled to 0..1."""
 
         def work(store: Store) -> dict[str, float]:

@@ -11,11 +11,11 @@ from agentflow.core.data.context import ContextGenerationInput, MatchItem
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.values import as_text
 from agentflow.core.ports.memory_ports import Candidate
-from agentflow.lib.text.tokens import Tokeniser
+from agentflow.lib.text.terms import Tokeniser
+from agentflow.memory.defined_names import Definition, definitions
+from agentflow.memory.index_rows import FileRow, PastCommit
+from agentflow.memory.index_store import Store
 from agentflow.memory.ranking import Ranked
-from agentflow.memory.rows import FileRow, PastCommit
-from agentflow.memory.store import Store
-from agentflow.memory.symbols import Definition, definitions
 from agentflow.memory.weights import (
     RANK_OFFSET,
     SYMBOL_FILE,

@@ -17,7 +17,7 @@ from agentflow.core.data.labels import NO_SOURCES, UNKNOWN, Sources
 from agentflow.core.data.remembered import MAX_KEY, MAX_NOTE, Note, NoteSharing
 from agentflow.core.data.session import Session
 from agentflow.lib.file_writer import make_private_file
-from agentflow.lib.text.tokens import Tokeniser
+from agentflow.lib.text.terms import Tokeniser
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from agentflow.core.data.frozen import frozen
-from agentflow.lib.text.tokens import Tokeniser
-from agentflow.memory.rows import FileRow
-from agentflow.memory.store import Store
+from agentflow.lib.text.terms import Tokeniser
+from agentflow.memory.index_rows import FileRow
+from agentflow.memory.index_store import Store
 from agentflow.memory.weights import FLATTEN_WINDOW, MENTIONS, RankWeights
 from agentflow.memory.window import WINDOW_LINES, window_score
 
@@ -54,7 +54,7 @@ def rank(
 ) -> list[Ranked]:
     """The best ``limit`` files for ``question``, best first, ties ordered by path.
 
-    ``fields`` restricts the search (default: all of :data:`~agentflow.memory.store.FIELDS`); texts are read unless it excludes
+    ``fields`` restricts the search (default: all of :data:`~agentflow.memory.index_store.FIELDS`); texts are read unless it excludes
     the body.
     """
     phrases = tokeniser.query_phrases(question)

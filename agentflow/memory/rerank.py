@@ -15,12 +15,12 @@ from agentflow.core.data.context import ContextGenerationInput
 from agentflow.core.data.errors import TaskError
 from agentflow.core.data.file_choice import read_choice
 from agentflow.core.data.results import TaskResult
-from agentflow.lib.text.tokens import repeated
+from agentflow.lib.text.terms import repeated
+from agentflow.memory.defined_names import symbols
+from agentflow.memory.file_walk import StampFields
+from agentflow.memory.index_rows import NewFile, Words, shards
 from agentflow.memory.matches import SHOWN_SYMBOLS
-from agentflow.memory.rows import NewFile, Words, shards
 from agentflow.memory.rules import decode, language
-from agentflow.memory.symbols import symbols
-from agentflow.memory.walk import StampFields
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz"
 _BETWEEN = b"\xff"
@@ -111,7 +111,7 @@ def _pairs(match: re.Match[str]) -> str:
 
 
 class ReadFile(NamedTuple):
-    """A file as it was read: its path, bytes and their digest, the fields of :class:`~agentflow.memory.walk.Stamp`, and the
+    """A file as it was read: its path, bytes and their digest, the fields of :class:`~agentflow.memory.file_walk.Stamp`, and the
     time."""
 
     path: str

@@ -81,6 +81,6 @@ MENTIONS: Mapping[str, re.Pattern[str]] = MappingProxyType(
 )
 """Words of a question that speak of a kind of file. Judgement; the factors ``mentioned`` and ``mentioned_tests`` are tuned.
 
-How often a word of a message counts is decided where the index is written, in :mod:`agentflow.lib.text.tokens`: once more for each
+How often a word of a message counts is decided where the index is written, in :mod:`agentflow.lib.text.terms`: once more for each
 doubling, which makes the database smaller at the same recall. Words of texts, paths and definitions count as BM25 has it.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from agentflow.core.data.frozen import frozen
-from agentflow.lib.text.tokens import common_start
+from agentflow.lib.text.terms import common_start
 from agentflow.memory.weights import WINDOW_SATURATION
 
 WINDOW_LINES = 60

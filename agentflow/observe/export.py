@@ -1,7 +1,7 @@
 """Exports recorded runs in Chrome's trace format (Perfetto, speedscope) and OTLP (any OpenTelemetry backend).
 
 Sources: "Trace Event Format" of the Chromium project; the JSON encoding of the OpenTelemetry protocol 1.x. Both stand on the
-table of :mod:`agentflow.observe.trace`, so that an export equals a live trace.
+table of :mod:`agentflow.observe.event_spans`, so that an export equals a live trace.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentflow.observe.trace import SCHEMA_URL, Attributes, Closed, Key, SpanFold, SpanStart, Told
+from agentflow.observe.event_spans import SCHEMA_URL, Attributes, Closed, Key, SpanFold, SpanStart, Told
 
 _RECORDED = Mapping[str, Any]
 _KINDS = {"internal": 1, "client": 3}

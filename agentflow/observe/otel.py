@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.events.events import DeltaBase, EventBase, FinishedBase, RunFinished, WaitFinished
-from agentflow.core.events.journal import FleetCounts, QueueLoad
-from agentflow.observe.trace import SCHEMA_URL, Attributes, Closed, Key, SpanFold, SpanStart, Told
+from agentflow.core.events.journal_rows import FleetCounts, QueueLoad
+from agentflow.observe.event_spans import SCHEMA_URL, Attributes, Closed, Key, SpanFold, SpanStart, Told
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -1,7 +1,7 @@
 """Providers: adapters that speak the wire formats of model servers, behind the port ``ProviderAdapter``.
 
 Knows ``core`` and, deferred, the vendors' SDKs; no task, tool or run. Read ``table`` (model names to
-adapters), ``base`` (one call from request to response) and ``exchange`` (its way over the wire, under clocks and caps); ``anthropic``
+adapters), ``http_adapter`` (one call from request to response) and ``exchange`` (its way over the wire, under clocks and caps); ``anthropic``
 and ``openai`` are adapters, ``fallback`` wraps them. Wire formats are in the room ``dialects``.
 """
 

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.messages import ModelProfile, ModelRequest, thinking_tokens
-from agentflow.providers.base import NO_KEY, HttpAdapter
 from agentflow.providers.dialects import anthropic_wire as messages
 from agentflow.providers.dialects.address import is_host_of
 from agentflow.providers.dialects.decoding import Decoder
 from agentflow.providers.dialects.openai_wire import anthropic_efforts
 from agentflow.providers.dialects.wire import Wire
 from agentflow.providers.exchange import HttpCall, Sdk
+from agentflow.providers.http_adapter import NO_KEY, HttpAdapter
 from agentflow.providers.proxies import ClientPool
 
 _PLAIN_LIMIT = 21_333

@@ -16,11 +16,11 @@ from urllib.parse import quote
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.messages import ModelProfile, ModelRequest, thinking_tokens
 from agentflow.providers.anthropic import AnthropicProvider
-from agentflow.providers.base import NO_KEY, AdapterOptions, EventParser
 from agentflow.providers.dialects.aws_events import AwsEventParser
 from agentflow.providers.dialects.openai_wire import anthropic_efforts
 from agentflow.providers.dialects.wire import Wire, estimate_tokens
 from agentflow.providers.exchange import ResponseBody
+from agentflow.providers.http_adapter import NO_KEY, AdapterOptions, EventParser
 
 API_VERSION = "2026-10-21"
 """The version of the Messages API sent in the body, as in the SDK's own cloud clients."""

@@ -27,7 +27,7 @@ from agentflow.core.data.provider_errors import IncompleteStream, ProtocolError
 from agentflow.core.events.events import ModelStarted, WaitStarted
 from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.lib.redact import Secret
-from agentflow.providers.dialects import faults
+from agentflow.providers.dialects import wire_faults
 from agentflow.providers.dialects.address import check_base_url
 from agentflow.providers.dialects.decoding import count
 from agentflow.providers.dialects.halves import Halves
@@ -51,7 +51,7 @@ class Embeddings:
 
     Parameters: ``model`` is its name on the server; ``base_url`` and ``api_key`` are those of the server (default:
     ``AGENTFLOW_EMBEDDINGS_KEY``, then the SDK's environment variables); ``options`` as for
-    :class:`~agentflow.providers.base.HttpAdapter`: retries, clocks and prices work as for model calls. Raises
+    :class:`~agentflow.providers.http_adapter.HttpAdapter`: retries, clocks and prices work as for model calls. Raises
     ConfigurationError (``config/base-url``, ``config/no-key``).
     """
 
@@ -211,7 +211,7 @@ class _VectorDecoder:
     def body(self, data: Any) -> ModelResponse:
         answer = record(data)
         if answer.get("error") is not None:
-            raise faults.from_stream(data, provider=self._provider, model=self._model)
+            raise wire_faults.from_stream(data, provider=self._provider, model=self._model)
         rows = sorted(records(answer["data"]), key=lambda row: int(row.get("index", 0)))
         usage = record(answer.get("usage"))
         tokens = count(usage.get("prompt_tokens") or usage.get("total_tokens"))

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from agentflow.core.data.messages import ModelProfile, ModelRequest
-from agentflow.providers.base import NO_KEY, HttpAdapter
 from agentflow.providers.dialects import openai_chat_wire as chat
 from agentflow.providers.dialects import openai_responses_wire as responses
 from agentflow.providers.dialects import openai_wire as common
@@ -15,6 +14,7 @@ from agentflow.providers.dialects.decoding import Decoder
 from agentflow.providers.dialects.openai_wire import openai_efforts
 from agentflow.providers.dialects.wire import Wire
 from agentflow.providers.exchange import HttpCall, Sdk
+from agentflow.providers.http_adapter import NO_KEY, HttpAdapter
 from agentflow.providers.proxies import ClientPool
 
 

@@ -18,12 +18,12 @@ from agentflow.core.data.messages import ModelDelta, ModelProfile, ModelRequest,
 from agentflow.core.data.provider_errors import RateLimited
 from agentflow.core.ports.ports import ProviderAdapter, RateLimiter
 from agentflow.lib.text.suggest import suggest
-from agentflow.providers.base import AdapterOptions
 from agentflow.providers.clocks import Clocks, clocks_of
 from agentflow.providers.dialects.address import check_base_url
 from agentflow.providers.dialects.retry import RetryPolicy, retry_of
 from agentflow.providers.dialects.traits import Traits, stated_traits
 from agentflow.providers.dialects.wire import estimate_tokens
+from agentflow.providers.http_adapter import AdapterOptions
 from agentflow.providers.prices import Prices
 
 
@@ -155,7 +155,7 @@ def dialects() -> list[str]:
 def open_provider(dialect: str, **options: Unpack[AdapterOptions]) -> ProviderAdapter:
     """An adapter for ``dialect``; nothing is imported, connected or built before its first call.
 
-    Parameters: see :class:`agentflow.providers.base.HttpAdapter`; local dialects (``offline``, ``scripted``) ignore
+    Parameters: see :class:`agentflow.providers.http_adapter.HttpAdapter`; local dialects (``offline``, ``scripted``) ignore
     them. Raises ConfigurationError for an unknown dialect and for a missing key (the message names its variable).
     """
     row = _BUILT_IN.get(dialect)

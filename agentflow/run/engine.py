@@ -12,9 +12,9 @@ from agentflow.core.call.call import CallContext, EventScope, JournalPort
 from agentflow.core.call.provenance import PolicyInForce, Provenance, left_open, taken_in
 from agentflow.core.call.reading import Reading, following
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, LimitExceeded, clip
+from agentflow.core.data.known_names import CompiledTask, Definitions, Template
 from agentflow.core.data.labels import NO_SOURCES, Following, box, stripped
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import CompiledTask, Definitions, Template
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.session import Session
@@ -41,17 +41,17 @@ from agentflow.run.questions import Approver, LocalQuestions
 from agentflow.run.run import News, OpenRun, Run, RunPart, Tenant, check_name, check_priority
 from agentflow.run.run_spec import PLAIN, RunSpec
 from agentflow.run.strand.budget import Budget, CallBack, MemoryAccounts, budget_of
-from agentflow.run.strand.calls import located_error
 from agentflow.run.strand.hops import on_fresh_task
 from agentflow.run.strand.operations import OPERATIONS
 from agentflow.run.strand.perform import EffectRunner, Paced
+from agentflow.run.strand.procedure_calls import located_error
 from agentflow.run.strand.program_compiler import ProgramCompiler, beside_the_loop
 from agentflow.run.strand.recovery import run_of_tool
 from agentflow.run.strand.strand import EffectHandler, FlowNames, Publish, Strand, view
 from agentflow.tasks.template import request_from_arguments
 
 if TYPE_CHECKING:
-    from agentflow.run.policy.provenance import RulesMet
+    from agentflow.run.policy.guard import RulesMet
 
 
 def run_program(
@@ -315,7 +315,7 @@ class Engine:
     @cached_property
     def _rules(self) -> RulesMet:
         """Puts a policy in force. Few flows have one, and the others do not import the code that tracks values."""
-        from agentflow.run.policy.provenance import RulesMet
+        from agentflow.run.policy.guard import RulesMet
 
         return RulesMet(self.tools, self.tasks, self._workflows, self.roots)
 

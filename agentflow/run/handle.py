@@ -77,7 +77,7 @@ class RunResult(Generic[T]):
                 code="report/not-recorded",
                 hint="AgentFlow(record=True), or subscribe a Report before the run",
             )
-        from agentflow.observe.report.build import report_html
+        from agentflow.observe.report.html import report_html
 
         events, wire = await self.records.events(self.run_id), self.records.wire
         await asyncio.to_thread(lambda: write_private(Path(path), report_html(events, wire=wire)))

@@ -10,7 +10,7 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.events.facts import ToolFacts
 from agentflow.lang.bounds.polynomial import UNBOUNDED
-from agentflow.lib.text.terminal import escape
+from agentflow.lib.text.safe_text import escape
 from agentflow.run.bounds.estimate import Bounds
 
 

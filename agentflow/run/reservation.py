@@ -15,7 +15,7 @@ from agentflow.core.call.spending import PriceQuote
 from agentflow.core.data.errors import LimitExceeded, clip
 from agentflow.core.data.limits import NANO, Limits, total
 from agentflow.core.data.messages import ModelResponse, Usage
-from agentflow.core.events.journal import Deposit, Leased
+from agentflow.core.events.journal_rows import Deposit, Leased
 from agentflow.lib.event_loop import WaitQueue
 
 ASK_AGAIN_S = 0.2

@@ -8,7 +8,7 @@ from typing import Any
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.session import Session
-from agentflow.core.events.journal import OnInflight
+from agentflow.core.events.journal_rows import OnInflight
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.run.questions import Approver
 from agentflow.run.run import Tenant

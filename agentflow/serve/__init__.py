@@ -2,7 +2,7 @@
 
 ``app(flow, exports)`` returns an ASGI application; ``agentflow serve`` runs one. Needs the extra ``serve``.
 
-Read ``server`` (the application and its routes), ``service`` and ``runs`` (shared by all routes), ``requests`` and ``keys``
+Read ``server`` (the application and its routes), ``served_flow`` and ``served_runs`` (shared by all routes), ``incoming`` and ``keys``
 (authorization), then the fronts: ``run_api``, ``chat`` and ``responses``, ``agui`` and ``ui_stream``.
 """
 

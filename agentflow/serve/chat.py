@@ -17,12 +17,12 @@ from starlette.responses import Response
 from agentflow.core.data.messages import Usage
 from agentflow.core.events.events import Event, SubtaskFinished, SubtaskStarted, TaskFinished, TaskStarted, WaitStarted
 from agentflow.serve.answer import AnswerReader, Piece
-from agentflow.serve.faults import RequestError
+from agentflow.serve.error_responses import RequestError
+from agentflow.serve.incoming import read_body
 from agentflow.serve.json_body import json_response
 from agentflow.serve.keys import Key
-from agentflow.serve.requests import read_body
-from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import ServedFlow
+from agentflow.serve.served_flow import ServedFlow
+from agentflow.serve.served_runs import ServedRun
 from agentflow.serve.streaming import EventStream
 from agentflow.serve.talk import Finish, Reply, cannot, reply_of, start_chat, text_of_run, usage_of
 

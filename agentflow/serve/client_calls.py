@@ -10,7 +10,7 @@ from agentflow.core.data.errors import cut
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Source
 from agentflow.lang.program import Program
-from agentflow.serve.faults import RequestError
+from agentflow.serve.error_responses import RequestError
 from agentflow.serve.keys import Key
 
 

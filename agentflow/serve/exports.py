@@ -13,8 +13,8 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source, Span
 from agentflow.core.data.templates import Parameter
-from agentflow.flow.functions import TaskFunction, WorkflowFunction
 from agentflow.flow.program_files import ProgramLike, source_of
+from agentflow.flow.python_functions import TaskFunction, WorkflowFunction
 from agentflow.lang.answers import answer_spans
 from agentflow.lang.diagnosis import diagnose
 from agentflow.lang.program import Program

@@ -13,12 +13,12 @@ from typing import Any
 from agentflow.app import AgentFlow
 from agentflow.core.data.event_log import event_id
 from agentflow.core.data.frozen import frozen
-from agentflow.core.events.journal import ENDED, QueueLoad, WorkerInfo
+from agentflow.core.events.journal_rows import ENDED, QueueLoad, WorkerInfo
 from agentflow.core.events.questions import Question
 from agentflow.durable.handle import RunInfo
 from agentflow.run.handle import RunResult
-from agentflow.serve.event_log import Position, frame_of
 from agentflow.serve.json_body import json_bytes
+from agentflow.serve.sent_events import Position, frame_of
 
 MAX_LISTED = 500
 """Maximum number of such runs that are listed, the last changed first."""

@@ -19,11 +19,11 @@ from agentflow.core.events.events import (
 )
 from agentflow.core.events.questions import Question
 from agentflow.serve.answer import AnswerReader, Piece
+from agentflow.serve.error_responses import bare_error
 from agentflow.serve.exports import Offer
-from agentflow.serve.faults import bare_error
 from agentflow.serve.keys import Key
-from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import ServedFlow
+from agentflow.serve.served_flow import ServedFlow
+from agentflow.serve.served_runs import ServedRun
 from agentflow.serve.streaming import EventStream
 from agentflow.serve.waiting_runs import WaitingRuns, nobody_waits
 

@@ -23,13 +23,13 @@ from typing import Any, cast
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, LimitExceeded, cut
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits, Rate, added
-from agentflow.core.events.journal import StoredResult
+from agentflow.core.events.journal_rows import StoredResult
 from agentflow.core.ports.store_ports import ResultStore
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.providers.rates import Bucket
 from agentflow.run.reservation import RunPurse
 from agentflow.run.run import Tenant
-from agentflow.serve.faults import RequestError
+from agentflow.serve.error_responses import RequestError
 
 KEY_IN_SCOPE = "agentflow.key"
 """Where the ASGI scope of an admitted request has its :class:`Key`, for handlers that see nothing else of it."""

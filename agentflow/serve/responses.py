@@ -16,12 +16,12 @@ from starlette.responses import Response
 from agentflow.core.data.errors import cut
 from agentflow.core.events.events import Event, WaitStarted
 from agentflow.serve.answer import AnswerReader, Piece, Said
-from agentflow.serve.faults import RequestError, text_field
+from agentflow.serve.error_responses import RequestError, text_field
+from agentflow.serve.incoming import read_body
 from agentflow.serve.json_body import json_response
 from agentflow.serve.keys import Key
-from agentflow.serve.requests import read_body
-from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import ServedFlow
+from agentflow.serve.served_flow import ServedFlow
+from agentflow.serve.served_runs import ServedRun
 from agentflow.serve.streaming import EventStream
 from agentflow.serve.talk import Finish, cannot, reply_of, start_chat, text_of_run, usage_of
 

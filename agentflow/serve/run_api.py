@@ -27,14 +27,14 @@ from agentflow.core.events.questions import Question
 from agentflow.lib.redacted_copy import redaction
 from agentflow.run.handle import Recorded
 from agentflow.serve.client_calls import ClientCall
-from agentflow.serve.event_log import Position, bare, frame_of, parse_position
-from agentflow.serve.faults import Reader, RequestError, dict_field, failure_of_run, text_field
+from agentflow.serve.error_responses import Reader, RequestError, dict_field, failure_of_run, text_field
 from agentflow.serve.fleet import FleetRun
+from agentflow.serve.incoming import read_body
 from agentflow.serve.json_body import json_bytes, json_response
 from agentflow.serve.keys import Key
-from agentflow.serve.requests import read_body
-from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import Inputs, ServedFlow
+from agentflow.serve.sent_events import Position, bare, frame_of, parse_position
+from agentflow.serve.served_flow import Inputs, ServedFlow
+from agentflow.serve.served_runs import ServedRun
 from agentflow.serve.streaming import EventStream
 
 _log = logging.getLogger(__name__)

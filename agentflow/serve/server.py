@@ -26,15 +26,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentflow.app import AgentFlow
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, cut
-from agentflow.observe.report.build import live_html
+from agentflow.observe.report.html import live_html
 from agentflow.serve import chat, responses, run_api
 from agentflow.serve.agui import AguiRoute
+from agentflow.serve.error_responses import Reader, RequestError, error_response, is_of_server, message_of
 from agentflow.serve.exports import Exportable, offers_of
-from agentflow.serve.faults import Reader, RequestError, error_response, is_of_server, message_of
+from agentflow.serve.incoming import LOCAL, Door
 from agentflow.serve.keys import APPROVAL_TTL, Key, Keys, read_keys
 from agentflow.serve.mcp.endpoint import McpEndpoint
-from agentflow.serve.requests import LOCAL, Door
-from agentflow.serve.service import OnDisconnect, ServedFlow
+from agentflow.serve.served_flow import OnDisconnect, ServedFlow
 from agentflow.serve.streaming import leave
 from agentflow.serve.ui_stream import UiRoute
 from agentflow.spec.memory import MemorySystem

@@ -14,11 +14,11 @@ from agentflow.core.data.walk import Work, in_slices, slices
 from agentflow.core.events.events import WaitStarted
 from agentflow.observe.stream import Subscriber
 from agentflow.serve.answer import AnswerReader, text_of
+from agentflow.serve.error_responses import RequestError
 from agentflow.serve.exports import Offer
-from agentflow.serve.faults import RequestError
 from agentflow.serve.keys import Key
-from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import Inputs, ServedFlow
+from agentflow.serve.served_flow import Inputs, ServedFlow
+from agentflow.serve.served_runs import ServedRun
 
 Finish: TypeAlias = Literal["stop", "length"]
 """How an answer ended: complete, or cut off at the output limit."""

@@ -29,14 +29,14 @@ from agentflow.core.events.events import (
 )
 from agentflow.core.events.questions import Question
 from agentflow.serve.answer import Piece, Said
-from agentflow.serve.faults import RequestError
+from agentflow.serve.error_responses import RequestError
 from agentflow.serve.front_end import Shown, arguments_of, come_back, subtask_name, text_of_model, text_of_result
+from agentflow.serve.incoming import read_body
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.keys import Key
-from agentflow.serve.requests import read_body
 from agentflow.serve.run_api import run_data
-from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import ServedFlow
+from agentflow.serve.served_flow import ServedFlow
+from agentflow.serve.served_runs import ServedRun
 from agentflow.serve.talk import start_chat, text_of_run
 from agentflow.serve.waiting_runs import WaitingRuns
 

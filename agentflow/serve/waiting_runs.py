@@ -7,9 +7,9 @@ import time
 from typing import Generic, TypeVar
 
 from agentflow.core.data.errors import cut
-from agentflow.serve.faults import RequestError
+from agentflow.serve.error_responses import RequestError
 from agentflow.serve.keys import APPROVAL_TTL, Key
-from agentflow.serve.runs import ServedRun
+from agentflow.serve.served_runs import ServedRun
 
 T = TypeVar("T")
 

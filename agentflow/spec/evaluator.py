@@ -7,7 +7,7 @@ from typing import Any
 
 from agentflow.core.call.call import executing_call
 from agentflow.core.data.errors import ConfigurationError
-from agentflow.core.data.names import Template, narrowed
+from agentflow.core.data.known_names import Template, narrowed
 from agentflow.core.data.source import Source
 from agentflow.core.ports.memory_ports import MemoryPort
 from agentflow.core.ports.ports import Observer
@@ -16,13 +16,13 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.run.engine import Engine
 from agentflow.run.handle import Account, OwnReader, RunResult, RunStream, account_of
 from agentflow.run.strand.budget import budget_of
-from agentflow.spec.arguments import check_argument
+from agentflow.spec.argument_types import check_argument
 from agentflow.spec.handler import BaseHandler
 from agentflow.spec.host_tasks import LOOKED_UP, RUN, check_double
 from agentflow.spec.joining import Face, House, Joint, Parts
 from agentflow.spec.task_system import TaskSystem
 from agentflow.spec.wiring import parts_of
-from agentflow.tasks.history import SequentialHistory
+from agentflow.tasks.step_history import SequentialHistory
 
 
 class SexpEvaluator(Face):

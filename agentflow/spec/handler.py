@@ -35,7 +35,7 @@ from agentflow.lib.event_loop import running_loop
 from agentflow.lib.read_only import ReadOnlyList
 from agentflow.providers.prices import Prices
 from agentflow.run.engine import Engine
-from agentflow.spec.arguments import check_argument, check_texts
+from agentflow.spec.argument_types import check_argument, check_texts
 from agentflow.spec.default_model import DefaultModel
 from agentflow.spec.host import HandlerCommands, commands_of, finder_of, hosts
 from agentflow.spec.host_files import files_of

@@ -11,7 +11,7 @@ from agentflow.core.data.errors import AgentflowError, FileFailure
 from agentflow.core.data.frozen import frozen
 from agentflow.core.ports.executor_ports import FilePort, FileText
 from agentflow.executors.file_access import FileAccessManager, digest_of, newline_of, not_done
-from agentflow.lib.text.terminal import shown
+from agentflow.lib.text.safe_text import shown
 from agentflow.spec.host import asked, check_part, hosts
 
 _METHODS = ("read_file", "write_file", "list_directory")

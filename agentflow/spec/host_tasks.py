@@ -15,18 +15,18 @@ from typing import Any, cast
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.names import Definitions
+from agentflow.core.data.known_names import Definitions
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult, warn_of_failure
 from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.ports.ports import TemplatePort
 from agentflow.spec.host import asked, check_part
 from agentflow.spec.joining import Parts
-from agentflow.tasks.options import TaskOptions
+from agentflow.tasks.overrides import TaskOptions
 from agentflow.tasks.prompt_runners import NO_PROMPTS
-from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry, prepare_template
 from agentflow.tasks.runner import AtomicTaskExecutor, TaskRunner
 from agentflow.tasks.service import TaskService
+from agentflow.tasks.template_registry import CompiledTemplate, TemplateRegistry, prepare_template
 
 _KEPT = 1_000
 """Maximum number of templates that are kept parsed."""

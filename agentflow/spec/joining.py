@@ -103,6 +103,7 @@ class House:
         return unsubscribe
 
 
+# Read when a run begins: what a host assigns or overrides is always the part that is called (decision 31)
 class Joint:
     """The engine of a face: a flow's, or the one of ``house`` for the present ``parts`` of its faces.
 

@@ -15,7 +15,7 @@ from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.index import FileIndex
 from agentflow.memory.weights import RankWeights
 from agentflow.run.engine import Engine
-from agentflow.spec.arguments import check_argument
+from agentflow.spec.argument_types import check_argument
 from agentflow.spec.joining import Face, House, Joint, Parts, over
 from agentflow.tasks.prompt_runners import NO_PROMPTS
 from agentflow.tasks.runner import AtomicTaskExecutor

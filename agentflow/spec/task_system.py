@@ -21,16 +21,16 @@ from agentflow.flow.python import in_run
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.words import WORDS
 from agentflow.run.engine import Engine
-from agentflow.spec.arguments import check_argument
+from agentflow.spec.argument_types import check_argument
 from agentflow.spec.host import commands_of, finder_of, finding_of, hosts
 from agentflow.spec.host_files import files_of
 from agentflow.spec.host_tasks import LOOKED_UP, RUN, as_asked
 from agentflow.spec.joining import Face, House, Joint, Parts
 from agentflow.spec.wiring import parts_of
-from agentflow.tasks.environment import Environment
 from agentflow.tasks.prompt_runners import NO_PROMPTS
 from agentflow.tasks.runner import AtomicTaskExecutor
 from agentflow.tasks.service import TaskService
+from agentflow.tasks.template_environment import Environment
 
 
 class TaskSystem(Face):

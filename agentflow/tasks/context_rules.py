@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 from agentflow.core.data.errors import TaskError
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.records import Entries
+from agentflow.core.data.mapping_records import Entries
 from agentflow.core.data.templates import ContextManagement
 
 

@@ -21,8 +21,8 @@ from agentflow.core.data.values import pairs_to_dict
 from agentflow.core.events.events import ContextStarted
 from agentflow.core.ports.executor_ports import CommandPort, FilePort
 from agentflow.core.ports.memory_ports import ContextFinder
-from agentflow.tasks.registry import CompiledTemplate, words
 from agentflow.tasks.template import text_of
+from agentflow.tasks.template_registry import CompiledTemplate, words
 
 MAX_QUERY = 4_000
 """Maximum number of characters of one text in a question to memory."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from agentflow.core.data.names import NameInfo, ParameterInfo
+from agentflow.core.data.known_names import NameInfo, ParameterInfo
 from agentflow.core.data.templates import ContextManagement, HistoryConfig, Parameter, TaskTemplate
 from agentflow.lib.schema.declared_schema import parse_type
 from agentflow.lib.schema.json_types import simple_schema

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentflow.core.data.errors import clip
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.names import ASK, DEFINE, ENDORSE, FILES, Definitions
+from agentflow.core.data.known_names import ASK, DEFINE, ENDORSE, FILES, Definitions
 from agentflow.core.data.source import Surface
 from agentflow.core.data.templates import Parameter
 from agentflow.core.ports.ports import TemplatePort, ToolPort

@@ -11,6 +11,7 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.call.reading import files_read
 from agentflow.core.call.run_port import PAID_TEXT
 from agentflow.core.data.context import NOTHING_INHERITED, InheritedContext
+from agentflow.core.data.durations import reuse_unavailable
 from agentflow.core.data.errors import (
     AgentflowError,
     ConfigurationError,
@@ -20,18 +21,17 @@ from agentflow.core.data.errors import (
     clip,
 )
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import narrowed
 from agentflow.core.data.media import MEDIA_PARTS
 from agentflow.core.data.messages import Part, TextPart
-from agentflow.core.data.names import narrowed
-from agentflow.core.data.notes import Notes
 from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.result_notes import Notes
 from agentflow.core.data.results import TaskResult
-from agentflow.core.data.reuse import reuse_unavailable
 from agentflow.core.data.templates import HistoryConfig
 from agentflow.core.data.values import HELD
 from agentflow.core.data.walk import LEAVES, LONG_TEXT
 from agentflow.core.events.events import TaskStarted
-from agentflow.core.events.journal import named_arguments
+from agentflow.core.events.journal_rows import named_arguments
 from agentflow.core.ports.executor_ports import FilePort
 from agentflow.core.ports.ports import Prompt, PromptOutcome, PromptRunner
 from agentflow.core.ports.store_ports import ReusePort
@@ -39,12 +39,12 @@ from agentflow.core.ports.toolbox import NO_TOOLBOX
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.context_sources import ContextSources, literal_paths, question_of, rendered_source, subset_of
-from agentflow.tasks.functions import FunctionCalls, check_files, settings_within_grants
 from agentflow.tasks.library import INTERNAL, builtin
 from agentflow.tasks.material import NO_CONTEXT, ContextInputs, PromptMaterial, attached, gather_material
-from agentflow.tasks.options import TaskOptions, offered_tools, select_model, task_mark
-from agentflow.tasks.registry import PARTS, CompiledTemplate, TemplateRegistry, content_of
+from agentflow.tasks.overrides import TaskOptions, offered_tools, select_model, task_mark
 from agentflow.tasks.template import CompiledText, resolve_beside, resolve_inputs, result_of, text_of
+from agentflow.tasks.template_functions import FunctionCalls, check_files, settings_within_grants
+from agentflow.tasks.template_registry import PARTS, CompiledTemplate, TemplateRegistry, content_of
 
 _MEDIA = frozenset({*MEDIA_PARTS, list, tuple})
 """Types of arguments among which may be images, documents and sound."""
@@ -377,7 +377,7 @@ class TaskRunner:
         *,
         settled: bool = True,
     ) -> list[Any]:
-        """The identity of a task at ``call``, except its arguments; see :mod:`agentflow.tasks.registry`."""
+        """The identity of a task at ``call``, except its arguments; see :mod:`agentflow.tasks.template_registry`."""
         template, prompts = compiled.template, options.prompts or self.executor.prompts
         model = template.model
         if options.available_models is not None or (model is None and template.fallbacks):

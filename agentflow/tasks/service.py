@@ -12,7 +12,7 @@ from agentflow.core.call.call import CallContext, HostCode
 from agentflow.core.call.host_threads import as_async
 from agentflow.core.data.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.data.errors import AgentflowError, DataError, RunStopped, SessionBusy, TaskError
-from agentflow.core.data.names import Definitions
+from agentflow.core.data.known_names import Definitions
 from agentflow.core.data.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.data.results import TaskResult, warn_of_failure
 from agentflow.core.data.templates import TaskTemplate
@@ -23,16 +23,16 @@ from agentflow.core.ports.ports import PromptRunner
 from agentflow.core.ports.store_ports import ReusePort
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.context_sources import ContextSources, literal_of, source_of
-from agentflow.tasks.environment import Environment
-from agentflow.tasks.functions import check_depth
-from agentflow.tasks.history import previous_outputs_text
 from agentflow.tasks.library import FILES, TEST_FILES, read
 from agentflow.tasks.material import match_result
-from agentflow.tasks.options import ORDINARY, TaskOptions
+from agentflow.tasks.overrides import ORDINARY, TaskOptions
 from agentflow.tasks.prompt_runners import TestModePrompts, prompts_of
-from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry, prepare_definition
 from agentflow.tasks.runner import AtomicTaskExecutor, TaskRunner
+from agentflow.tasks.step_history import previous_outputs_text
 from agentflow.tasks.subtasks import Subtasks
+from agentflow.tasks.template_environment import Environment
+from agentflow.tasks.template_functions import check_depth
+from agentflow.tasks.template_registry import CompiledTemplate, TemplateRegistry, prepare_definition
 
 _log = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ class TaskService:
         return self._runner.run(compiled, request, call, self._options() if self._mode.test else ORDINARY)
 
     def content(self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext) -> list[Any]:
-        """The identity of a task at ``call``, except its arguments; see :mod:`agentflow.tasks.registry`."""
+        """The identity of a task at ``call``, except its arguments; see :mod:`agentflow.tasks.template_registry`."""
         return self._runner.content(compiled, request, call, self._options() if self._mode.test else ORDINARY)
 
     async def run_request(self, request: SubtaskRequest, call: CallContext) -> TaskResult:

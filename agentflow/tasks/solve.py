@@ -21,8 +21,8 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.call.journal_port import Content
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, RunStopped, clip
 from agentflow.core.data.frozen import frozen, slotted
+from agentflow.core.data.known_names import FILES
 from agentflow.core.data.messages import Usage
-from agentflow.core.data.names import FILES
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult, warn_of_failure
 from agentflow.core.data.source import Source, Surface
@@ -97,6 +97,7 @@ class Solver:
             scope.set(result=result, usage=result.usage, name="solve")
         return result
 
+    # Asked for: with it no program has a bound on its model calls (decision 32)
     async def decompose(
         self,
         template: TaskTemplate,

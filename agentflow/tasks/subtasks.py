@@ -19,9 +19,9 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.data.session import Session
 from agentflow.core.events.events import SubtaskStarted
 from agentflow.tasks.context_rules import resolve_settings
-from agentflow.tasks.options import TaskOptions, fingerprint
-from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry
+from agentflow.tasks.overrides import TaskOptions, fingerprint
 from agentflow.tasks.runner import TaskRunner
+from agentflow.tasks.template_registry import CompiledTemplate, TemplateRegistry
 
 
 @frozen

@@ -27,8 +27,8 @@ from agentflow.core.data.errors import DataError, SexpEvaluationError, TaskError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.media import is_media, media_fields
 from agentflow.core.data.models import MappingModel, validation_messages
-from agentflow.core.data.notes import Notes
 from agentflow.core.data.requests import FunctionCallNode, SubtaskRequest
+from agentflow.core.data.result_notes import Notes
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source, Span
 from agentflow.core.data.templates import ContextManagement, HistoryConfig, Parameter, TaskTemplate

@@ -29,8 +29,8 @@ from pydantic import Field, ValidationError, field_validator
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError, DataError, TaskError, cut
+from agentflow.core.data.known_names import narrowed
 from agentflow.core.data.models import MappingModel, validation_messages
-from agentflow.core.data.names import narrowed
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult, warn_of_failure
 from agentflow.core.data.source import Source, Surface

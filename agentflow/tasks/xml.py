@@ -37,7 +37,7 @@ from agentflow.core.data.templates import ContextManagement, HistoryConfig, Task
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.context_rules import resolve_settings
-from agentflow.tasks.registry import compile_template, read_template
+from agentflow.tasks.template_registry import compile_template, read_template
 
 MAX_FILE_BYTES = 1_000_000
 MAX_ELEMENTS = 20_000

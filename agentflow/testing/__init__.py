@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentflow.exploration.answers import Answer
     from agentflow.exploration.findings import Exploration, Finding
+    from agentflow.exploration.stand_ins import Answer
     from agentflow.providers.scripted import ScriptedProvider
     from agentflow.testing.cassette import Cassette
     from agentflow.testing.exploring import explore, rehearse
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Answer": "exploration.answers",
+    "Answer": "exploration.stand_ins",
     "Cassette": "testing.cassette",
     "Exploration": "exploration.findings",
     "Finding": "exploration.findings",

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentflow.core.ports.ports import Tool
-from agentflow.exploration.answers import Answer, PrescribedAnswers
+from agentflow.exploration.answer_search import RUNS, SURE_EFFECTS, SURE_STEPS
+from agentflow.exploration.answer_search import explore as search
 from agentflow.exploration.findings import Exploration
 from agentflow.exploration.rehearsal import Rehearsal, Setting, tools_of
-from agentflow.exploration.search import RUNS, SURE_EFFECTS, SURE_STEPS
-from agentflow.exploration.search import explore as search
+from agentflow.exploration.stand_ins import Answer, PrescribedAnswers
 from agentflow.exploration.virtual_time import in_virtual_time
 from agentflow.flow.program_files import ProgramLike, load_program
 from agentflow.handler.tools import tool_from_function

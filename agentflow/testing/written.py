@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.ports.ports import Tool
-from agentflow.exploration.answers import Answer
 from agentflow.exploration.findings import Finding
+from agentflow.exploration.stand_ins import Answer
 from agentflow.handler.tools import tool_from_function
 
 MARK = "Written by `agentflow explore"

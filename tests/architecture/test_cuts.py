@@ -15,11 +15,11 @@ NAMES = {
     ("durable/generations.py", "root[:190]"),
     ("providers/dialects/wire.py", "wire[:55]"),
     ("lang/naming.py", "_UNSAFE.sub('_', name)[:40]"),
-    ("serve/mcp/calls.py", "event.name[:_MAX_TEXT]"),
+    ("serve/mcp/tool_calls.py", "event.name[:_MAX_TEXT]"),
 }
 """Names that are made of others, and no texts; of events, which hold no secret any more."""
 SENT = {
-    ("observe/report/build.py", "text[:MAX_TEXT]"),
+    ("observe/report/html.py", "text[:MAX_TEXT]"),
     ("memory/file_memory.py", "texts.get(location, '')[:4000]"),
     ("tasks/prompt_runners.py", "first[:500]"),
 }

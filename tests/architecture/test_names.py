@@ -153,6 +153,25 @@ def test_a_class_name_has_one_meaning() -> None:
     assert not {name: files for name, files in homes.items() if len(files) > 1}
 
 
+SAME_NOUN = {"connection", "errors", "events", "handle", "questions", "rows", "store"}
+"""Files of one noun in two rooms: runs and durable runs, a store and its leaf, rows and what is stored of them."""
+
+
+def test_a_file_name_has_one_meaning() -> None:
+    """Two files of one name are a noun and its command, its public module, or its other half.
+
+    The rooms of the language are left out until both surfaces share one syntax tree.
+    """
+    root = Path(agentflow.__file__).parent
+    homes: dict[str, set[str]] = {}
+    for path in root.rglob("*.py"):
+        room = path.parent.relative_to(root).as_posix()
+        if path.name != "__init__.py" and room != "." and not room.startswith(("lang", "cli")):
+            homes.setdefault(path.stem, set()).add(room)
+    assert len(homes) > 200, "the files were found"
+    assert {name for name, rooms in homes.items() if len(rooms) > 1} == SAME_NOUN
+
+
 def test_private_modules_list_no_names() -> None:
     """An underscore says what is private; only modules that hosts import, and rooms' ``__init__``, list their names."""
     root = Path(agentflow.__file__).parent

@@ -59,3 +59,15 @@ def test_the_english_gets_no_worse() -> None:
         (where, name) for where, rows in counted.items() for name, rate in rows.items() if rate > MOST[where][name]
     ]
     assert not worse, counted
+
+
+OF_THE_REPOSITORY = {13, 35, 40}
+"""Decisions about files and tests, behind which no line of the package stands."""
+
+
+def test_the_line_behind_which_a_decision_stands_points_to_it() -> None:
+    """A comment there says why, and in which record the rest is; every record has one, and each that is named exists."""
+    records = {int(path.name[:3]) for path in (ROOT / "docs" / "decisions").glob("0*.md")}
+    files = (path.read_text("utf-8") for path in (ROOT / "agentflow").rglob("*.py"))
+    named = {int(number) for text in files for number in re.findall(r"# .*\(decision (\d+)\)$", text, re.M)}
+    assert named == records - OF_THE_REPOSITORY

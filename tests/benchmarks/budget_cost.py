@@ -14,7 +14,7 @@ from agentflow import AgentFlow, Limits, Price, ScriptedProvider
 from agentflow.core.call.spending import PriceQuote
 from agentflow.core.data.messages import Message, ModelRequest, user
 from agentflow.core.data.session import Session
-from agentflow.handler.estimate import Calibration, Estimator, size_of_message
+from agentflow.handler.token_estimate import Calibration, Estimator, size_of_message
 from agentflow.run.reservation import RunPurse
 from tests.benchmarks.loop_hold import Ticker
 

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from agentflow.memory import FileMemory
+from agentflow.memory.file_walk import RootReader, walk
 from agentflow.memory.rules import IndexRules, decode, is_binary
-from agentflow.memory.walk import RootReader, walk
 from tests.support.peak import peak_bytes
 
 MANY = 50_000

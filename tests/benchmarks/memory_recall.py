@@ -109,8 +109,8 @@ class Fusion:
     }  # fmt: skip
 
     def __init__(self, database: Path) -> None:
-        from agentflow.lib.text.tokens import Tokeniser
-        from agentflow.memory.store import Store
+        from agentflow.lib.text.terms import Tokeniser
+        from agentflow.memory.index_store import Store
 
         self._store = Store(database)
         self._tokeniser = Tokeniser()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agentflow import AgentFlow, Limits, ScriptedProvider
-from agentflow.observe.report.build import report_html
+from agentflow.observe.report.html import report_html
 
 LINES = 4_000
 PROGRAM = """(defatom t (params (x)) (instructions "Describe {{x}} in one line, please.") (history_config (use_session_history false)))

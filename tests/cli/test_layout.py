@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentflow.cli.shared.values import MAX_TEXT, WIDTH, in_lines, print_data, show_value
+from agentflow.cli.shared.printed_values import MAX_TEXT, WIDTH, in_lines, print_data, show_value
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import OrderedSet

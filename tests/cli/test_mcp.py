@@ -18,8 +18,8 @@ from agentflow.cli.shared.mcp_options import McpOptions
 from agentflow.cli.shared.options import FlowOptions, open_flow
 from agentflow.connect.config import server_of_option, servers_of_file, servers_of_table
 from agentflow.connect.recorded import MAX_RECORD, MAX_SERVERS, record, recorded
+from agentflow.core.data.known_names import NameInfo
 from agentflow.core.data.messages import ToolSpec
-from agentflow.core.data.names import NameInfo
 from agentflow.core.data.source import Source
 from agentflow.core.ports.ports import Tool
 from agentflow.lang.diagnosis import diagnose

@@ -16,13 +16,13 @@ from agentflow.cli.runs.run_show import show_run
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.source import Source, Surface
 from agentflow.core.data.templates import Parameter
-from agentflow.core.events.journal import NewRun
+from agentflow.core.events.journal_rows import NewRun
 from agentflow.durable.catalogue import RunSummary
 from agentflow.journal.events import SqliteEvents
 from agentflow.journal.sqlite import SqliteJournal
-from agentflow.lib.text.terminal import clean
-from agentflow.observe.difference import pairs_of
+from agentflow.lib.text.safe_text import clean
 from agentflow.observe.files import EventFiles
+from agentflow.observe.joined_runs import pairs_of
 from agentflow.settings import load_settings
 from agentflow.tasks.workflows import Workflow
 from tests.cli.test_command import Done, agentflow

@@ -14,7 +14,7 @@ from agentflow.core.data.errors import ConfigurationError, SandboxUnavailable
 from agentflow.core.ports.executor_ports import CommandPort
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.policy import CommandPolicy
-from agentflow.executors.sandbox.base import CommandLimits, Running, Spawn
+from agentflow.executors.sandbox.backend import CommandLimits, Running, Spawn
 from agentflow.executors.sandbox.landlock import Landlock
 from agentflow.executors.sandbox.unconfined import Unconfined
 from tests.hostile.backends import needed

@@ -14,7 +14,7 @@ import pytest
 
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.event_log import LogBounds
-from agentflow.core.events.journal import EffectRow, EffectState, JsonText, NewRun, StoredResult, effect_key
+from agentflow.core.events.journal_rows import EffectRow, EffectState, JsonText, NewRun, StoredResult, effect_key
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.journal.urls import open_store
 from tests.support.postgres import Server

@@ -17,7 +17,7 @@ import agentflow.errors
 from agentflow import AgentFlow, ScriptedProvider, TaskResult, tool
 from agentflow.core.data.errors import AgentflowError, DataError, LimitExceeded, ResourceExhausted
 from agentflow.core.data.messages import ToolResultPart
-from agentflow.core.data.notes import ErrorInfo
+from agentflow.core.data.result_notes import ErrorInfo
 from agentflow.core.data.values import plain
 from agentflow.core.events.events import Event, Warning
 from agentflow.providers.dialects.retry import RetryPolicy

@@ -23,7 +23,7 @@ from agentflow.core.data.errors import (
     TaskError,
 )
 from agentflow.core.data.messages import ToolResultPart, Usage
-from agentflow.core.data.notes import ErrorInfo, FailedPart, Notes
+from agentflow.core.data.result_notes import ErrorInfo, FailedPart, Notes
 from agentflow.core.data.values import plain
 from agentflow.core.events.events import Warning
 

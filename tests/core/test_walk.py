@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentflow.core.data.json_text import encoded
-from agentflow.core.data.names import content_mark
+from agentflow.core.data.known_names import content_mark
 from agentflow.core.data.values import SharedList, is_long, json_work, plain, plain_lists, text_size, to_json
 from agentflow.core.data.walk import TooDeep, finish
 

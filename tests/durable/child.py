@@ -33,7 +33,7 @@ from agentflow.core.data.errors import DataError
 from agentflow.core.data.messages import ModelRequest, ToolResultPart
 from agentflow.core.data.templates import Parameter
 from agentflow.core.data.values import plain
-from agentflow.core.events.journal import EffectRow, EffectState, OwnedRun, RunStatus
+from agentflow.core.events.journal_rows import EffectRow, EffectState, OwnedRun, RunStatus
 from agentflow.core.events.questions import Question
 from agentflow.durable.runs import DurableRuns
 from agentflow.handler.tools import subtask_tool, tool_from_function

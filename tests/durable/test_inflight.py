@@ -24,7 +24,7 @@ from agentflow import (
 )
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.messages import ModelRequest
-from agentflow.core.events.journal import EffectRow, EffectState, NewRun, OnInflight
+from agentflow.core.events.journal_rows import EffectRow, EffectState, NewRun, OnInflight
 from agentflow.events import Event, Warning
 from agentflow.journal.sqlite import SqliteJournal
 from tests.support.model_server import ModelServer

@@ -66,7 +66,7 @@ async def test_a_run_that_is_not_durable_does_not_know_of_the_journal(tmp_path: 
     journal = (
         "journal/",
         "durable/journal.py",
-        "durable/records.py",
+        "durable/run_records.py",
         "durable/decisions.py",
         "durable/values/codec.py",
     )

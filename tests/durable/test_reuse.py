@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, CallContext, ConfigurationError, ScriptedProvider, tool
-from agentflow.core.data.reuse import seconds_of
+from agentflow.core.data.durations import seconds_of
 from agentflow.events import EffectReplayed, Event, TaskStarted
 from tests.cli.test_command import agentflow
 from tests.durable.world import Flow, World

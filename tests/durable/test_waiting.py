@@ -12,7 +12,7 @@ import pytest
 
 from agentflow import AgentFlow, CallContext, DurableRun, ScriptedProvider, tool
 from agentflow.core.data.errors import AgentflowError, DataError, JournalError
-from agentflow.core.events.journal import EffectState
+from agentflow.core.events.journal_rows import EffectState
 from agentflow.core.events.questions import Question
 from agentflow.events import EffectReplayed, Event, RunFinished, WaitFinished, WaitStarted
 from agentflow.journal.sqlite import SqliteJournal

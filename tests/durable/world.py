@@ -16,7 +16,7 @@ import pytest
 from agentflow import AgentFlow
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.messages import ModelRequest
-from agentflow.core.events.journal import EffectRow
+from agentflow.core.events.journal_rows import EffectRow
 from agentflow.journal.sqlite import SqliteJournal
 
 Flow = Callable[..., contextlib.AbstractAsyncContextManager[AgentFlow]]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow.lib.text.terminal import clean, escape
+from agentflow.lib.text.safe_text import clean, escape
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
 from agentflow.executors.note_tools import NOTE_TOOLS
 from agentflow.executors.tool_specs import SCHEMAS
-from agentflow.exploration.answers import ChosenAnswers, Script
 from agentflow.exploration.rehearsal import Rehearsal, Setting
+from agentflow.exploration.stand_ins import ChosenAnswers, Script
 from agentflow.lib.schema.json_schema import check
 from agentflow.testing import explore
 

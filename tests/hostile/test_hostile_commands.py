@@ -22,7 +22,7 @@ from agentflow.core.call.approval import ApprovalRequest
 from agentflow.core.ports.executor_ports import CommandResult
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.policy import CommandPolicy
-from agentflow.executors.sandbox.base import CommandLimits
+from agentflow.executors.sandbox.backend import CommandLimits
 from agentflow.executors.sandbox.pids import PidGroup
 from tests.hostile.arena import SECRET, Arena, until
 from tests.hostile.backends import CONFINING, granted, needed

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from agentflow import AgentFlow, AgentflowError, ApprovalRequest, Event, ScriptedProvider
-from agentflow.connect.bounds import MAX_NAMES
+from agentflow.connect.size_limits import MAX_NAMES
 from agentflow.core.events.questions import Question
 from agentflow.events import Warning
 from agentflow.handler.tool_registry import ToolRegistry

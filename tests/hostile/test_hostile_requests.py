@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.serve.requests import MAX_BODY
+from agentflow.serve.incoming import MAX_BODY
 from tests.support.served import served
 
 JSON = {"content-type": "application/json"}

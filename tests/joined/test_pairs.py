@@ -49,8 +49,8 @@ from agentflow.handler.tools import subtask_tool
 from agentflow.handler.turn_loop import OneModel, TurnLoop
 from agentflow.journal.events import SqliteEvents
 from agentflow.journal.postgres.queue import PostgresQueue
-from agentflow.journal.postgres.rates import PostgresRates
 from agentflow.journal.postgres.rows import BlobDirectory
+from agentflow.journal.postgres.shared_rates import PostgresRates
 from agentflow.journal.sessions import Sessions
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.journal.store import Results
@@ -68,7 +68,7 @@ from agentflow.providers.prices import Prices
 from agentflow.providers.rates import ProcessRates
 from agentflow.providers.table import Router, open_provider
 from agentflow.run.admission import Admission
-from agentflow.run.bounds.facts import Facts
+from agentflow.run.bounds.flow_facts import Facts
 from agentflow.run.engine import Engine, ProgramCheck
 from agentflow.run.run import Run
 from agentflow.settings import Settings

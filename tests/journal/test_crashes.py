@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from agentflow.core.data.errors import JournalError
-from agentflow.core.events.journal import EffectRow, EffectState, NewRun, SessionChanges
+from agentflow.core.events.journal_rows import EffectRow, EffectState, NewRun, SessionChanges
 from agentflow.journal.sqlite import SqliteJournal
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked and killed by signal")

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from agentflow.core.data.errors import JournalError
-from agentflow.core.events.journal import EffectRow, EffectState, NewRun
+from agentflow.core.events.journal_rows import EffectRow, EffectState, NewRun
 from agentflow.journal import rows
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.journal.writer import Put, Unavailable, WriteJob, Writer

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.known_names import NameInfo, Template
 from agentflow.core.data.labels import Following
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import NameInfo, Template
 from agentflow.lang import abi, builtins, support
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.environment import SexpEnvironment
@@ -24,7 +24,7 @@ from agentflow.lang.program import compile_program
 from agentflow.lang.tokens import tokens
 from agentflow.run.strand.operations import OPERATIONS
 from agentflow.run.strand.strand import Strand
-from agentflow.tasks.registry import prepare_definition
+from agentflow.tasks.template_registry import prepare_definition
 from tests.support.manual import Block, blocks
 
 MANUAL = Path(__file__).parents[1] / "spec"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError, SexpSyntaxError
-from agentflow.core.data.names import NameKind
+from agentflow.core.data.known_names import NameKind
 from agentflow.lang.diagnosis import check_program
 from agentflow.lang.forms import FORMS
 from agentflow.lang.program import ProgramCache, compile_program

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentflow.core.data.errors import AgentflowError
-from agentflow.core.data.names import NameInfo
+from agentflow.core.data.known_names import NameInfo
 from agentflow.core.data.values import Symbol
 from agentflow.lang.bounds.analysis import Analysis, analyse_bounds
 from agentflow.lang.bounds.interpret import AnalysisInputs
@@ -18,7 +18,7 @@ from agentflow.lang.bounds.primitives import RULES, given
 from agentflow.lang.bounds.values import Value, constant
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.diagnosis import analyse
-from agentflow.tasks.registry import CompiledTemplate, prepare_definition
+from agentflow.tasks.template_registry import CompiledTemplate, prepare_definition
 from tests.benchmarks.bounds_cost import HOSTILE
 from tests.lang.bounds_fuzz import check
 from tests.support.bounds_programs import LISTS, TOOLS

@@ -9,10 +9,10 @@ import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, SexpEvaluationError
 from agentflow.core.data.errors import ConfigurationError
-from agentflow.core.data.names import VARIABLE, NameInfo
+from agentflow.core.data.known_names import VARIABLE, NameInfo
 from agentflow.lang.diagnosis import check_program
 from agentflow.lang.program import compile_program
-from agentflow.tasks.registry import prepare_definition
+from agentflow.tasks.template_registry import prepare_definition
 
 
 class Flow:

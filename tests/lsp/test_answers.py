@@ -20,7 +20,7 @@ from agentflow.lang.lexer import WorkflowLexer
 from agentflow.lang.survey import Surveyor
 from agentflow.lsp import completion, explain, highlighting, mistakes, navigation
 from agentflow.lsp.document import Document, Lines, Shift, edited
-from agentflow.lsp.server import formatted
+from agentflow.lsp.open_texts import formatted
 from agentflow.lsp.vocabulary import Vocabulary
 from tests.benchmarks.lsp_cost import longest_part, text_of
 

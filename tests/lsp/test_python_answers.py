@@ -10,7 +10,7 @@ from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.lang.survey import Surveyor
 from agentflow.lsp import completion, explain, highlighting, mistakes, navigation
 from agentflow.lsp.document import Document, Lines
-from agentflow.lsp.server import formatted
+from agentflow.lsp.open_texts import formatted
 from agentflow.lsp.vocabulary import PythonVocabulary
 
 NAMES = ShippedNames(())

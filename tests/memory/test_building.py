@@ -16,7 +16,7 @@ from agentflow.core.data.context import AssociativeMatchResult, ContextGeneratio
 from agentflow.core.events.events import Warning
 from agentflow.memory import FileMemory
 from agentflow.memory.file_memory import database_path
-from agentflow.memory.store import Store
+from agentflow.memory.index_store import Store
 from tests.support.fakes import FakeRun
 from tests.support.repository import write
 

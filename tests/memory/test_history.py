@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.lib.text.tokens import Tokeniser
+from agentflow.lib.text.terms import Tokeniser
 from agentflow.memory.builder import Builder
 from agentflow.memory.git import GitRepository
+from agentflow.memory.index_store import Store
 from agentflow.memory.rules import IndexRules
-from agentflow.memory.store import Store
 from tests.support.repository import commit, git, repository, write
 
 WORDS = ["walrus", "flamingo", "otter", "badger", "heron", "lynx", "marten", "stoat", "vole", "finch"]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from agentflow.core.data.errors import DataError
-from agentflow.lib.text.tokens import Tokeniser
+from agentflow.lib.text.terms import Tokeniser
 from agentflow.memory import FileIndex, IndexRules
 from agentflow.memory.builder import Builder, BuildStopped
-from agentflow.memory.store import Store
+from agentflow.memory.index_store import Store
 from tests.support.repository import write
 from tests.support.spending import at_most
 

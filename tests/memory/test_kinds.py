@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow
+from agentflow.memory.defined_names import Definition, definitions, symbols
 from agentflow.memory.file_memory import FileMemory
-from agentflow.memory.symbols import Definition, definitions, symbols
 from tests.support.repository import commit, repository, write
 
 PYTHON = '''import os

@@ -18,8 +18,8 @@ import pytest
 
 from agentflow.memory.file_memory import FileMemory, database_path
 from agentflow.memory.index import FileIndex
-from agentflow.memory.rows import NewFile, Words
-from agentflow.memory.store import Store
+from agentflow.memory.index_rows import NewFile, Words
+from agentflow.memory.index_store import Store
 from tests.support.children import HANG_S
 from tests.support.repository import repository, write
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from agentflow.core.data.context import ContextGenerationInput
 from agentflow.memory import FileIndex, LexicalRanker, weights
+from agentflow.memory.defined_names import symbols
 from agentflow.memory.rules import is_binary, language
-from agentflow.memory.symbols import symbols
 from agentflow.memory.window import WINDOW_LINES, best_window
 from tests.support.repository import write
 

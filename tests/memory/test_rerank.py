@@ -18,7 +18,7 @@ from agentflow.core.data.errors import LimitExceeded
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.results import TaskResult
 from agentflow.memory import LlmRanker, RerankFailed
-from agentflow.memory.rows import estimated_tokens, shards
+from agentflow.memory.index_rows import estimated_tokens, shards
 from tests.support.fakes import FakeRun
 
 

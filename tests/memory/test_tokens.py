@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow.lib.text.sentence_rank import LexicalSentenceRanker
-from agentflow.lib.text.tokens import Tokeniser, common_start, repeated
+from agentflow.lib.text.terms import Tokeniser, common_start, repeated
 from agentflow.memory.ranking import looked_for
 from agentflow.memory.rerank import spaced, spaced_names
 

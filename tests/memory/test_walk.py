@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agentflow.memory.file_walk import RootReader, Skip, walk
 from agentflow.memory.rules import IndexRules
-from agentflow.memory.walk import RootReader, Skip, walk
 from tests.support.repository import write
 
 

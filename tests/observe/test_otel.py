@@ -25,7 +25,7 @@ from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.messages import ModelRequest, ToolSpec
 from agentflow.core.data.provider_errors import Overloaded
 from agentflow.core.ports.ports import Tool
-from agentflow.observe.trace import MAX_CONTENT, SCHEMA_URL, provider_attributes
+from agentflow.observe.event_spans import MAX_CONTENT, SCHEMA_URL, provider_attributes
 
 
 class Open(SpanProcessor):

@@ -17,7 +17,7 @@ from opentelemetry.util.genai.types import InputMessage, OutputMessage, TextPart
 
 from agentflow import AgentFlow
 from agentflow.core.data.errors import AgentflowError
-from agentflow.observe.trace import SCHEMA_URL
+from agentflow.observe.event_spans import SCHEMA_URL
 from tests.observe.test_otel import Telemetry
 from tests.support.model_server import ModelServer
 from tests.support.model_server_wire import Reply

@@ -14,7 +14,7 @@ import pytest
 from agentflow import AgentFlow, ScriptedProvider
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.messages import ModelRequest
-from agentflow.observe.report.build import MAX_TEXT, report_html
+from agentflow.observe.report.html import MAX_TEXT, report_html
 from agentflow.observe.report.observer import Report
 from tests.support.report_page import Page, ended, event
 

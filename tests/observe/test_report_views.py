@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agentflow.observe.report.build import report_html
+from agentflow.observe.report.html import report_html
 from tests.support.report_page import Page, chromium, ended, event
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

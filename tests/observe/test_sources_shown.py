@@ -9,7 +9,7 @@ import pytest
 
 from agentflow.cli.runs.run_show import run_data, show_run
 from agentflow.durable.catalogue import RunSummary
-from agentflow.observe.report.build import report_html
+from agentflow.observe.report.html import report_html
 from agentflow.observe.run_view import RunView
 from tests.support.report_page import Page, ended, event
 

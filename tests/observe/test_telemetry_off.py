@@ -79,10 +79,12 @@ def test_a_run_that_nobody_traces_does_not_know_of_opentelemetry(tmp_path: Path)
     absent, _, _ = probe(tmp_path, "absent")
     present, loaded, ours = probe(tmp_path, "present")
     imported, _, _ = probe(tmp_path, "imported")
-    assert loaded == [] and not {"agentflow.observe.otel", "agentflow.observe.trace"} & {*ours}
+    assert loaded == [] and not {"agentflow.observe.otel", "agentflow.observe.event_spans"} & {*ours}
     assert sum(absent.values()) > 200
     for counts in (present, imported):
         assert not [
-            name for name in counts if "opentelemetry" in name or name.startswith(("observe/otel", "observe/trace"))
+            name
+            for name in counts
+            if "opentelemetry" in name or name.startswith(("observe/otel", "observe/event_spans"))
         ]
         assert abs(sum(counts.values()) - sum(absent.values())) <= 0.01 * sum(absent.values())  # workers begin by time

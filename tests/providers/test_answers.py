@@ -18,8 +18,8 @@ from agentflow.core.data.messages import (
 )
 from agentflow.core.data.provider_errors import RateLimited
 from agentflow.providers import open_provider
-from agentflow.providers.base import HttpAdapter
 from agentflow.providers.dialects.retry import RetryPolicy
+from agentflow.providers.http_adapter import HttpAdapter
 from tests.support.model_server import ModelServer, Raw, Request
 from tests.support.server_shapes import c, calls, completion, dump, plain, stream
 

@@ -30,9 +30,9 @@ from agentflow.core.data.messages import (
     user,
 )
 from agentflow.providers import open_provider
-from agentflow.providers.base import HttpAdapter
-from agentflow.providers.dialects.history import EMPTY, NO_RESULT
+from agentflow.providers.dialects.request_history import EMPTY, NO_RESULT
 from agentflow.providers.fallback import FallbackProvider
+from agentflow.providers.http_adapter import HttpAdapter
 from tests.support.model_server import ModelServer
 
 # --- Any history, any target -----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from agentflow.core.data.messages import ModelRequest, ToolSpec, user
 from agentflow.core.data.provider_errors import BadRequest
 from agentflow.core.events.events import Event, Warning
 from agentflow.providers import RetryPolicy, open_provider
-from agentflow.providers.servers import ROWS, row_of, traits_of
+from agentflow.providers.known_servers import ROWS, row_of, traits_of
 from agentflow.settings import load_settings
 from tests.support.model_server import ModelServer, Request
 

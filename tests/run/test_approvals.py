@@ -29,7 +29,7 @@ from agentflow.core.events.questions import Question
 from agentflow.errors import ConfigurationError, SexpEvaluationError
 from agentflow.run.handle import RunResult
 from agentflow.serve import Export
-from agentflow.serve.mcp.calls import answer_of
+from agentflow.serve.mcp.tool_calls import answer_of
 from tests.support.served import served
 
 WIRE = {"approved": True, "arguments": {"path": "other.txt"}}

@@ -17,12 +17,12 @@ from agentflow.core.data.context import MatchItem
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.messages import DocumentPart, TextPart, Usage
-from agentflow.core.data.notes import FailedPart
 from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.result_notes import FailedPart
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import SharedList, Symbol
-from agentflow.core.events.journal import JsonText
+from agentflow.core.events.journal_rows import JsonText
 from agentflow.durable.values.codec import Codec, NotData
 from agentflow.durable.values.error_codec import TAGS
 from agentflow.durable.values.record_values import counted, exchanges_of, fingerprint, quick_fingerprint

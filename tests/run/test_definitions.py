@@ -11,7 +11,7 @@ import pytest
 
 from agentflow import AgentFlow, CallContext, ScriptedProvider, SexpEnvironment, SexpEvaluationError
 from agentflow.core.data.errors import AgentflowError, UnboundSymbolError
-from agentflow.core.data.names import NameInfo
+from agentflow.core.data.known_names import NameInfo
 from agentflow.events import Warning
 from agentflow.handler.tools import subtask_tool
 from agentflow.lang.portable import dump_closure, load_closure

@@ -11,7 +11,7 @@ import pytest
 from agentflow import AgentFlow, ScriptedProvider, SubtaskRequest
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.results import TaskResult
-from agentflow.tasks.history import SequentialHistory
+from agentflow.tasks.step_history import SequentialHistory
 
 TASKS = """
 (defatom one (params) (instructions "Do one."))

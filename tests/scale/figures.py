@@ -24,10 +24,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from agentflow import AgentFlow, Rate
-from agentflow.core.events.journal import EffectRow, EffectState, NewRun
+from agentflow.core.events.journal_rows import EffectRow, EffectState, NewRun
 from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.postgres.connection import connect
-from agentflow.journal.postgres.rates import PostgresRates
+from agentflow.journal.postgres.shared_rates import PostgresRates
 from agentflow.providers.fleet_rates import FleetRates
 from agentflow.providers.rates import BURST_S
 from tests.support.postgres import Server

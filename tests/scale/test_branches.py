@@ -12,7 +12,7 @@ import pytest
 
 from agentflow import AgentFlow, Limits
 from agentflow.core.data.errors import AgentflowError, LimitExceeded
-from agentflow.core.events.journal import BranchEnd, Deposit, EffectRow, EffectState, NewRun, QueueLoad
+from agentflow.core.events.journal_rows import BranchEnd, Deposit, EffectRow, EffectState, NewRun, QueueLoad
 from agentflow.journal.postgres import PostgresJournal
 from tests.scale.child import app
 from tests.scale.workers import detached, working

@@ -19,9 +19,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from agentflow import AgentFlow
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.event_log import LogEntry
-from agentflow.core.events.journal import ENDED, NewRun
+from agentflow.core.events.journal_rows import ENDED, NewRun
 from agentflow.durable.catalogue import RunCatalogue
-from agentflow.durable.changes import SELDOM_S, RunChanges
+from agentflow.durable.change_signals import SELDOM_S, RunChanges
 from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.postgres.events import PostgresEvents
 from agentflow.observe.otel import (

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from agentflow.core.data.limits import NANO, nanos, nanos_covering
-from agentflow.core.events.journal import Deposit, EffectRow, EffectState, NewRun
+from agentflow.core.events.journal_rows import Deposit, EffectRow, EffectState, NewRun
 from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.postgres.schema import MIGRATIONS
 from tests.support.postgres import Server

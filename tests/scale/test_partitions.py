@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from agentflow.core.events.journal import NewRun
+from agentflow.core.events.journal_rows import NewRun
 from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.postgres.schema import MIGRATIONS
 from tests.conformance.test_journal_store import row

@@ -11,7 +11,7 @@ import pytest
 
 from agentflow import AgentFlow, Rate, ScriptedProvider
 from agentflow.core.ports.store_ports import RateShare
-from agentflow.journal.postgres.rates import PostgresRates
+from agentflow.journal.postgres.shared_rates import PostgresRates
 from agentflow.providers.fleet_rates import FleetRates
 from agentflow.providers.rates import BURST_S
 from tests.support.postgres import Server

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, Durable
-from agentflow.core.events.journal import NewRun
+from agentflow.core.events.journal_rows import NewRun
 from agentflow.errors import JournalError
 from agentflow.journal.postgres import PostgresJournal
 from tests.scale import poison

@@ -15,7 +15,7 @@ import pytest
 from agentflow import AgentFlow, ModelRequest, ScriptedProvider, Session
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, JournalError
 from agentflow.core.data.messages import ToolResultPart
-from agentflow.core.events.journal import Claim
+from agentflow.core.events.journal_rows import Claim
 from agentflow.durable.handle import DurableRun
 from agentflow.durable.takeover import Trials
 from tests.cli.test_command import environment

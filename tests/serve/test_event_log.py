@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.serve.event_log import EventLog, Position, parse_position
+from agentflow.serve.sent_events import EventLog, Position, parse_position
 from agentflow.serve.streaming import EventStream
 from tests.support.served import Served, served
 

@@ -19,7 +19,7 @@ from agentflow.core.data.provider_errors import AuthenticationFailed
 from agentflow.events import ToolFinished
 from agentflow.flow.host_spans import HostSpans
 from agentflow.observe.files import read_events
-from agentflow.observe.report.build import report_html
+from agentflow.observe.report.html import report_html
 from agentflow.serve import Export
 from agentflow.serve.front_end import text_of_result
 from tests.support.serve_clients import ROUTES, by, frames_of, keys_of, request_of

@@ -26,7 +26,7 @@ from agentflow.core.data.errors import (
     TaskError,
     WorkflowError,
 )
-from agentflow.serve.faults import error_response, failure_of_run
+from agentflow.serve.error_responses import error_response, failure_of_run
 from tests.support.serve_clients import ROUTES, frames_of, openai_client, request_of
 from tests.support.served import served
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.known_names import NameInfo, NameKind, ParameterInfo
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import NameInfo, NameKind, ParameterInfo
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Source

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from agentflow.core.call.call import CallContext
+from agentflow.core.data.known_names import NameInfo
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import NameInfo
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
 from agentflow.core.events.effects import Effect, GetContext, HostCall, LogMessage, TaskCall, Timer, ToolCall
@@ -17,7 +17,7 @@ from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.program import ProgramCache, compile_program
 from agentflow.run.engine import run_program
 from agentflow.run.strand.budget import Budget
-from agentflow.tasks.registry import CompiledTemplate, prepare_definition
+from agentflow.tasks.template_registry import CompiledTemplate, prepare_definition
 from tests.support.fakes import FakeRun
 
 Tool = Callable[[dict[str, Any]], Any]

@@ -12,7 +12,7 @@ from agentflow.core.data.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.data.session import Session
 from agentflow.core.events.events import TaskStarted
 from agentflow.spec.task_system import TaskSystem
-from agentflow.tasks.environment import Environment
+from agentflow.tasks.template_environment import Environment
 from tests.support.fake_tasks import FakePrompts
 from tests.support.fakes import FakeRun
 

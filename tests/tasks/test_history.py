@@ -11,7 +11,7 @@ from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.templates import ContextManagement
 from agentflow.spec.task_system import TaskSystem
-from agentflow.tasks.history import SequentialHistory, previous_outputs_text
+from agentflow.tasks.step_history import SequentialHistory, previous_outputs_text
 from tests.support.fake_tasks import FakePrompts
 from tests.support.fakes import FakeRun
 

@@ -200,7 +200,7 @@ def test_wrong_reserved_arguments_are_program_errors(argument: dict[str, Any], m
 def test_a_dict_that_could_be_fields_or_a_schema_is_refused(declared: Any) -> None:
     """Nobody guesses whether ``{"type": "string", "description": "string"}`` has two fields or describes a text."""
     from agentflow.core.data.errors import DataError
-    from agentflow.tasks.registry import prepare_template
+    from agentflow.tasks.template_registry import prepare_template
 
     with pytest.raises(DataError, match="or a JSON Schema") as refused:
         prepare_template({"name": "t", "params": "", "instructions": "x", "output_format": {"schema": declared}})
@@ -219,7 +219,7 @@ def test_a_dict_that_could_be_fields_or_a_schema_is_refused(declared: Any) -> No
 )
 def test_a_dict_that_is_one_or_the_other_is_taken(declared: Any) -> None:
     """A description in words, a keyword of schemas alone, or a name that no keyword has decides."""
-    from agentflow.tasks.registry import prepare_template
+    from agentflow.tasks.template_registry import prepare_template
 
     assert prepare_template({"name": "t", "params": "", "instructions": "x", "output_format": {"schema": declared}})
 

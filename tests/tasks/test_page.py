@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.tasks.registry import compile_template
+from agentflow.tasks.template_registry import compile_template
 from agentflow.tasks.xml import parse_templates
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tasks.md").read_text("utf-8")

@@ -22,7 +22,7 @@ from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.executors.services import Service, Services
 from agentflow.lib.own_threads import own_thread
-from agentflow.lib.text.terminal import escape
+from agentflow.lib.text.safe_text import escape
 
 if TYPE_CHECKING:
     from agentflow.providers.dialects.traits import Traits
@@ -236,7 +236,7 @@ async def _model() -> dict[str, Any]:
     Your own server is asked about itself, and one that lists models also for one short answer, which shows whether it
     enforces a schema.
     """
-    from agentflow.providers import servers
+    from agentflow.providers import known_servers
     from agentflow.providers.table import Router
     from agentflow.settings import load_settings
 
@@ -259,9 +259,9 @@ async def _model() -> dict[str, Any]:
         return said
     own: dict[str, Any] = {"reachable": False}
     try:
-        own = await servers.described(cast(Any, adapter).look)
+        own = await known_servers.described(cast(Any, adapter).look)
         if "models" in own:
-            own["schema"] = await servers.enforces_schema(adapter, model)
+            own["schema"] = await known_servers.enforces_schema(adapter, model)
     except AgentflowError as error:
         return {**said, "own": own, "problem": error.message}
     finally:

@@ -12,7 +12,7 @@ import typer
 from agentflow.cli.shared.approving import approver
 from agentflow.cli.shared.common import Exit, UsageError, check_packages, run_async, write_json, write_out
 from agentflow.cli.shared.options import AsJson, FlowOptions, McpServeOptions, open_flow, takes_options
-from agentflow.lib.text.terminal import clean
+from agentflow.lib.text.safe_text import clean
 
 mcp = typer.Typer(no_args_is_help=True, help="Serve over MCP; list tools of other servers.")
 
@@ -107,8 +107,8 @@ async def serve_on_stdio(paths: list[str], options: McpServeOptions) -> int:
     """Serve the client that started this process until it disconnects. Returns the exit code. Raises UsageError."""
     check_packages("starlette", "mcp", extra="mcp")
     from agentflow.serve.exports import exports_of, offers_of
-    from agentflow.serve.mcp.server import serve_stdio
-    from agentflow.serve.service import ServedFlow
+    from agentflow.serve.mcp.mcp_server import serve_stdio
+    from agentflow.serve.served_flow import ServedFlow
 
     every = [*paths, *([options.workflows] if options.workflows is not None else ())]
     exports = exports_of(every, options.export or ())

@@ -13,7 +13,7 @@ import typer
 
 from agentflow.cli.shared.common import Exit, UsageError, run_async, write_json, write_out
 from agentflow.cli.shared.options import AsJson, Root
-from agentflow.lib.text.terminal import clean
+from agentflow.lib.text.safe_text import clean
 
 if TYPE_CHECKING:
     from agentflow.core.data.remembered import Note

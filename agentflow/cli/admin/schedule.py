@@ -8,7 +8,7 @@ from agentflow.cli.shared.common import UsageError, moment, parse_bindings, prin
 from agentflow.cli.shared.options import ScheduleOptions, open_flow
 from agentflow.cli.shared.state import stored_at
 from agentflow.core.data.source import Source
-from agentflow.core.events.journal import Schedule
+from agentflow.core.events.journal_rows import Schedule
 
 
 async def schedule(cron: str | None, file: str | None, options: ScheduleOptions) -> int:

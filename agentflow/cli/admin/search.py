@@ -18,8 +18,8 @@ from agentflow.cli.shared.common import Exit, UsageError, write_json, write_out
 from agentflow.cli.shared.terminal import screen
 from agentflow.core.data.context import MatchItem, MatchKind
 from agentflow.core.data.errors import AgentflowError
-from agentflow.lib.text.terminal import clean
-from agentflow.lib.text.tokens import common_start
+from agentflow.lib.text.safe_text import clean
+from agentflow.lib.text.terms import common_start
 from agentflow.memory import FileMemory, UpdateReport
 from agentflow.memory.file_memory import default_cache_dir
 from agentflow.memory.index import absolute_root

@@ -30,8 +30,8 @@ async def serve_flow(paths: list[str], options: ServeOptions) -> int:
     check_packages(*_PACKAGES, extra="serve")
     from agentflow.serve import FlowServer
     from agentflow.serve.exports import exports_of
+    from agentflow.serve.incoming import LOCAL
     from agentflow.serve.listening import is_local, listen, open_socket
-    from agentflow.serve.requests import LOCAL
 
     keys = options.keys or os.environ.get(KEYS)
     if keys is None and not is_local(options.host):

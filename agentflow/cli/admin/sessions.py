@@ -11,8 +11,8 @@ import typer
 from agentflow.cli.shared.common import Exit, moment, print_rows, run_async, write_json, write_out
 from agentflow.cli.shared.options import AsJson, Database
 from agentflow.cli.shared.state import stored_runs
-from agentflow.core.events.journal import SessionInfo
-from agentflow.lib.text.terminal import clean
+from agentflow.core.events.journal_rows import SessionInfo
+from agentflow.lib.text.safe_text import clean
 
 sessions = typer.Typer(invoke_without_command=True, help="List or delete stored conversations.")
 

@@ -13,7 +13,7 @@ from agentflow.connect.config import servers_of_table
 from agentflow.connect.servers import McpServer, McpStdio
 from agentflow.file_rules import bound, grants_of
 from agentflow.lib.file_writer import FILE_NAME, trust
-from agentflow.lib.text.terminal import escape
+from agentflow.lib.text.safe_text import escape
 from agentflow.settings import read_file
 
 

@@ -9,7 +9,7 @@ from agentflow.cli.check.language import ShippedNames
 from agentflow.cli.shared.mcp_names import KnownServers, servers_of, servers_of_flow
 from agentflow.cli.shared.mcp_options import McpOptions
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.names import Names
+from agentflow.core.data.known_names import Names
 from agentflow.core.ports.ports import Tool
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.tasks.xml import read_directory

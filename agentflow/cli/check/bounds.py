@@ -15,7 +15,7 @@ from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.source import Source
 from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
-from agentflow.lib.text.terminal import clean
+from agentflow.lib.text.safe_text import clean
 from agentflow.run.bounds.estimate import Bounds, named_sizes
 
 

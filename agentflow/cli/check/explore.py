@@ -13,7 +13,7 @@ from agentflow.cli.shared.tool_files import tool_files
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Source
 from agentflow.exploration.findings import Exploration, Finding
-from agentflow.lib.text.terminal import clean
+from agentflow.lib.text.safe_text import clean
 from agentflow.testing.exploring import explore_source, rehearse, setting_of
 from agentflow.testing.written import WrittenFile, load_tool, names
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from agentflow.cli.shared.common import Exit, read_program, write_json, write_out
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.known_names import NameInfo, Names, info_of_schema
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import NameInfo, Names, info_of_schema
 from agentflow.core.data.source import Source
 from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.ports.ports import Tool
@@ -18,9 +18,9 @@ from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.lang.diagnosis import diagnose
 from agentflow.lang.formatter import format_text
 from agentflow.lib.file_writer import write_file
-from agentflow.lib.text.terminal import clean
+from agentflow.lib.text.safe_text import clean
 from agentflow.tasks.describe import task_info
-from agentflow.tasks.registry import CompiledTemplate, prepare_definition
+from agentflow.tasks.template_registry import CompiledTemplate, prepare_definition
 
 Reader = Callable[[str], tuple[str, str]]
 

@@ -31,7 +31,7 @@ def serve_editor(
             hint="pip install 'agentflow[cli,lsp]'",
         )
     from agentflow.lang.survey import Surveyor
-    from agentflow.lsp.server import Server, serve
+    from agentflow.lsp.open_texts import Server, serve
     from agentflow.lsp.vocabulary import Vocabulary
 
     with _own_output() as (stdin, stdout):

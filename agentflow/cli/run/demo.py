@@ -29,7 +29,7 @@ from agentflow.cli.shared.state import can_record
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import plain
-from agentflow.lib.text.terminal import clean
+from agentflow.lib.text.safe_text import clean
 from agentflow.settings import load_settings
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from agentflow.cli.shared.common import (
     write_json,
     write_out,
 )
+from agentflow.cli.shared.open_waits import resume_line, show_waiting
 from agentflow.cli.shared.options import (
     CancelOptions,
     ChangeOptions,
@@ -36,19 +37,18 @@ from agentflow.cli.shared.options import (
     ResumeOptions,
     open_flow,
 )
+from agentflow.cli.shared.printed_values import FailedTexts
 from agentflow.cli.shared.state import stored_at
-from agentflow.cli.shared.values import FailedTexts
-from agentflow.cli.shared.waiting import resume_line, show_waiting
 from agentflow.core.data.errors import AgentflowError, WorkflowError
 from agentflow.core.data.limits import total
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import plain, to_json
-from agentflow.lib.text.terminal import clean
+from agentflow.lib.text.safe_text import clean
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
     from agentflow.core.data.session import Session
-    from agentflow.core.events.journal import OnInflight
+    from agentflow.core.events.journal_rows import OnInflight
     from agentflow.durable.handle import DurableRun
     from agentflow.durable.plan import PlannedEffect, RunPlan
     from agentflow.lang.program import Program

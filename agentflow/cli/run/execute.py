@@ -21,16 +21,16 @@ from agentflow.cli.shared.common import (
     write_out,
 )
 from agentflow.cli.shared.options import RunCommandOptions, WatchOptions, open_flow
+from agentflow.cli.shared.printed_values import FailedTexts, problems, result_exit_code, show_value
 from agentflow.cli.shared.progress import AnswerText, Progress
 from agentflow.cli.shared.terminal import same_screen
-from agentflow.cli.shared.values import FailedTexts, problems, result_exit_code, show_value
 from agentflow.core.data.errors import AgentflowError, UnboundSymbolError
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source, Surface
 from agentflow.core.data.values import plain
 from agentflow.core.events.events import Event, Log, Warning
 from agentflow.lang.answers import answer_spans
-from agentflow.lib.text.terminal import clean
+from agentflow.lib.text.safe_text import clean
 from agentflow.observe.files import event_line
 from agentflow.settings import read_file
 

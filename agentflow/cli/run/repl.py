@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol, cast, get_args
 
 from agentflow.cli.shared.common import UsageError
-from agentflow.cli.shared.values import print_data, python_notation
+from agentflow.cli.shared.printed_values import print_data, python_notation
 from agentflow.core.data.errors import AgentflowError, clip
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.names import NameInfo
+from agentflow.core.data.known_names import NameInfo
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source, Surface
 from agentflow.lang.builtins import PRIMITIVES
@@ -31,7 +31,7 @@ from agentflow.lang.python.methods import ALL_METHODS
 from agentflow.lang.reader import Incomplete, read_datum_nodes
 from agentflow.lang.reference import describe
 from agentflow.lib.file_writer import make_private_directory, make_private_file, state_path
-from agentflow.lib.text.terminal import clean
+from agentflow.lib.text.safe_text import clean
 
 MAX_SHOWN = 20_000
 """Maximum number of characters shown of a value."""

@@ -10,12 +10,12 @@ from agentflow.cli.shared.amounts import seconds
 from agentflow.cli.shared.common import Exit, UsageError, moment, print_rows, write_json, write_out
 from agentflow.cli.shared.state import database, state_directory, stored_runs
 from agentflow.core.data.event_log import LogBounds
-from agentflow.core.events.journal import QueueLoad, WorkerInfo
+from agentflow.core.events.journal_rows import QueueLoad, WorkerInfo
 from agentflow.core.ports.store_ports import EventStore
 from agentflow.durable.catalogue import RunCatalogue, RunSummary
 from agentflow.durable.handle import PastRun, RunInfo
 from agentflow.journal.urls import database_file, is_postgres, open_events, open_store
-from agentflow.lib.text.terminal import clean
+from agentflow.lib.text.safe_text import clean
 from agentflow.observe.files import EventFiles
 
 

@@ -20,9 +20,9 @@ from agentflow.durable.catalogue import RunCatalogue, RunSummary, summary_of
 from agentflow.durable.stored_input import reference_in
 from agentflow.durable.values.codec import lasting
 from agentflow.lib.file_writer import write_private
-from agentflow.lib.text.terminal import clean
-from agentflow.observe.difference import EffectPair, joined, pairs_of, recorded_effects
+from agentflow.lib.text.safe_text import clean
 from agentflow.observe.files import SUFFIX, read_events, read_infos
+from agentflow.observe.joined_runs import EffectPair, joined, pairs_of, recorded_effects
 from agentflow.observe.run_view import message_of
 
 _MOST_SHOWN = 100
@@ -207,7 +207,7 @@ async def report_runs(
     run: str | None, other: str | None, output: str | None, directory: str | None, db: str | None, *, as_json: bool
 ) -> int:
     """Write a recorded run as an HTML page, with ``other`` also its difference to that run. Returns the exit code."""
-    from agentflow.observe.report.build import report_html
+    from agentflow.observe.report.html import report_html
     from agentflow.providers.shown import wire_of
     from agentflow.providers.table import Router
     from agentflow.settings import load_settings

@@ -13,16 +13,16 @@ from rich.text import Text
 from agentflow.cli.shared.amounts import counted, money, seconds, tokens
 from agentflow.cli.shared.common import moment, write_json
 from agentflow.cli.shared.cost_table import cost_table
+from agentflow.cli.shared.open_waits import send_line
 from agentflow.cli.shared.terminal import print_text, screen
-from agentflow.cli.shared.waiting import send_line
 from agentflow.core.data.limits import added, total
 from agentflow.core.data.source import Source, Span
-from agentflow.core.events.journal import EffectRow, EffectState
+from agentflow.core.events.journal_rows import EffectRow, EffectState
 from agentflow.core.events.questions import Question
 from agentflow.durable.catalogue import RunSummary
 from agentflow.durable.values.codec import read_usage
 from agentflow.durable.values.record_values import span_of
-from agentflow.lib.text.terminal import clean
+from agentflow.lib.text.safe_text import clean
 from agentflow.observe.run_view import RunView, Site, State, Tally
 
 _WAITS = frozenset({"question", "approval", "timer"})

@@ -193,7 +193,7 @@ def send(
     Answer an approval with yes or no, or with the reason why not; exactly {"approved": true, "arguments": {...}} is a yes
     with other arguments. Any other answer to an approval is a no.
     """
-    from agentflow.cli.shared.waiting import send_answer
+    from agentflow.cli.shared.open_waits import send_answer
 
     sys.exit(run_async(partial(send_answer, run, key, value, db, as_json=json), as_json=json))
 

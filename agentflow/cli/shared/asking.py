@@ -11,7 +11,7 @@ from agentflow.cli.shared.common import parse_bindings, show_error
 from agentflow.core.data.errors import DataError, cut
 from agentflow.core.data.values import to_json
 from agentflow.core.events.questions import Question
-from agentflow.lib.text.terminal import clean
+from agentflow.lib.text.safe_text import clean
 from agentflow.run.questions import check_answer
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from agentflow.core.data.errors import (
     SexpSyntaxError,
 )
 from agentflow.core.data.source import is_file_name
-from agentflow.lib.text.terminal import clean
+from agentflow.lib.text.safe_text import clean
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from rich.text import Text
 
 from agentflow.cli.shared.amounts import money, seconds
-from agentflow.lib.text.terminal import clean
+from agentflow.lib.text.safe_text import clean
 from agentflow.observe.run_view import Tally
 
 _NAME = 32

@@ -12,7 +12,7 @@ from agentflow.cli.shared.mcp_options import McpOptions
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.names import NameInfo, Names, Template, info_of_schema
+from agentflow.core.data.known_names import NameInfo, Names, Template, info_of_schema
 from agentflow.core.ports.ports import Tool
 from agentflow.lib.file_writer import FILE_NAME
 

@@ -104,6 +104,7 @@ _ANY = ApprovalRequest("", "", "", editable=True)
 _FORM = frozenset({"approved", "arguments"})
 
 
+# One place decides, so that every door decides alike (decision 28)
 def decided(answer: object, request: ApprovalRequest, warn: Callable[[str, str], None]) -> Decision:
     """The decision that ``answer`` stands for. Only this function defines a yes.
 

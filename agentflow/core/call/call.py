@@ -25,9 +25,9 @@ from agentflow.core.call.reading import Reading
 from agentflow.core.call.run_port import RunPortOf, RunServicesOf
 from agentflow.core.data.context import InheritedContext
 from agentflow.core.data.errors import HostPanic, StrayExit, clip
+from agentflow.core.data.known_names import Definitions, content_mark, label_mark, narrowed
 from agentflow.core.data.labels import NO_SOURCES, joined
 from agentflow.core.data.messages import Usage
-from agentflow.core.data.names import Definitions, content_mark, label_mark, narrowed
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Source, Span
 from agentflow.core.events.events import (
@@ -279,6 +279,7 @@ class CallContext:
         """The call at ``path`` of a text that host code has carried out here, which no more may be called by than is held."""
         return self.at(path, grants=self.held)
 
+    # Host code has the host's authority: a tool may call what its caller may not (decision 27)
     def for_host(self) -> CallContext:
         """This call for code of the host, which has the host's authority although a model or an untrusted text called it.
 
@@ -347,6 +348,7 @@ class CallContext:
         """Whether the host's own code acts here, with no model and no untrusted text above: such calls need no approval."""
         return self.grants is None and not self.asked_by_model
 
+    # A path, not a counter: it does not depend on the order in which branches run (decision 10)
     def next_path(self, kind: str = "", *content: Any) -> str:
         """The path of the next effect within this call.
 
@@ -615,6 +617,7 @@ class LineCode:
         current_call.reset(self._token)
 
 
+# Clean-up works and is bounded: a swallowed cancellation must not go on paying (decision 42)
 class HostCode:
     """A block in which host code runs: public entries called there join ``call`` with the host's authority
     (:meth:`~agentflow.core.call.call.CallContext.for_host`), no matter who called the code.

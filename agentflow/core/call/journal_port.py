@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
+from agentflow.core.data.known_names import CompiledTask, Template
 from agentflow.core.data.messages import Usage
-from agentflow.core.data.names import CompiledTask, Template
 from agentflow.core.data.source import Span
 from agentflow.core.events.questions import Question
 

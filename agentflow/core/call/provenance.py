@@ -114,6 +114,7 @@ def unlabelled(value: Any, reading: Reading | None) -> Any:
     return value.value
 
 
+# People are readers: data may be told only to those who may see it (decision 46)
 @frozen
 class Sink:
     """A rule: the sources that may reach an argument of a callable with side effects.

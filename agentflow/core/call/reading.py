@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.known_names import Definitions
 from agentflow.core.data.labels import NO_SOURCES, Following, Sources, joined
-from agentflow.core.data.names import Definitions
 from agentflow.core.data.source import Span
 
 _PREFIX = "readers:"

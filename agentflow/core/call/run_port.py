@@ -12,9 +12,9 @@ from agentflow.core.call.approval import ApprovalRequest, Decision
 from agentflow.core.call.journal_port import JournalPortOf
 from agentflow.core.call.spending import Purse
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.known_names import CompiledTask
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.messages import Usage
-from agentflow.core.data.names import CompiledTask
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Lines, Source

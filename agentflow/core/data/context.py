@@ -10,7 +10,7 @@ from pydantic import AliasChoices, Field, InstanceOf
 
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.models import MappingModel
-from agentflow.core.data.notes import FailedPart
+from agentflow.core.data.result_notes import FailedPart
 
 MEMORY_ASKED = "memory:"
 """In the subtask chain of the calls that a host's memory makes while it answers."""

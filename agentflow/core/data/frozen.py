@@ -69,6 +69,7 @@ def _made(plain: type[Any], methods: dict[str, Any], options: dict[str, bool]) -
     return dataclass(slots=True, init=False, eq=False, repr=False, **options)(plain)
 
 
+# Methods are compiled when first called: making 240 classes was two fifths of the import (decision 51)
 class _Late:
     """Stands for a method until it is first looked up, which compiles it; half of the methods of classes never are."""
 
@@ -122,6 +123,7 @@ def _restore(self: Any, state: list[Any]) -> None:
 _SEALED = {"__setattr__": _set, "__delattr__": _delete, "__getstate__": _state, "__setstate__": _restore}
 
 
+# Setting slots by their descriptors: object.__setattr__ takes twice as long (decision 19)
 def slot_setters(cls: type[Any]) -> tuple[Callable[[Any, Any], None], ...]:
     """The functions that set the fields of an instance of a frozen class, in order. For the class's own constructor."""
     return tuple([getattr(cls, each.name).__set__ for each in fields(cls)])

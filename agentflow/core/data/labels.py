@@ -39,6 +39,7 @@ def _union(one: Sources, other: Sources) -> Sources:
     return one | other
 
 
+# Boxes, not marks on classes: values of the user cost nothing (decision 24)
 class Label:
     """A value with at least one of ``sources``; ``value`` itself is not a box, but may contain boxes.
 

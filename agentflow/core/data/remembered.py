@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.records import Record
+from agentflow.core.data.mapping_records import Record
 
 NoteSharing = Literal["session", "flow"]
 """Who can recall a note: later runs in the same conversation, or all runs of the flow."""

@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from agentflow.core.data.frozen import frozen, slot_setters
+from agentflow.core.data.mapping_records import Record
 from agentflow.core.data.models import MappingModel, unfit
-from agentflow.core.data.records import Record
 from agentflow.core.data.templates import ContextManagement, HistoryConfig
 from agentflow.core.data.values import pairs_to_dict
 

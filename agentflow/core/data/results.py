@@ -11,11 +11,11 @@ from pydantic_core import CoreSchema, core_schema
 
 from agentflow.core.data.errors import DataError, InvalidOutput, cut
 from agentflow.core.data.frozen import frozen, slot_setters
+from agentflow.core.data.mapping_records import Record
 from agentflow.core.data.message_json import CONTENT_PARTS
 from agentflow.core.data.messages import ContentPart, Usage, text_of_parts
-from agentflow.core.data.notes import ErrorInfo, FailedPart, Notes
 from agentflow.core.data.reasons import Reason, known_reason
-from agentflow.core.data.records import Record
+from agentflow.core.data.result_notes import ErrorInfo, FailedPart, Notes
 from agentflow.core.data.values import json_work, plain, to_json
 from agentflow.core.data.walk import Work
 
@@ -34,6 +34,7 @@ _LIKE_FAILED = frozenset({"failed", "failure", "fail", "error"})
 _SMALL = 10**15
 
 
+# A failure is a value with its exception, so that one call of forty may fail alone (decision 2)
 @frozen(init=False, eq=False, match_args=False)
 class TaskResult(Record):
     """The result of a task or tool call: a frozen record, and a mapping in the specification's shape.

@@ -228,6 +228,7 @@ class Session:
         self.compaction = None
         self._own = _Exchanges()
 
+    # Branches fork the session: interleaved messages are refused by servers (decision 11)
     def fork(self) -> Session:
         """A session that starts with the current history and then grows separately. Takes constant time."""
         child = Session(data_context=self.data_context)

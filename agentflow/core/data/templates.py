@@ -7,9 +7,9 @@ from typing import Any, Literal, cast
 
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
+from agentflow.core.data.durations import seconds_of
 from agentflow.core.data.messages import Effort, PromptCache
 from agentflow.core.data.models import MappingModel
-from agentflow.core.data.reuse import seconds_of
 from agentflow.core.data.values import name_of, pairs_to_dict
 
 
@@ -46,6 +46,7 @@ class ContextManagement(Overrides):
     )
 
 
+# Tasks are stateless by default: histories sent unasked cost 25 times the tokens (decision 30)
 class HistoryConfig(Overrides):
     """How a task uses its session's history.
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from agentflow.core.data.json_text import encoded, written
-from agentflow.core.data.records import is_dict
+from agentflow.core.data.mapping_records import is_dict
 from agentflow.core.data.walk import (
     ELEMENTS_PER_STEP,
     LEAVES,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 T = TypeVar("T")
+# Long work is a generator, so that the loop gets its turn in the midst of it (decision 18)
 Work: TypeAlias = Generator[int, None, T]
 """Long work: yields the steps that the next part costs, returns the result."""
 

@@ -15,7 +15,7 @@ from dataclasses import field
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.names import ASK, ENDORSE, Definitions
+from agentflow.core.data.known_names import ASK, ENDORSE, Definitions
 from agentflow.core.data.source import Surface
 
 

@@ -52,6 +52,7 @@ def _as_data(value: object, text: Callable[[object], str]) -> Work[Any]:
         return f"({type(value).__name__}: {cut(str(error), 200)})"
 
 
+# One stream for console, logs, traces and records, so that they cannot disagree (decision 12)
 @frozen
 class EventBase:
     """The header of all events.

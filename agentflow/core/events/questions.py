@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from agentflow.core.data.frozen import frozen
-from agentflow.core.events.journal import effect_key
+from agentflow.core.events.journal_rows import effect_key
 
 
 @frozen(kw_only=True)

@@ -21,6 +21,7 @@ from agentflow.core.call.spending import PriceQuote
 from agentflow.core.data.context import DataContext
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import CompiledTask, Definitions, NameInfo
 from agentflow.core.data.messages import (
     Effort,
     Message,
@@ -33,7 +34,6 @@ from agentflow.core.data.messages import (
     ToolSpec,
     Usage,
 )
-from agentflow.core.data.names import CompiledTask, Definitions, NameInfo
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source

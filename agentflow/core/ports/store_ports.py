@@ -16,10 +16,10 @@ from typing import Any, Protocol
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.names import CompiledTask
+from agentflow.core.data.known_names import CompiledTask
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.walk import Work
-from agentflow.core.events.journal import (
+from agentflow.core.events.journal_rows import (
     BranchEnd,
     Claim,
     Deposit,
@@ -363,6 +363,7 @@ class JournalStore(Protocol):
         ...
 
 
+# A directory only: an object store would be reached within each commit (decision 26)
 class BlobStore(Protocol):
     """Large values of records by names, which are digests of them. Its methods block, and are called on one thread at a time.
 

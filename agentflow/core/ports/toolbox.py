@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from agentflow.core.data.names import EVERY
+from agentflow.core.data.known_names import EVERY
 from agentflow.core.ports.ports import Tool
 
 T = TypeVar("T")
 
 
+# Objects, not names: two closures of one name are two tools (decision 3)
 class Toolbox(Mapping[str, Tool]):
     """The tool objects of one task or prompt, by name; it never changes.
 

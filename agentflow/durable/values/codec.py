@@ -42,14 +42,14 @@ from pydantic_core import PydanticSerializationError
 from agentflow.core.data.context import MatchItem
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import Names
 from agentflow.core.data.labels import Following, Label, box
+from agentflow.core.data.mapping_records import Entries, is_dict
 from agentflow.core.data.media import MEDIA_PARTS
 from agentflow.core.data.message_json import CONTENT_PARTS, read_part
 from agentflow.core.data.messages import Usage
-from agentflow.core.data.names import Names
-from agentflow.core.data.notes import ErrorInfo, FailedPart, Notes
-from agentflow.core.data.records import Entries, is_dict
 from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.result_notes import ErrorInfo, FailedPart, Notes
 from agentflow.core.data.results import NO_NOTES, NO_USAGE, TaskResult
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import SharedList, Symbol, plain

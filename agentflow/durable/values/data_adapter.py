@@ -24,8 +24,8 @@ from pydantic_core import PydanticSerializationError, SchemaValidator
 from typing_extensions import is_typeddict
 
 from agentflow.core.data.errors import ConfigurationError, JournalError, clip
+from agentflow.core.data.known_names import OutputAdapter
 from agentflow.core.data.models import validation_messages
-from agentflow.core.data.names import OutputAdapter
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.walk import LEAVES
 from agentflow.durable.values.codec import Codec, NotData, Shaped
@@ -41,6 +41,7 @@ _READS_NAMES: Final = tuple(map(int, pydantic.VERSION.split(".")[:2])) >= (2, 11
 _CODEC = Codec()
 
 
+# By annotation, never pickle: reading must not run code (decision 41)
 class DataAdapter(Generic[R]):
     """Writes values of the type ``kind`` as data, and reads them. ``secret`` names a secret type in it, or is None.
     ``checks``: data that needs no adapter is validated too, as for values whose annotation is a promise."""

@@ -11,15 +11,15 @@ from typing import Any, cast
 from zlib import crc32
 
 from agentflow.core.call.reading import Reading
-from agentflow.core.data.names import CompiledTask
+from agentflow.core.data.known_names import CompiledTask
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import is_long
-from agentflow.core.events.journal import EffectRow, JsonText, named_arguments
+from agentflow.core.events.journal_rows import EffectRow, JsonText, named_arguments
 from agentflow.core.ports.ports import Tool
 from agentflow.durable.values.codec import LONG_TEXT, Shaped, comparable
 from agentflow.durable.values.data_adapter import DataAdapter, adapter_of, refuse_secret, unfit
-from agentflow.tasks.registry import PARTS
+from agentflow.tasks.template_registry import PARTS
 
 _FEW = 16
 _SMALL = 1 << 62

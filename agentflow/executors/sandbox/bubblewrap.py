@@ -18,7 +18,7 @@ from typing import Any
 
 from agentflow.core.data.errors import SandboxUnavailable
 from agentflow.executors.sandbox import seccomp
-from agentflow.executors.sandbox.base import (
+from agentflow.executors.sandbox.backend import (
     SYSTEM_PATHS,
     CommandEnding,
     Running,
@@ -28,7 +28,7 @@ from agentflow.executors.sandbox.base import (
 from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.pipes import Status, attach
 from agentflow.executors.sandbox.supervised import rlimits
-from agentflow.executors.waiting import run_to_completion
+from agentflow.executors.shielded import run_to_completion
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.protected_names import CONFIDENTIAL, EXECUTED, PROTECTED, Protection
 

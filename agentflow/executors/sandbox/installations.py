@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
-from agentflow.executors.sandbox.base import PATH, SYSTEM_PATHS
+from agentflow.executors.sandbox.backend import PATH, SYSTEM_PATHS
 
 _MAX_FILES = 32
 _PROGRAM_DIRECTORIES = frozenset({"bin", "sbin", "shims"})
@@ -106,6 +106,7 @@ def _base_of_environment(path: str) -> Iterable[str]:
     return [os.path.join(home, name) for home in homes for name in ("python3", "python") if os.path.isabs(home)]
 
 
+# A granted network needs its proxies and certificates to be of use (decision 45)
 def network_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables of ``environ`` (default: this process's) that say which certificates count, and which proxies to use.
 

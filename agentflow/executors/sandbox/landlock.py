@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from agentflow.executors.sandbox import seccomp
-from agentflow.executors.sandbox.base import (
+from agentflow.executors.sandbox.backend import (
     SYSTEM_PATHS,
     Running,
     Spawn,

@@ -12,8 +12,8 @@ import weakref
 from collections.abc import Callable, Mapping
 
 from agentflow.core.data.errors import ConfigurationError, SandboxUnavailable
-from agentflow.executors.sandbox.base import Sandbox
-from agentflow.executors.waiting import run_to_completion
+from agentflow.executors.sandbox.backend import Sandbox
+from agentflow.executors.shielded import run_to_completion
 from agentflow.lib.own_threads import own_thread
 
 _log = logging.getLogger(__name__)

@@ -15,11 +15,11 @@ import socket
 import tempfile
 
 from agentflow.core.data.frozen import frozen
-from agentflow.executors.sandbox.base import CommandLimits, Sandbox, Spawn
+from agentflow.executors.sandbox.backend import CommandLimits, Sandbox, Spawn
 from agentflow.executors.sandbox.installations import installation
 from agentflow.executors.sandbox.pipes import Output, attach
 from agentflow.executors.sandbox.supervised import interpreter
-from agentflow.executors.waiting import run_or_undo, run_to_completion
+from agentflow.executors.shielded import run_or_undo, run_to_completion
 from agentflow.lib.own_threads import own_thread
 
 _TIMEOUT_S = 20.0

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from agentflow.core.data.errors import SandboxUnavailable
 from agentflow.core.data.frozen import frozen
-from agentflow.executors.sandbox.base import CommandEnding, CommandLimits, Spawn
+from agentflow.executors.sandbox.backend import CommandEnding, CommandLimits, Spawn
 from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.pipes import Status, attach
 from agentflow.lib.own_threads import own_thread

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from agentflow.executors.sandbox.base import Running, Spawn
+from agentflow.executors.sandbox.backend import Running, Spawn
 from agentflow.executors.sandbox.supervised import Walls, spawn_supervised
 
 

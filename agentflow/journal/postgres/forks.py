@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentflow.core.events.journal import BranchEnd, EffectRow, EffectState, NewRun
+from agentflow.core.events.journal_rows import BranchEnd, EffectRow, EffectState, NewRun
 from agentflow.journal.errors import owned_run
 from agentflow.journal.postgres.connection import AsyncpgConnection
 from agentflow.journal.postgres.rows import ADD, PostgresRows, beginning

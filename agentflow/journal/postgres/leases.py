@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentflow.core.data.limits import NANO, nanos, nanos_covering
-from agentflow.core.events.journal import Deposit, Leased
+from agentflow.core.events.journal_rows import Deposit, Leased
 from agentflow.journal.postgres.connection import AsyncpgConnection
 
 _BACK = """

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import asyncpg
 
 from agentflow.core.data.errors import ConfigurationError, cut
-from agentflow.core.events.journal import (
+from agentflow.core.events.journal_rows import (
     Claim,
     Deposit,
     EffectRow,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentflow.core.data.errors import JournalError
-from agentflow.core.events.journal import NewRun
+from agentflow.core.events.journal_rows import NewRun
 from agentflow.core.ports.store_ports import BlobStore
 from agentflow.journal import connection as journal
 from agentflow.journal.postgres.connection import AsyncpgConnection

@@ -24,7 +24,7 @@ from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from agentflow.core.data.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
-from agentflow.core.events.journal import (
+from agentflow.core.events.journal_rows import (
     Claim,
     FleetCounts,
     NewRun,
@@ -42,7 +42,7 @@ from agentflow.journal.events import removable
 from agentflow.journal.postgres.connection import name_of
 from agentflow.journal.postgres.events import PostgresEvents
 from agentflow.journal.postgres.queue import Slots
-from agentflow.journal.postgres.rates import PostgresRates
+from agentflow.journal.postgres.shared_rates import PostgresRates
 from agentflow.journal.postgres.store import PostgresJournal
 
 MAX_PLACES = 100_000

@@ -11,7 +11,7 @@ from typing import Any
 
 import asyncpg
 
-from agentflow.core.events.journal import BranchEnd, EffectRow, EffectState, NewRun, OwnedRun, RunRow, RunStatus
+from agentflow.core.events.journal_rows import BranchEnd, EffectRow, EffectState, NewRun, OwnedRun, RunRow, RunStatus
 from agentflow.journal.cleaning import ROW_BYTES, StorageSurvey, keep_summaries, removable
 from agentflow.journal.connection import Row
 from agentflow.journal.errors import owned_run, unknown_run

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, TypeAlias, cast
 
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.names import Template
+from agentflow.core.data.known_names import Template
 from agentflow.lang import ir
 from agentflow.lang.builtins import Primitive
 from agentflow.lang.checks import children

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import Names
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import Names
 from agentflow.core.data.source import Source
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.bounds.analysis import Analysis, analyse_bounds, templates_of

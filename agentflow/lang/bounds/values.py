@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, cast
 
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.records import is_dict
+from agentflow.core.data.mapping_records import is_dict
 from agentflow.core.data.values import Symbol, as_list
 from agentflow.lang.bounds.polynomial import ZERO, Bound
 from agentflow.lang.ir import Lambda, Var

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, cast
 
 from agentflow.core.data.errors import SexpEvaluationError
-from agentflow.core.data.records import is_dict
+from agentflow.core.data.mapping_records import is_dict
 from agentflow.core.data.values import SHARED_FROM, SharedList, as_list
 from agentflow.core.data.walk import ELEMENTS_PER_STEP, LEAVES, PART, Work, slices
 from agentflow.lang.builtins.numbers import integer

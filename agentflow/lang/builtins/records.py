@@ -11,7 +11,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from agentflow.core.data.errors import SexpEvaluationError
-from agentflow.core.data.records import Record, is_dict
+from agentflow.core.data.mapping_records import Record, is_dict
 from agentflow.core.data.values import Symbol
 from agentflow.core.data.walk import ELEMENTS_PER_STEP, PART, Work, slices
 from agentflow.lang.builtins.registry import primitive, wrong_type

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 from agentflow.core.data.errors import ConfigurationError, SexpEvaluationError, cut
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.records import is_dict
+from agentflow.core.data.mapping_records import is_dict
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import SharedList, Symbol
 from agentflow.core.data.walk import Work, exact

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from agentflow.core.data.errors import AgentflowError, DataError, SexpEvaluationError
-from agentflow.core.data.notes import ErrorInfo
-from agentflow.core.data.records import is_dict
+from agentflow.core.data.mapping_records import is_dict
+from agentflow.core.data.result_notes import ErrorInfo
 from agentflow.core.data.results import NO_NOTES, TaskResult
 from agentflow.lang.builtins.registry import primitive, wrong_type
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from agentflow.core.data.errors import LimitExceeded, SexpEvaluationError, cut
-from agentflow.core.data.records import is_dict
+from agentflow.core.data.mapping_records import is_dict
 from agentflow.core.data.values import Symbol
 from agentflow.core.data.walk import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, Work, slices
 from agentflow.lang.builtins.lists import items

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentflow.core.data.labels import box, stripped
-from agentflow.core.data.records import is_dict
+from agentflow.core.data.mapping_records import is_dict
 from agentflow.core.data.walk import Work, exact
 from agentflow.core.events.effects import AskHuman, Draw, Endorse, Timer
 from agentflow.lang.abi import Runtime

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
 from agentflow.core.data.errors import AgentflowError
-from agentflow.core.data.names import Template
+from agentflow.core.data.known_names import Template
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import Symbol, name_of, pairs_to_dict
 from agentflow.lang.analyzer import EFFECT_NAMES, Analyzer

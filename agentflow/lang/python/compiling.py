@@ -8,9 +8,9 @@ from types import CodeType
 from typing import Any
 
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.data.known_names import UNKNOWN, Names
 from agentflow.core.data.labels import Following
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import UNKNOWN, Names
 from agentflow.core.data.source import Source
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.checks import SHORTEST_MISSPELLING

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError, cut
-from agentflow.core.data.names import ASKED, DEFINE, READ_FILES, NameInfo, ParameterInfo, RecordInfo
+from agentflow.core.data.known_names import ASKED, DEFINE, READ_FILES, NameInfo, ParameterInfo, RecordInfo
 from agentflow.core.data.values import to_json
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.python.emitter import Emitter, statement

@@ -15,9 +15,9 @@ from typing import Any, Literal, TypeAlias
 from weakref import proxy
 
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.data.known_names import DEFINE, NameInfo, NameKind, Names
 from agentflow.core.data.labels import UNBOXED, Label
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import DEFINE, NameInfo, NameKind, Names
 from agentflow.core.data.source import Source, Span
 from agentflow.core.data.values import OrderedSet
 from agentflow.lang.abi import Operation

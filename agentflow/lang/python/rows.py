@@ -52,6 +52,7 @@ class RowTraits:
     maker: Maker = ""
 
 
+# One row per function: tables by name disagreed, and refused harmless calls (decision 48)
 @frozen(kw_only=True)
 class Row(RowTraits):
     """A function or method that texts call by name.

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import NameInfo
+from agentflow.core.data.known_names import Names as NamesPort
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import NameInfo
-from agentflow.core.data.names import Names as NamesPort
 from agentflow.core.data.source import Source
 from agentflow.core.data.walk import Work
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from agentflow.core.data.errors import SexpEvaluationError, cut
 from agentflow.core.data.labels import Label, each_boxed
-from agentflow.core.data.records import Entries, Record
+from agentflow.core.data.mapping_records import Entries, Record
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import OrderedSet, SharedList, Symbol
 from agentflow.core.data.walk import LEAVES

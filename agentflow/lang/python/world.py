@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from agentflow.core.data.names import ASK, DEFINE, ENDORSE, NameInfo
+from agentflow.core.data.known_names import ASK, DEFINE, ENDORSE, NameInfo
 from agentflow.core.events.effects import CallWorkflow, Draw, GetContext, LogMessage, ToolCall
 from agentflow.lang.generated import LOAD
 from agentflow.lang.literals import mismatch

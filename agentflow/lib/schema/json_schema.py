@@ -38,6 +38,7 @@ def check(value: object, schema: Mapping[str, Any]) -> list[str]:
     return Schema(schema).check(value)
 
 
+# An own checker: the libraries are not bounded on hostile schemas (decision 14)
 class Schema:
     """A compiled JSON Schema, to check many values; see :func:`check`.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from agentflow.lib.text.tokens import Tokeniser
+from agentflow.lib.text.terms import Tokeniser
 
 _K1 = 1.2
 _B = 0.5

@@ -9,7 +9,7 @@ from typing import Any
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.events.events import DeltaBase, Event
 from agentflow.lib.file_writer import write_private
-from agentflow.observe.report.build import Wire, report_html
+from agentflow.observe.report.html import Wire, report_html
 
 
 class Report:

@@ -25,7 +25,7 @@ from agentflow.core.data.messages import (
 from agentflow.core.data.provider_errors import IncompleteStream, ProtocolError
 from agentflow.core.data.values import to_json
 from agentflow.lib.schema.json_types import MAX_JSON_VALUES, has_too_many_values
-from agentflow.providers.dialects import faults
+from agentflow.providers.dialects import wire_faults
 from agentflow.providers.dialects.halves import Halves, whole_json
 from agentflow.providers.dialects.wire import Wire, record
 
@@ -100,7 +100,7 @@ class BaseDecoder:
         return self._native(rest) if rest else self._bare
 
     def _fail(self, body: Any) -> None:
-        raise faults.from_stream(body, provider=self._provider, model=self._model)
+        raise wire_faults.from_stream(body, provider=self._provider, model=self._model)
 
     def _stop(self, reason: object, parts: Iterable[Part]) -> StopReason:
         """The meaning of ``reason``. Raises, with the text of ``parts``, if it is unknown or a failure.

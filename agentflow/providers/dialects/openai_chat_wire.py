@@ -30,8 +30,8 @@ from agentflow.core.data.messages import (
 from agentflow.core.data.provider_errors import ContextWindowExceeded, Overloaded, Refused, ServerError
 from agentflow.core.data.values import to_json
 from agentflow.lib.schema.json_types import has_too_many_values
-from agentflow.providers.dialects import faults
 from agentflow.providers.dialects import openai_wire as common
+from agentflow.providers.dialects import wire_faults
 from agentflow.providers.dialects.decoding import (
     NOTHING,
     BaseDecoder,
@@ -295,7 +295,7 @@ class ChatDecoder(BaseDecoder):
             self._choice(choices[0], out)
             self.unknown += len(choices) > 1
         elif choices is None and not event.get("usage"):
-            if name == b"error" or "error" in (event.get("object"), event.get("type")) or faults.is_failure(event):
+            if name == b"error" or "error" in (event.get("object"), event.get("type")) or wire_faults.is_failure(event):
                 self._fail(event)
             self.unknown += 1
         if not self._head:
@@ -421,7 +421,7 @@ class ChatDecoder(BaseDecoder):
 
     def body(self, data: Any) -> ModelResponse:
         choices = records(data.get("choices"))
-        if data.get("error") or (not choices and faults.is_failure(data)):
+        if data.get("error") or (not choices and wire_faults.is_failure(data)):
             self._fail(data)
         if not choices:
             raise incomplete(f"there are no choices in {clip(to_json(data), 300)}")

@@ -274,6 +274,7 @@ class Unsaid(Exception):
     """A schema that a server accepts in no form."""
 
 
+# Each server gets the subset it accepts; the whole schema is checked here (decision 37)
 class Translation:
     """One translation. After :meth:`run`, ``whole``: nothing was left out; ``rest``: the text to add to a ``tool``'s
     description."""

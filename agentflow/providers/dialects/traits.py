@@ -2,7 +2,7 @@
 
 A dialect says how a request is written. Servers that speak the same one still differ in the fields they accept, in the ids and
 schemas they allow and in the roles they know. Encoders ask the traits of the server and never its name. The rows of known
-servers are in :mod:`agentflow.providers.servers`.
+servers are in :mod:`agentflow.providers.known_servers`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ _MEANT: Mapping[str, str] = MappingProxyType(
 """Names that people write for a trait."""
 
 
+# Traits, not names of vendors: the same dialect differs from server to server (decision 38)
 @frozen
 class Traits:
     """The API of a model server. ``AgentFlow(traits={"limit_field": "max_completion_tokens"})`` states parts of it.

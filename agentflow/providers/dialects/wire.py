@@ -19,7 +19,7 @@ from agentflow.core.data.values import is_long
 from agentflow.core.data.walk import LONG_TEXT, Work, in_slices
 from agentflow.lib.schema.json_types import MAX_JSON_VALUES, has_too_many_values
 from agentflow.providers.dialects.halves import whole, whole_json
-from agentflow.providers.dialects.history import fitted, is_fit, made_id
+from agentflow.providers.dialects.request_history import fitted, is_fit, made_id
 from agentflow.providers.dialects.traits import UNKNOWN, Traits
 
 
@@ -102,7 +102,7 @@ def string(value: Any) -> str:
 
 class Wire:
     """One request on the wire: the ``traits`` of the server that is asked, the ``issuer`` of its answers, its ``messages``
-    as that server takes them (see :mod:`agentflow.providers.dialects.history`; ``plain`` if they are mere texts), the names and
+    as that server takes them (see :mod:`agentflow.providers.dialects.request_history`; ``plain`` if they are mere texts), the names and
     arguments of its tool calls.
 
     Maps tool names to names that providers accept (``[A-Za-z0-9_-]``, at most 64 characters), and back, and keeps long

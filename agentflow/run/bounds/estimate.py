@@ -11,9 +11,9 @@ from typing import Any
 
 from agentflow.core.data.errors import AgentflowError, SexpSyntaxError
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import Definitions, NameInfo, Names, Template, file_grants, narrowed
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.messages import CAP_SETTINGS, ModelProfile, Usage
-from agentflow.core.data.names import Definitions, NameInfo, Names, Template, file_grants, narrowed
 from agentflow.core.data.requests import MOST_SUMMARIES
 from agentflow.core.data.source import Source, Span, Surface
 from agentflow.core.data.templates import TaskTemplate

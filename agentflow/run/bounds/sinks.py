@@ -13,7 +13,7 @@ from agentflow.core.data.labels import UNKNOWN, Label
 from agentflow.core.events.facts import GuardedArgument, TaskFacts, ToolFacts
 from agentflow.lang.bounds.flow import AMBIENT, ANY_ARGUMENT, ANY_RESULT, RAISED, UNSEEN, Done, Flows, Point, variable
 from agentflow.lang.closure import Closure
-from agentflow.run.strand.calls import name_of_function, parameters_of
+from agentflow.run.strand.procedure_calls import name_of_function, parameters_of
 
 _SESSION: Point = "session"
 _STEPS: Point = "steps"

@@ -46,7 +46,7 @@ from agentflow.lang.builtins.labelled import twin_of
 from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.run.strand.calls import by_names, name_of_effect, values_by_name
+from agentflow.run.strand.procedure_calls import by_names, name_of_effect, values_by_name
 from agentflow.run.strand.strand import Strand
 
 _NONE: Mapping[str, Sources] = {}

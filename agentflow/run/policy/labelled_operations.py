@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn, cast
 
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.known_names import Template
 from agentflow.core.data.labels import (
     NO_SOURCES,
     Sources,
@@ -21,7 +22,6 @@ from agentflow.core.data.labels import (
     outer_sources,
     stripped,
 )
-from agentflow.core.data.names import Template
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import as_list, pairs_to_dict
 from agentflow.lang.environment import SexpEnvironment

@@ -25,9 +25,9 @@ from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
 from agentflow.lang.equality import truth
 from agentflow.lang.program import Program
 from agentflow.run.policy.labelled import LabelledStrand, not_followed
-from agentflow.run.strand.calls import calling_span
+from agentflow.run.strand.procedure_calls import calling_span
 from agentflow.run.strand.strand import Strand
-from agentflow.tasks.history import ProgramSteps
+from agentflow.tasks.step_history import ProgramSteps
 
 
 class StrictStrand(LabelledStrand):
@@ -67,7 +67,6 @@ class StrictStrand(LabelledStrand):
     # -- tests ----------------------------------------------------------------------------------------------------
 
     def raise_to(self, sources: Sources) -> None:
-        """Later effects depend on these sources."""
         if not sources <= self.ambient:
             self.ambient = self.ambient | sources
 
@@ -80,7 +79,6 @@ class StrictStrand(LabelledStrand):
         return truth(self.opened(value))
 
     def opened(self, value: Any) -> Any:
-        """A value out of its box, for a decision."""
         if type(value) is not Label:
             return value
         self.raise_to(value.sources)
@@ -101,7 +99,6 @@ class StrictStrand(LabelledStrand):
         return box(value, self.ambient)
 
     def upgraded(self, value: Any, since: Sources) -> Any:
-        """The value of a variable that the last choice may have changed, if it already depends on ``since``."""
         return value if value is UNBOUND or not since <= outer_sources(value) else box(value, self.ambient)
 
     def upgrade(self, cell: Cell, since: Sources) -> None:

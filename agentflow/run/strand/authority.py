@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import ConfigurationError, SexpEvaluationError, TaskError, clip
-from agentflow.core.data.names import FILES, GUARDED, Names, permitted
+from agentflow.core.data.known_names import FILES, GUARDED, Names, permitted
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Span
 from agentflow.core.events.effects import AskHuman, Effect, Endorse, GetContext, TaskCall, ToolCall

@@ -12,8 +12,8 @@ from typing import Any
 from agentflow.core.call.call import RunPort, view_of
 from agentflow.core.call.host_calls import CUTTING, keep_partial
 from agentflow.core.data.errors import AgentflowError, RunStopped, SexpEvaluationError, cut
+from agentflow.core.data.known_names import branch_prefix
 from agentflow.core.data.labels import bare
-from agentflow.core.data.names import branch_prefix
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Span

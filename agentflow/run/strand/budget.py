@@ -52,6 +52,7 @@ def waiting(call: CallContext) -> AbstractContextManager[object]:
     return call.scope(WaitStarted, call.path, reason="permit") if call.run.watched else nullcontext()
 
 
+# Permits count active strands: forms nested to any depth end under a limit of 1 (decision 15)
 class Permits:
     """The permits of a run or, within ``outer`` ones, of a part of it that has fewer.
 
@@ -292,6 +293,7 @@ MemoryAccounts = WeakSet["MemoryAccount"]
 """The accounts of concurrent runs that are large enough to matter."""
 
 
+# By account and growth: the process's own figure names no run (decision 16)
 class MemoryAccount:
     """What a run, or a part of it with a limit of its own (within ``outer``), has allocated: ``used`` bytes.
 
@@ -443,6 +445,7 @@ HOST_S = 3.0
 """Seconds allowed to all forms of the host's own programs together."""
 
 
+# Seconds for all clean-up together: many short forms must not add up (decision 20)
 class CleanupTime:
     """The time allowed to the ``finally`` forms of a run that is being stopped: ``each`` form, and all of them together.
 

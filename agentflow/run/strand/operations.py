@@ -9,8 +9,8 @@ from typing import Any, Protocol, cast
 
 from agentflow.core.call.reading import following
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.data.known_names import DEFINE, Template, narrowed
 from agentflow.core.data.labels import bare
-from agentflow.core.data.names import DEFINE, Template, narrowed
 from agentflow.core.data.source import Source, Span
 from agentflow.core.data.values import Symbol, name_of, pairs_to_dict, plain_lists, text_size
 from agentflow.core.data.walk import Work

@@ -19,7 +19,7 @@ from agentflow.core.call.provenance import unlabelled
 from agentflow.core.call.reading import found_in
 from agentflow.core.data.context import CONTEXT_KEYS, ContextGenerationInput
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError, clip
-from agentflow.core.data.names import ENDORSE, Template, permitted
+from agentflow.core.data.known_names import ENDORSE, Template, permitted
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Span
@@ -47,9 +47,9 @@ from agentflow.core.ports.store_ports import Pacer
 from agentflow.lang.builtins.registry import wrong_type
 from agentflow.lang.trace import span_of_name
 from agentflow.lib.redact import Redactor
+from agentflow.lib.text.safe_text import escape
 from agentflow.lib.text.suggest import did_you_mean
-from agentflow.lib.text.terminal import escape
-from agentflow.run.strand.calls import calling_span
+from agentflow.run.strand.procedure_calls import calling_span
 from agentflow.run.strand.strand import EffectHandler, FlowNames
 
 _SHOWN = 2_000

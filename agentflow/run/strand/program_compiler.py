@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from agentflow.core.call.provenance import PolicyInForce
+from agentflow.core.data.known_names import Definitions
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import Definitions
 from agentflow.core.data.source import Source
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.environment import NamesInForce, SexpEnvironment

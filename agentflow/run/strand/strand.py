@@ -19,8 +19,8 @@ from typing import Any, Concatenate, Literal, Protocol, TypeAlias, TypeVar, cast
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import LimitExceeded, SexpEvaluationError, UnboundSymbolError, cut
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import CompiledTask, Definitions, NameInfo, Names, Template, narrowed, permitted
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import CompiledTask, Definitions, NameInfo, Names, Template, narrowed, permitted
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import HELD, Symbol, name_of, text_size, unshared
 from agentflow.core.data.walk import LONG_TEXT, PAUSE_S, Work
@@ -38,7 +38,8 @@ from agentflow.lang.forms import FORMS
 from agentflow.lang.program import Program, ProgramCache
 from agentflow.run.strand.authority import missing_grant, refuse
 from agentflow.run.strand.budget import LARGE, Budget
-from agentflow.run.strand.calls import (
+from agentflow.run.strand.hops import on_fresh_task
+from agentflow.run.strand.procedure_calls import (
     calling_span,
     host_code,
     located_error,
@@ -47,8 +48,7 @@ from agentflow.run.strand.calls import (
     shared_set,
     wrong_count,
 )
-from agentflow.run.strand.hops import on_fresh_task
-from agentflow.tasks.history import MAX_UNFOLDED, ProgramSteps
+from agentflow.tasks.step_history import MAX_UNFOLDED, ProgramSteps
 
 Publish = Callable[[Template], None]
 """Called with each task that a program has defined in its environment."""

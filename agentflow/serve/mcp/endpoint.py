@@ -11,9 +11,9 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentflow.lib.own_threads import loaded
-from agentflow.serve.faults import RequestError
+from agentflow.serve.error_responses import RequestError
 from agentflow.serve.keys import KEY_IN_SCOPE, Key
-from agentflow.serve.service import ServedFlow
+from agentflow.serve.served_flow import ServedFlow
 
 _LAST_WORDS_S = 2.0
 
@@ -61,11 +61,11 @@ class McpEndpoint:
                 status=501,
                 setting="pip install 'agentflow[mcp]' on the server",
             )
-        await loaded("agentflow.serve.mcp.server")
+        await loaded("agentflow.serve.mcp.mcp_server")
         await loaded("mcp.server.streamable_http_manager")
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-        from agentflow.serve.mcp.server import FlowMcp
+        from agentflow.serve.mcp.mcp_server import FlowMcp
 
         manager = StreamableHTTPSessionManager(
             FlowMcp(self._service, self._anyone).server()

@@ -13,7 +13,7 @@ from typing import Any
 from agentflow.core.data.errors import TaskError, cut
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import to_json
-from agentflow.tasks.registry import CompiledTemplate, compile_template
+from agentflow.tasks.template_registry import CompiledTemplate, compile_template
 
 FILES: Mapping[str, str] = MappingProxyType(
     {

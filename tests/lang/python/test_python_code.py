@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from agentflow.core.data.known_names import UNKNOWN
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import UNKNOWN
 from agentflow.core.data.source import Source
 from agentflow.lang import abi
 from agentflow.lang.python import compiling

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.known_names import UNKNOWN
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import UNKNOWN
 from agentflow.core.data.source import Source
 from agentflow.lang.python.absent import ABSENT, DOTTED, HIDDEN, METHODS_ABSENT, MODULES
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agentflow.core.data.errors import AgentflowError, LimitExceeded
+from agentflow.core.data.known_names import Names
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import Names
 from agentflow.core.data.source import Source
 from agentflow.lang.cutting import ROOM, compile_in_pieces
 from agentflow.lang.environment import NamesInForce, SexpEnvironment

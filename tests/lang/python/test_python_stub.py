@@ -12,8 +12,8 @@ import pytest
 
 import agentflow
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.known_names import UNKNOWN
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.names import UNKNOWN
 from agentflow.core.data.source import Source
 from agentflow.lang.python.compiling import findings_of
 from agentflow.lang.python.failure import CLASSES

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.data.names import UNKNOWN
+from agentflow.core.data.known_names import UNKNOWN
 from agentflow.core.data.source import Source
 from agentflow.core.events.effects import LogMessage
 from agentflow.lang.environment import SexpEnvironment

@@ -1,0 +1,112 @@
+"""Shows the waits of a suspended durable run, and sends answers to it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from agentflow.cli.shared.application import option_name
+from agentflow.cli.shared.asking import parse_value, read_answer
+from agentflow.cli.shared.common import Exit, exit_code, moment, show_error, write_json, write_out
+from agentflow.cli.shared.options import ChangeOptions, DatabaseOptions, DurableOptions, FlowOptions, ResumeOptions
+from agentflow.cli.shared.state import stored_runs
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.values import to_json
+from agentflow.core.events.questions import Question
+from agentflow.lib.text.safe_text import clean
+
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
+    from agentflow.durable.handle import DurableRun
+
+
+_REPEATED = [
+    *fields(DatabaseOptions),
+    *fields(FlowOptions),
+    *(each for each in fields(ResumeOptions) if each.name == "on_inflight"),
+]
+"""Options that locate the run and configure its flow; all others are stored with the run or apply to one command only."""
+
+
+def resume_line(run_id: str, options: DurableOptions | ChangeOptions, *, program: str | None = None) -> str:
+    """The command that resumes a run with the flow of ``options``; ``program`` names a file whose current text to use."""
+    words = ["agentflow", "resume", run_id, *(() if program is None else ("--program", program))]
+    for field in _REPEATED:
+        value: Any = getattr(options, field.name, field.default)
+        if value == field.default:
+            continue
+        for each in [value] if isinstance(value, str | int | float) else value:
+            words += [option_name(field.name), str(each)]
+    return shlex.join(words)
+
+
+def show_waiting(flow: AgentFlow, handle: DurableRun, options: DurableOptions | ChangeOptions) -> int:
+    """Print the waits of a run, with the commands that answer them. Returns the exit code."""
+    db = options.db if options.app is None else flow.database  # agentflow runs send has no option --app
+    questions = flow.redact([_described(each) for each in handle.waiting])
+    if options.as_json or options.events:
+        body = {
+            "ok": False,
+            "status": "waiting",
+            "run_id": handle.run_id,
+            "waiting": questions,
+            "wake_at": handle.wake_at,
+        }
+        write_json({**({"type": "result"} if options.events else {}), **body})
+        return Exit.WAITING
+    for each in questions:
+        schema: Mapping[str, Any] | None = each["schema"]
+        boolean = schema is not None and schema.get("type") == "boolean"
+        wanted = "" if schema is None else f"\n  the answer must fit {to_json(schema)}"
+        answer = flow.redact(send_line(handle.run_id, each["key"], "true" if boolean else "VALUE", db))
+        print(f"{clean(each['question'])}{clean(wanted)}\n  {clean(answer)}", file=sys.stderr)
+    resume = flow.redact(resume_line(handle.run_id, options))
+    if handle.wake_at is not None:
+        when = moment(handle.wake_at)
+        print(f"{handle.run_id} waits until {when}", file=sys.stderr)
+    print(f"{clean(handle.run_id)} waits and is kept; this resumes it:\n  {clean(resume)}", file=sys.stderr)
+    return Exit.WAITING
+
+
+async def send_answer(run_id: str, key: str, value: str, url: str | None, *, as_json: bool) -> int:
+    """Answer a question of a durable run. Returns the exit code. Raises UsageError."""
+    async with stored_runs(url) as flow:
+        try:
+            asked = next((each for each in await flow.questions(run_id) if each.key == key), None)
+            await flow.send(run_id, key, parse_value(value) if asked is None else read_answer(asked, value))
+            left = await flow.questions(run_id)
+        except AgentflowError as error:
+            show_error(error, as_json=as_json)
+            return exit_code(error)
+    if as_json:
+        write_json({"ok": True, "run_id": run_id, "waiting": [_described(each) for each in left]})
+        return Exit.OK
+    rest = f"; {len(left)} more to answer" if left else ""
+    resume = shlex.join(["agentflow", "resume", run_id, *_at(url)])
+    write_out(
+        clean(f"answered{rest}: {resume} resumes it") + "\n"
+        "  add the options of the original command, such as --app, --model or --root, as printed when the run was suspended\n"
+    )
+    return Exit.OK
+
+
+def _described(question: Question) -> dict[str, Any]:
+    return {
+        "key": question.key,
+        "question": question.question,
+        "schema": question.schema,
+        "reason": question.reason,
+        "path": question.path,
+    }
+
+
+def send_line(run_id: str, key: str, answer: str, db: str | None) -> str:
+    """The command that answers a question of a run stored in ``db``; None is the command's own database."""
+    return shlex.join(["agentflow", "runs", "send", run_id, key, answer, *_at(db)])
+
+
+def _at(db: str | None) -> list[str]:
+    return [] if db is None else ["--db", db]

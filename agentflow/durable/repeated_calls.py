@@ -1,0 +1,70 @@
+"""Calls that name an existing durable run: each option applies or raises an error; none is ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from agentflow.core.data.errors import JournalError, LimitExceeded, ResourceExhausted
+from agentflow.core.data.limits import Limits
+from agentflow.core.events.journal_rows import RunRow
+
+
+def check_same(row: RunRow, *, labels: Mapping[str, str] | None, priority: int, tenant: str, queue: str | None) -> None:
+    """Raise JournalError (``durable/argument``) if an option of a call that starts a run again differs from the stored one.
+
+    Options that it leaves out keep their stored values.
+    """
+    stored = row.input
+    said = {
+        "labels": (None if labels is None else dict(labels), stored["labels"]),
+        "priority": (priority or None, stored.get("priority", 0)),
+        "tenant": (None if row.queue is None else tenant or None, row.tenant),  # who waits for workers
+        "queue": (queue, row.queue),
+    }
+    for name, (now, was) in said.items():
+        if now is not None and now != was:
+            raise unusable(row.run, f"{name}={now!r}", f"it was started with {was!r}", "leave it out")
+
+
+def usable_limits(run: str, limits: Limits | None, before: Limits, *, at_work: bool = False) -> None:
+    """Raise JournalError (``durable/argument``) for limits that can do nothing: lower ones of a run that has ended, and
+    other ones than it has of a run that is ``at_work``."""
+    if limits is None or limits == before:
+        return
+    if at_work:
+        hint = "await its end: a run that ended at a limit goes on when it is started with a higher one"
+        raise unusable(run, "limits=", "it is at work with other limits", hint)
+    lowered = [each.name for each in fields(Limits) if _below(getattr(limits, each.name), getattr(before, each.name))]
+    if lowered:
+        what = f"limits={limits_shown(limits, lowered)}"
+        raise unusable(run, what, "it has ended, under higher limits", "leave them out, or start another run")
+
+
+def raises_limit(error: BaseException | None, limits: Limits) -> bool:
+    """Whether a run ended at a limit, and ``limits`` allow more."""
+    if isinstance(error, LimitExceeded):
+        name, met = error.limit, error.allowed
+    elif isinstance(error, ResourceExhausted) and error.resource == "turns":
+        name, met = "turns", error.limit
+    else:
+        return False
+    return name in _NAMES and _below(met, getattr(limits, name))
+
+
+def unusable(run: str, what: str, why: str, hint: str) -> JournalError:
+    """The error for an argument that a call about an existing run cannot use."""
+    return JournalError(f"the run '{run}' cannot use {what}: {why}", code="durable/argument", hint=hint)
+
+
+def limits_shown(limits: Limits, names: list[str]) -> str:
+    """These of the limits, as Python writes them."""
+    return f"Limits({', '.join([f'{name}={getattr(limits, name)!r}' for name in names])})"
+
+
+_NAMES = frozenset(each.name for each in fields(Limits))
+
+
+def _below(one: Any, other: Any) -> bool:
+    return one is not None and (other is None or one < other)

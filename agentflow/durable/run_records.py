@@ -1,0 +1,456 @@
+"""The records of one durable run in this process: those that answer, and how new ones are stored."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast
+
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import JournalError
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.limits import added
+from agentflow.core.data.messages import Usage
+from agentflow.core.data.results import NO_USAGE
+from agentflow.core.data.source import Span
+from agentflow.core.events.journal_rows import EffectRow, EffectState, OnInflight, OwnedRun
+from agentflow.core.events.questions import Question
+from agentflow.core.ports.store_ports import JournalStore
+from agentflow.durable.branch_runs import BranchRuns
+from agentflow.durable.generations import TaskOverrides
+from agentflow.durable.pool import Pool
+from agentflow.durable.values.codec import read_usage
+from agentflow.durable.values.error_codec import NO_VALUE
+from agentflow.run.handle import AccountedRun
+from agentflow.run.reservation import RunPurse
+from agentflow.run.strand.budget import Permits, without_permit
+
+PARKED_S = 5.0
+"""Seconds from which on a wait may be spent outside of the memory."""
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A wait for the answer to ``question``, or until the unix time ``due``."""
+
+    future: asyncio.Future[Any]
+    question: Question | None
+    due: float | None
+
+
+@frozen
+class Rest:
+    """The wait of an idle run: for answers to ``questions``, in the order in which they were asked, or for a unix time."""
+
+    questions: list[Question]
+    wake_at: float | None
+
+
+class Parking:
+    """The waits of one run. ``suspend`` is called when the run is idle.
+
+    ``asked`` are the questions that were open when the run was resumed: each is open until the run waits for it again, or is
+    idle without doing so. ``ending`` says that something waits for nothing but the end of the run. ``seq`` is the number of answers that have
+    reached the run; ``deadlines`` are the unix times at which active ``timeout`` forms end. Both are stored when the run
+    leaves the memory.
+    """
+
+    def __init__(self, seq: int, suspend: Callable[[], None], asked: Sequence[Question] = ()) -> None:
+        self.seq = seq
+        self.ending = False
+        self.deadlines: dict[str, float] = {}
+        self._suspend = suspend
+        self._permits: Permits | None = None
+        self._waits: dict[str, _Wait] = {}
+        self._asked = {each.path: each for each in asked}
+        self._over = False
+
+    def watch(self, permits: Permits) -> None:
+        """Watch ``permits``, those of the run, to see when it is idle."""
+        self._permits = permits
+        permits.idle = self._look_soon
+
+    @property
+    def questions(self) -> list[Question]:
+        """The open questions, in the order in which they were asked; those not yet asked again come last."""
+        waits = self._waits.values()
+        return [*(each.question for each in waits if each.question and not each.future.done()), *self._asked.values()]
+
+    @property
+    def wake_at(self) -> float | None:
+        """The unix time at which the run continues by itself; None if it does not."""
+        times = [*self.deadlines.values(), *(each.due for each in self._waits.values() if each.due is not None)]
+        return min(times, default=None)
+
+    async def wait(
+        self,
+        call: CallContext,
+        permits: Permits | None,
+        *,
+        question: Question | None = None,
+        due: float | None = None,
+    ) -> Any:
+        """Wait at ``call`` until :meth:`answer` is called for its path, or until the unix time ``due``.
+
+        Returns the answer, or None. The permit, one of ``permits``, is free meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._waits[call.path] = _Wait(future, question, due)
+        self._asked.pop(call.path, None)
+        timer = None if due is None else loop.call_later(max(0.0, due - time.time()), _wake, future)
+        if permits is not None:
+            permits.give()
+        try:
+            answer = await future
+            if permits is not None:
+                await permits.take(call)
+            return answer
+        except BaseException:  # also when cancelled: the strand leaves with the permit it had before
+            if permits is not None:
+                permits.take_anyway()
+            raise
+        finally:
+            del self._waits[call.path]
+            if timer is not None:
+                timer.cancel()
+
+    def answer(self, path: str, answer: Any) -> None:
+        """Deliver the answer to the question at ``path``, if something waits for it.
+
+        A run that is being suspended takes no more answers; the store sees the answer and resumes the run.
+        """
+        wait = self._waits.get(path)
+        if wait is not None and not wait.future.done() and not self._over:
+            self.seq += 1
+            wait.future.set_result(answer)
+
+    def _look_soon(self) -> None:
+        if self._waits or self.ending:
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        """Suspend the run if it is idle. Called late enough that permits in transit are back and woken tasks have run."""
+        waits = self._waits.values()
+        if self._over or self._permits is None or self._permits.active or not (waits or self.ending):
+            return
+        if any(each.future.done() for each in waits):
+            return
+        soonest = self.wake_at
+        if self.ending or soonest is None or soonest - time.time() > PARKED_S:
+            self._over = True
+            self._asked.clear()
+            self._suspend()
+
+
+def question_of(run_id: str, row: EffectRow) -> Question | None:
+    """The question of a record; None for a record of something else."""
+    if row.kind not in ("question", "approval"):
+        return None
+    asked: Mapping[str, Any] = row.value
+    return Question(
+        question=asked["question"],
+        schema=asked["schema"],
+        reason="approval" if row.kind == "approval" else "question",
+        run_id=run_id,
+        path=row.path,
+    )
+
+
+def _wake(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+CLEANUP = "/x/"
+"""Part of the paths of effects that clean up after a cancellation, and have no time to wait."""
+
+Elsewhere = Callable[[Any, Any, Span], Any]
+"""The forms at a strand and a span of a run, with its journal, whose branches are separate runs; None if branches run here."""
+
+Gate = Callable[[], bool]
+"""Called before the first effect without a record below a path; true if that effect must wait to be cancelled."""
+
+
+class Records:
+    """The records of a run that this process owns.
+
+    ``suspending`` is true once the run is given up without an end: nothing is recorded or cleaned up then; ``rest`` is what
+    it waits for if that is the reason, and ``parking`` holds its waits. ``fatal`` is the error that stops it. ``root`` is
+    the task of the run; ``elsewhere`` gives forms whose branches workers carry out. ``replayed`` counts effects answered from records; ``usage`` and ``cost`` are what all records have
+    cost so far. ``pool`` holds the records of the run it is based on, ``adopted_usage`` and ``adopted_cost`` are what the
+    ones it used had cost; ``overrides`` are the tasks that it changes. ``branches`` starts the branches that are left to workers, in
+    a run of workers, and shares the money of ``purse`` with them. With ``cancelling`` it is replayed only to be
+    cancelled where its records end.
+    """
+
+    def __init__(
+        self,
+        store: JournalStore,
+        owned: OwnedRun,
+        root: asyncio.Task[object],
+        elsewhere: Elsewhere,
+        on_inflight: OnInflight = "retry",
+        *,
+        cancelling: bool = False,
+    ) -> None:
+        self.store = store
+        self.run = owned.run
+        self.root = root
+        self.elsewhere = elsewhere
+        self.usage: Usage = read_usage(owned.usage)
+        self.cost = owned.cost
+        self.live: AccountedRun | None = None
+        self.replayed = 0
+        self.pool: Pool | None = None
+        self.overrides: TaskOverrides | None = None
+        self.branches: BranchRuns | None = None
+        self.purse: RunPurse | None = None
+        self.adopted_usage = NO_USAGE
+        self.adopted_cost: float | None = 0.0
+        self.on_inflight: OnInflight = on_inflight
+        self.cancelling = cancelling
+        self.suspending = False
+        self.rest: Rest | None = None
+        self.fatal: JournalError | None = None
+        self.advanced = False
+        """Whether the end of an effect was recorded since this process took the run."""
+        self._rows = {row.path: row for row in owned.records if row.state != EffectState.LOST}
+        self._last: dict[str, int] | None = None
+        self._gates: dict[str, Gate] = {}
+        self._lost = 0
+        open_rows = (row for row in owned.records if row.state == EffectState.OPEN)
+        asked = [each for row in open_rows if (each := question_of(self.run.run, row)) is not None]
+        self.parking = Parking(self.run.seq, self._rest, asked)
+
+    def _rest(self) -> None:
+        """Everything in the run waits: leave the memory, or clean up if the run is replayed for that."""
+        if self.cancelling:
+            self.root.cancel()
+            return
+        self.rest = Rest(self.parking.questions, self.parking.wake_at)
+        self.suspending = True
+        self.root.cancel()
+
+    def find(self, path: str) -> EffectRow | None:
+        """The record at ``path``, which may be open."""
+        return self._rows.get(path) if self._rows else None
+
+    async def adopt(
+        self, path: str, content: bytes, leaf: bytes | None, offsets: list[int] | None = None
+    ) -> EffectRow | None:
+        """Store a record of the run this one is based on as that of the effect at ``path``, which stands at ``offsets`` of the
+        program; None if none fits."""
+        if self.pool is None or self.suspending:
+            return None
+        row = self.pool.take(path, content)
+        if row is None:
+            return None
+        self.saved(*self.pool.spent(row))
+        row = self.pool.adopted(row, path, leaf, offsets)
+        await self.commit(row)
+        return row
+
+    def saved(self, usage: Usage, cost: float | None) -> None:
+        """Count the cost of an effect that another run paid for."""
+        self.adopted_usage += usage
+        self.adopted_cost = added(self.adopted_cost, cost)
+
+    def pin(self, kind: str, name: str, text: str | None) -> str | None:
+        """The text recorded under ``kind`` and ``name``, once for the whole run; ``text`` if there is none yet."""
+        path = f"@{kind}/{name}"
+        row = self._rows.get(path)
+        if row is None:
+            now = time.time()
+            row = self._rows[path] = EffectRow(
+                path=path, kind=kind, name=name, content=b"", state=EffectState.OK, value=text, started=now, ended=now
+            )
+            self.commit_soon([row])
+        return row.value
+
+    def follows(self, path: str) -> bool:
+        """Whether there is a record of an effect after ``path`` in its strand."""
+        if self._last is None:
+            self._last = last_ordinals(self._rows)
+        parent, ordinal = ordinal_of(path)
+        return ordinal is not None and self._last.get(parent, -1) > ordinal
+
+    def close_gate(self, path: str, gate: Gate) -> None:
+        """Ask ``gate`` before effects below ``path`` that have no record."""
+        self._gates[path] = gate
+
+    def open_gate(self, path: str) -> None:
+        """Remove the gate at ``path``."""
+        self._gates.pop(path, None)
+
+    def ends_before(self, path: str) -> bool:
+        """Whether the effect at ``path`` has no record, in this run or its base, and nothing stops the run there."""
+        return path not in self._rows and self.pool is None and not self.stops
+
+    @property
+    def stops(self) -> bool:
+        """Whether an effect without a record may have to stop where it is: see :meth:`reach`."""
+        return self.suspending or self.cancelling or bool(self._gates)
+
+    async def reach(self, path: str, permits: Permits | None) -> None:
+        """Note that the run reaches an effect without a record. Never returns if it was cancelled there according to the records.
+
+        While it waits to be cancelled the strand gives up its permit.
+        """
+        if self.suspending:
+            await wait_for_end()
+        if self._gates and CLEANUP not in path:  # what cleans up after a cancellation is carried out
+            for above in _ancestors(path):
+                gate = self._gates.get(above)
+                if gate is not None and gate():
+                    async with without_permit(permits):
+                        await wait_for_end()
+        if self.cancelling and CLEANUP not in path:
+            self.parking.ending = True
+            async with without_permit(permits):
+                await wait_for_end()
+
+    async def begin(self, row: EffectRow, again: Callable[[], None]) -> bool:
+        """Store the open record of an effect that may not be repeated, before it begins.
+
+        If it began before an interruption, of this run or of its base, ``on_inflight`` decides. Returns true to carry it out,
+        after a call of ``again`` if it is a repetition; false if it counts as failed.
+        """
+        own = row.path in self._rows
+        if own or (self.pool is not None and self.pool.in_flight(row.path, row.content)):
+            if self.on_inflight == "ask":
+                await self.stop(_in_flight(self.run.run, row))
+            if self.on_inflight == "fail":
+                return False
+            again()
+        if not own:
+            await self.commit(row)
+        return True
+
+    async def commit(self, row: EffectRow) -> None:
+        """Store a record before anything depends on it.
+
+        If the strand is cancelled meanwhile, the record is withdrawn: the strand continued as if the effect had not ended,
+        and a replay has to do the same. Only a run that is given up keeps it.
+        """
+        future = self.store.put(self.run.run, self.run.epoch, [row])
+        try:
+            await future
+            self.advanced = self.advanced or row.state != EffectState.OPEN
+        except asyncio.CancelledError:
+            if not self.suspending:
+                self._lose(row)
+            raise
+        except JournalError as error:
+            await self.stop(error)
+
+    def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
+        """Store records before the next write."""
+        self.expect(self.store.put(self.run.run, self.run.epoch, rows, drop))
+
+    def expect(self, future: asyncio.Future[None]) -> None:
+        """Stop the run if ``future``, something that is being stored, fails."""
+        future.add_done_callback(self._stored)
+
+    def _stored(self, future: asyncio.Future[None]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, JournalError):
+            self._abandon(error)
+
+    def _lose(self, row: EffectRow) -> None:
+        lost = [self.lost_row(row.path, row.kind, row.name, row.usage, row.cost)] if row.usage is not None else []
+        self.commit_soon(lost, drop=[row.key])
+
+    def lost_row(self, path: str, kind: str, name: str, usage: tuple[int, ...] | None, cost: float | None) -> EffectRow:
+        """A record of the cost of an effect that has no outcome."""
+        self._lost += 1
+        mark = f"{path}!{self.run.slice}.{self._lost}"
+        return EffectRow(
+            path=mark, kind=kind, name=name, content=b"", state=EffectState.LOST, usage=usage, cost=cost, started=0.0
+        )
+
+    async def stop(self, error: JournalError) -> NoReturn:
+        """End the run because of ``error``, which no program can catch."""
+        self._abandon(error)
+        await wait_for_end()
+
+    def _abandon(self, error: JournalError) -> None:
+        if self.fatal is None and not self.root.done():
+            self.fatal = error
+            self.suspending = True
+            self.root.cancel()
+
+
+def _in_flight(run: str, row: EffectRow) -> JournalError:
+    return JournalError(
+        f"the run '{run}' was interrupted while {row.kind} {row.name} worked, which may not be repeated unasked",
+        code="durable/in-flight",
+        hint=f"check what it has done; flow.resume('{run}', on_inflight='retry') or agentflow resume {run} --on-inflight retry"
+        " repeats it, with fail instead it counts as failed",
+        details={"path": row.path, "kind": row.kind, "name": row.name},
+    )
+
+
+async def wait_for_end() -> NoReturn:
+    """Wait to be cancelled."""
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("this wait ends only by cancellation")
+
+
+def ordinal_of(path: str) -> tuple[str, int | None]:
+    """The path of an effect's strand and its number there; None if its effects are identified by content."""
+    parent, _, last = path.rpartition("/")
+    number = last.partition(".")[0]
+    return parent, int(number) if number.isdecimal() else None
+
+
+def last_ordinals(paths: Iterable[str]) -> dict[str, int]:
+    """The highest effect number in use in each strand."""
+    last: dict[str, int] = {}
+    for path in paths:
+        at = path
+        while at:
+            parent, ordinal = ordinal_of(at)
+            if ordinal is not None:
+                if last.get(parent, -1) >= ordinal:
+                    break
+                last[parent] = ordinal
+            at = parent
+    return last
+
+
+def last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
+    """The failures after which their strand did nothing more: a failed run tries them again when it is resumed."""
+    ended = [row for row in rows if row.state != EffectState.LOST]
+    last = last_ordinals([row.path for row in ended])
+    failed: list[EffectRow] = []
+    for row in ended:
+        parent, ordinal = ordinal_of(row.path)
+        if row.state == EffectState.FAILED and (ordinal is None or last[parent] == ordinal) and not _was_done(row):
+            failed.append(row)
+    return failed
+
+
+def _was_done(row: EffectRow) -> bool:
+    """Whether an effect was carried out and failed only because its result cannot be stored: it is not tried again."""
+    value: Any = row.value
+    error: Any = cast("dict[str, Any]", value).get("error") if isinstance(value, dict) else None
+    return error is not None and error[1].get("code") == NO_VALUE
+
+
+def answers(rows: Iterable[EffectRow], *, retry: bool) -> list[EffectRow]:
+    """The records that are not steps of a finished effect; with ``retry`` without the last failures."""
+    rows = list(rows)
+    ended = {row.key for row in rows if row.state in (EffectState.OK, EffectState.FAILED)}
+    left = [row for row in rows if row.leaf not in ended and row.state != EffectState.LOST]
+    failures = last_failures(left) if retry else []
+    return [row for row in left if row not in failures]
+
+
+def _ancestors(path: str) -> Iterator[str]:
+    at = path.rfind("/")
+    while at > 0:
+        yield path[:at]
+        at = path.rfind("/", 0, at)

@@ -1,0 +1,34 @@
+"""The path that a sandbox kept from a program, as far as the program's own words name it.
+
+A refusal looks like any other error: "permission denied" under landlock, "no such file" under bubblewrap. Whether a path
+that is named in such a line may be read is known of the command itself, so nothing is looked up: whoever gave the command
+learns nothing of the files outside.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from agentflow.executors.sandbox.backend import SYSTEM_PATHS, Spawn
+
+_REFUSED = re.compile(
+    r"permission denied|operation not permitted|no such file|cannot open|not found|EACCES|EPERM|ENOENT", re.IGNORECASE
+)
+_PATH = re.compile(r"""'(/[^'\n]+)'|"(/[^"\n]+)"|`(/[^`'\n]+)[`']|(?<![\w./-])(/[^\s'"`:,;()<>]+)""")
+_OWN = ("/proc", "/dev", "/sys", "/etc", *SYSTEM_PATHS)
+"""What each command sees of its own, or cannot be given more of."""
+_MOST_LINES = 200
+
+
+def refused_path(said: str, spawn: Spawn) -> str | None:
+    """The last path that a program of ``spawn`` ``said`` it was refused, and that it may not read; None for none."""
+    seen = (*_OWN, *spawn.readable, *spawn.workspace, *spawn.writable, spawn.scratch)
+    for line in reversed(said.splitlines()[-_MOST_LINES:]):
+        if _REFUSED.search(line) is None:
+            continue
+        for match in _PATH.finditer(line):
+            path = os.path.normpath(next(filter(None, match.groups())))
+            if not any(path == each or path.startswith(f"{each.rstrip('/')}/") for each in seen):
+                return path
+    return None

@@ -1,0 +1,132 @@
+"""Reads lists of tools: the value of ``tools=`` as names and objects."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Container, Sequence
+from typing import Any, Protocol, cast
+
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.known_names import ASKED, DEFINE, EVERY, FILES, GUARDED
+from agentflow.core.ports.ports import Tool
+from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
+from agentflow.handler.tools import tool_from_function
+from agentflow.lib.schema.json_schema import Schema
+
+_RESERVED = ("system:", FILES, ASKED)
+
+
+class ToolTable(Protocol):
+    """The tools of a flow, as far as a list of tools is read against them. ``words`` are names that no tool may have."""
+
+    words: Container[str]
+
+    def find(self, name: str) -> Tool | None: ...
+    def offers(self, name: str) -> bool:
+        """Whether a list may hold ``name`` although it is not a tool: the pattern of all tools of a server."""
+        ...
+
+
+def read_tools(tools: object, table: ToolTable, where: str = "a prompt") -> tuple[list[str] | None, Toolbox]:
+    """The names that ``tools`` offers, None for all ordinary tools of the flow, and the objects among them.
+
+    ``tools`` is a list of functions, tasks, workflows, Tools, names and MCP servers, or the flow's table itself; ``table``
+    are the flow's tools: a function that stands there is that tool. ``where`` says in errors whose list it is. Raises
+    ConfigurationError: ``config/option`` for anything else, ``tool/duplicate`` for two objects of one name,
+    ``tool/reserved-name`` for an object whose name is a word of the language.
+    """
+    if tools is table:
+        return None, NO_TOOLBOX
+    if isinstance(tools, str) or not isinstance(tools, Sequence):
+        raise _no_list(tools, where)
+    listed: dict[str, Tool | None] = {}
+    own: dict[str, Tool] = {}
+    everything = False
+    for each in cast("Sequence[object]", tools):
+        if each is table:
+            everything = True
+            continue
+        name, tool = _item(each, table, where)
+        if name in listed:
+            before = listed[name]
+            if before is not None and not _are_one(before, tool):
+                raise duplicate(f"{where}: tools= holds two tools called '{clip(name, 120)}'", before, tool)
+        if tool is not None and not isinstance(each, str):
+            if table.find(name) is not tool:
+                _check_name(name, table.words, where)
+            own[name] = tool
+        listed.setdefault(name, tool)
+    return None if everything else [*listed], Toolbox(map(entry_of, own.values())) if own else NO_TOOLBOX
+
+
+def entry_of(tool: Tool) -> tuple[Tool, Schema | None]:
+    """A tool with the schema that its arguments are checked against, unless it checks them itself."""
+    return tool, None if tool.validates else Schema(tool.spec.input_schema)
+
+
+def _are_one(tool: Tool, other: Tool | None) -> bool:
+    return tool is other or (other is not None and tool.function is not None and tool.function == other.function)
+
+
+def _item(each: object, table: ToolTable, where: str) -> tuple[str, Tool | None]:
+    """The name of a list's item, and its tool; None for a name without a tool, which may be a task's."""
+    if isinstance(each, str):
+        return each, table.find(each)
+    if isinstance(each, Tool):
+        return each.name, each
+    own: object = getattr(each, "tool", None)  # of a task or workflow
+    if isinstance(own, Tool):
+        return own.name, own
+    every: object = getattr(each, "every_tool", None)  # of an MCP server
+    if isinstance(every, str):
+        if not table.offers(every):
+            raise ConfigurationError(
+                f"{where}: tools= holds the MCP server '{every.removesuffix(EVERY)}', to which the flow has no connection",
+                code="config/option",
+                hint="name it there too: AgentFlow(mcp=[server])",
+            )
+        return every, None
+    if not callable(each) or isinstance(each, type):
+        raise ConfigurationError(
+            f"{where}: tools= holds {clip(repr(each), 120)}, which is no tool",
+            code="config/option",
+            hint="it may hold functions, tasks, workflows, Tools, MCP servers, and names of the flow's tools",
+        )
+    built = tool_from_function(cast("Callable[..., Any]", each))
+    flows = table.find(built.name)
+    return built.name, flows if flows is not None and flows.function == each else built
+
+
+def _check_name(name: str, words: Container[str], where: str) -> None:
+    if name.startswith(_RESERVED) or name in GUARDED or name == DEFINE or name in words:
+        raise ConfigurationError(
+            f"{where}: a tool may not be called '{clip(name, 120)}', which is a word of the language",
+            code="tool/reserved-name",
+            hint="give it another name: @tool(name='...')",
+        )
+
+
+def _no_list(tools: object, where: str) -> ConfigurationError:
+    instead = f"tools=[{tools!r}]" if isinstance(tools, str) else "tools=[search, 'name'], or tools=flow.tools"
+    return ConfigurationError(
+        f"{where}: tools={clip(repr(tools), 120)} is no list of tools",
+        code="config/option",
+        hint=f"write {instead}",
+    )
+
+
+def duplicate(message: str, one: Tool, other: Tool | None) -> ConfigurationError:
+    """The error for two tool objects of one name, which says where each is written."""
+    return ConfigurationError(
+        f"{message}: {_place(one)}, and {'the name of one that is not there' if other is None else _place(other)}",
+        code="tool/duplicate",
+        hint="give one of them another name: @tool(name='...')",
+    )
+
+
+def _place(tool: Tool) -> str:
+    function = tool.function
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    if code is None:
+        return tool.reference or tool.origin or "one that was registered"
+    return f"{tool.reference} ({code.co_filename}:{code.co_firstlineno})"
