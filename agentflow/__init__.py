@@ -37,6 +37,7 @@ _NAMES = {
     "providers.prices": "Price",
     "providers.scripted": "ScriptedProvider",
     "providers.dialects.traits": "Traits",
+    "providers.table": "Provider",
     "durable.handle": "DurableRun",
     "run.handle": "RunResult RunStream",
     "spec.evaluator": "SexpEvaluator",

@@ -64,6 +64,7 @@ from agentflow.observe.report.observer import Report as Report
 from agentflow.providers.prices import Price as Price
 from agentflow.providers.scripted import ScriptedProvider as ScriptedProvider
 from agentflow.providers.dialects.traits import Traits as Traits
+from agentflow.providers.table import Provider as Provider
 from agentflow.durable.handle import DurableRun as DurableRun
 from agentflow.run.handle import (
     RunResult as RunResult,

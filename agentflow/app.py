@@ -21,7 +21,6 @@ from agentflow.arguments import (
     embedder_of,
     existing,
     finder_of,
-    for_own_adapters,
     is_own_memory,
     mcp_servers,
     notes_of,
@@ -65,13 +64,10 @@ from agentflow.lib.option_table import over
 from agentflow.lib.redact import Redactor, Secret, passwords_in
 from agentflow.lib.redacted_copy import redacted
 from agentflow.memory.finder import FileFinder
-from agentflow.providers.clocks import Clocks
-from agentflow.providers.dialects.retry import RetryPolicy
-from agentflow.providers.dialects.traits import Traits
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.prices import Price, Prices, read_prices
 from agentflow.providers.rates import RateTable, read_rates
-from agentflow.providers.table import Router
+from agentflow.providers.table import Provider, Router
 from agentflow.run.bounds.estimator import LateEstimator
 from agentflow.run.bounds.flow_facts import Facts
 from agentflow.run.engine import Engine, ProgramCheck
@@ -108,13 +104,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
         base_url: the address of the model server; else the variable of the model's SDK.
         api_key: the key of that server; else ``AGENTFLOW_API_KEY`` for a
             ``base_url``, or the SDK's variable, which is sent to the vendor's hosts alone.
-        traits: what that server takes, where it is not known or differs: ``{"limit_field": "max_completion_tokens"}``
-            (:class:`Traits`); over those of the settings.
-        clocks: how long calls of that server may take, in seconds, ``{"first_byte_s": 900}``
-            (:class:`~agentflow.providers.Clocks`).
-        retry: how often, and after which wait, a failed call is made again, ``{"attempts": 2}``
-            (:class:`~agentflow.providers.RetryPolicy`).
-        provider: a ready ProviderAdapter, instead of ``model``.
+        provider: a ready ProviderAdapter, instead of ``model``; or :class:`Provider`, the options of the adapter that the flow
+            makes for ``model``.
         memory: an object with ``get_relevant_context_for``, instead of the built-in MemorySystem.
         sources: propose files for a question, besides those that the index finds (:class:`CandidateSource`).
         embeddings: a model that finds files by their meaning; its key is ``AGENTFLOW_EMBEDDINGS_KEY``. Needs the extra
@@ -186,7 +177,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         base_url: str | None = None,
         api_key: str | Secret | None = None,
-        provider: ProviderAdapter | None = None,
+        provider: ProviderAdapter | Provider | None = None,
         memory: MemoryPort | None = None,
         sources: Sequence[CandidateSource] = (),
         embeddings: str | Embedder | None = None,
@@ -194,9 +185,6 @@ class AgentFlow(ProgramMethods, DurableMethods):
         tools: Iterable[Callable[..., Any]] = (),
         limits: Limits | None = None,
         prices: Mapping[str, Price] | None = None,
-        traits: Mapping[str, Any] | Traits | None = None,
-        clocks: Mapping[str, Any] | Clocks | None = None,
-        retry: Mapping[str, Any] | RetryPolicy | None = None,
         rates: Mapping[str, Rate] | None = None,
         durable: str | Durable | None = None,
         prompt_cache: PromptCache | None = None,
@@ -247,16 +235,16 @@ class AgentFlow(ProgramMethods, DurableMethods):
         )
         paces = RateTable(read_rates(rates or {}), read_rates(settings.rates))
         self._rates, pace = adapter_rates(paces, url)
-        for_own_adapters(provider, traits=traits, clocks=clocks, retry=retry)
+        adapter, wanted = (None, provider) if isinstance(provider, Provider) else (provider, Provider())
         self.router = Router(
             model or settings.model,
-            provider=provider,
+            provider=adapter,
             base_url=base_url or settings.base_url,
             api_key=api_key.reveal() if isinstance(api_key, Secret) else api_key,
             settings=settings.model_settings,
-            traits=over(settings.traits, traits),
-            clocks=over(settings.clocks, clocks),
-            retry=over(settings.retry, retry),
+            traits=over(settings.traits, wanted.traits),
+            clocks=over(settings.clocks, wanted.clocks),
+            retry=over(settings.retry, wanted.retry),
             gate=settings.concurrency,
             prices=Prices(
                 read_prices(prices or {}),
@@ -354,7 +342,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         self._takes_over = stored is not None and stored.takes_over
         self._host = FlowHost(self.engine, self.tools, self.estimator, self._recording)
         self._session = Session()
-        self._provider = provider
+        self._provider = adapter
         self._base_system = base_system
         for function in tools:
             self.tools.add(function)

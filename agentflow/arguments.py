@@ -42,15 +42,6 @@ def unknown_parameter(unknown: Iterable[str], face: type[object]) -> Configurati
     return unknown_field(next(iter(unknown)), face.__name__, names - {"settings"})
 
 
-def for_own_adapters(provider: object, **arguments: object) -> None:
-    """Raise ConfigurationError (``config/option``) for options of an adapter made by the flow together with a ready
-    ``provider``."""
-    for name, value in arguments.items():
-        if value is not None and provider is not None:
-            written = f"give it to the adapter: OpenAIChatProvider(base_url=..., {name}=...)"
-            raise wrong_value("AgentFlow", name, value, "says nothing to provider=, a ready adapter", written)
-
-
 def recording_of(
     record: bool | str | os.PathLike[str], durable: str | None, redactor: Redactor, router: Router
 ) -> Recording:

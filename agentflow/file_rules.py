@@ -163,7 +163,7 @@ FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
         ),
         "traits": FileRule(
             "such traits may have more sent, or sent without what bounds it",
-            f"{_LOOK}; or pass traits=",
+            f"{_LOOK}; or pass provider=Provider(traits=...)",
             permits=_says_the_form,
             trusting=True,
         ),
@@ -175,7 +175,7 @@ FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
         ),
         "retry": FileRule(
             f"without being trusted it may have a call made {RetryPolicy().attempts} times at most",
-            f"{_LOOK}; or pass retry=",
+            f"{_LOOK}; or pass provider=Provider(retry=...)",
             permits=_tries_no_more,
             trusting=True,
         ),

@@ -156,6 +156,7 @@ _ROUNDS = "an answer of another type is repaired once; retries=2 repeats the who
 _STORED = (
     "it is an option of the database: AgentFlow(durable=Durable('sqlite:///runs.db', sync='full', on_inflight='ask'))"
 )
+_ADAPTER = "it is an option of the adapter for model=: AgentFlow(model, provider=Provider(traits={...}, clocks={...}, retry={...}))"
 _ABSENT: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("deps", "deps_type", "context_type", "dependencies"), _DEPS),
@@ -165,6 +166,7 @@ _ABSENT: Mapping[str, str] = MappingProxyType(
         ),
         **dict.fromkeys(("output_retries", "result_retries", "rounds", "max_rounds"), _ROUNDS),
         **dict.fromkeys(("sync", "take_over", "on_inflight"), _STORED),
+        **dict.fromkeys(("traits", "clocks", "retry"), _ADAPTER),
         "tool_choice": "there is no tool_choice yet: it goes into settings={...}, as the model's dialect has it",
         "params": "the parameters are those of the function",
         "is_function": "a text function is a template: flow.task_system.register_template({..., 'is_function': True})",
@@ -261,7 +263,7 @@ def policy_of(kind: type[T], name: str, stated: T | Mapping[str, Any] | None, us
     names = [each.name for each in fields(cast(Any, kind))]
     if not isinstance(stated, Mapping):
         written = f"write {name}={{'{names[0]}': ...}} or {kind.__name__}({names[0]}=...)"
-        raise wrong_value("AgentFlow", name, stated, f"is neither a mapping nor {kind.__name__}", written)
+        raise wrong_value("Provider", name, stated, f"is neither a mapping nor {kind.__name__}", written)
     for each in cast(Mapping[str, Any], stated):
         if each not in names:
             error = unknown_field(str(each), name, names)

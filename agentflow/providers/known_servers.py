@@ -122,12 +122,12 @@ class Observed:
         self.timed_out += 1
         if self.timed_out > 1 and 0 < self.widest < gate:
             return (
-                f"the server answers {self.widest} at a time, and {gate} calls were sent to it: write traits={{'slots': {self.widest}}} or "
+                f"the server answers {self.widest} at a time, and {gate} calls were sent to it: write Provider(traits={{'slots': {self.widest}}}) or "
                 f"concurrency={self.widest}, so that the others wait here"
             )
         return (
             f"its first byte did not come within {first_byte_s:g} s, and the call is not sent again while the server may be working on it: "
-            "raise clocks={'first_byte_s': ...}, shorten the prompt, or send fewer calls at once (concurrency=1)"
+            "raise Provider(clocks={'first_byte_s': ...}), shorten the prompt, or send fewer calls at once (concurrency=1)"
         )
 
 

@@ -27,6 +27,26 @@ from agentflow.providers.http_adapter import AdapterOptions
 from agentflow.providers.prices import Prices
 
 
+@frozen(kw_only=True)
+class Provider:
+    """Options of the adapter that a flow makes for its ``model``: ``AgentFlow("openai-chat:m", provider=Provider(retry={"attempts": 2}))``.
+
+    Each is a mapping of some fields, which go over those of the settings, or a whole object of its class.
+
+    Attributes:
+        traits: the API of the model server, where it is not known or differs: ``{"limit_field": "max_completion_tokens"}``
+            (:class:`Traits`).
+        clocks: time limits of a call to that server, in seconds: ``{"first_byte_s": 900}``
+            (:class:`~agentflow.providers.Clocks`).
+        retry: how often, and after which wait, a failed call is made again: ``{"attempts": 2}``
+            (:class:`~agentflow.providers.RetryPolicy`).
+    """
+
+    traits: Mapping[str, Any] | Traits | None = None
+    clocks: Mapping[str, Any] | Clocks | None = None
+    retry: Mapping[str, Any] | RetryPolicy | None = None
+
+
 class PricedProvider:
     """Passes every call on to ``adapter`` and sets the cost of answers that ``prices`` lists. Implements ``ProviderAdapter``."""
 
@@ -224,7 +244,8 @@ class Router:
                 code="config/provider",
                 hint=f"write model={provider!r}"
                 if isinstance(provider, str)
-                else "an adapter has the methods of ProviderAdapter",
+                else "an adapter has the methods of ProviderAdapter; options of the adapter for model= are written "
+                "provider=Provider(traits={...}, clocks={...}, retry={...})",
             )
         self.prices = prices or Prices()
         self._rates = rates

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow
+from agentflow import AgentFlow, Provider
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.messages import ModelRequest, user
 from agentflow.core.data.provider_errors import FirstByteTimeout
@@ -195,8 +195,7 @@ async def test_clocks_and_retries_are_settings(tmp_path: Path) -> None:
         "openai-chat:m",
         base_url="http://localhost:1/v1",
         settings=settings,
-        clocks={"wall_s": 900},
-        retry={"base_s": 0},
+        provider=Provider(clocks={"wall_s": 900}, retry={"base_s": 0}),
     )
     adapter: Any = flow.router.resolve(None)[0]
     assert adapter._clocks == Clocks(first_byte_s=600, idle_s=7, wall_s=900)
@@ -221,5 +220,5 @@ async def test_clocks_and_retries_are_settings(tmp_path: Path) -> None:
 def test_clocks_and_retries_that_there_are_not(options: dict[str, Any], code: str, words: str) -> None:
     """Refused when the flow is built, with what is meant."""
     with pytest.raises(ConfigurationError) as caught:
-        AgentFlow("openai-chat:m", base_url="http://localhost:1/v1", **options)
+        AgentFlow("openai-chat:m", base_url="http://localhost:1/v1", provider=Provider(**options))
     assert caught.value.code == code and words in str(caught.value.hint or "")

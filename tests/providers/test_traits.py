@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from agentflow import AgentFlow, Traits
+from agentflow import AgentFlow, Provider, Traits
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.messages import ModelRequest, ToolSpec, user
 from agentflow.core.data.provider_errors import BadRequest
@@ -141,7 +141,7 @@ def test_a_server_without_a_role_for_the_system_text_is_told_it_by_the_user() ->
 def test_traits_that_there_are_not_are_refused(traits: Any, words: str) -> None:
     """By the flow and by the adapter, when they are built, with the word that was meant."""
     for build in (
-        lambda: AgentFlow("openai-chat:m", traits=traits),
+        lambda: AgentFlow("openai-chat:m", provider=Provider(traits=traits)),
         lambda: open_provider("openai-chat", traits=traits, base_url="http://localhost/v1"),
     ):
         with pytest.raises(ConfigurationError) as caught:
@@ -259,7 +259,7 @@ async def test_stated_traits_are_not_changed() -> None:
     """What a user states about a server holds, and the error says what to write instead."""
     async with ModelServer(refusing("response_format")) as server:
         with pytest.raises(BadRequest) as caught:
-            await ask(server, "openai-chat:m", traits={"output": "json_object"})
+            await ask(server, "openai-chat:m", provider=Provider(traits={"output": "json_object"}))
         assert "traits={'output': 'prompt'}" in str(caught.value.hint) and len(server.requests) == 1
 
 

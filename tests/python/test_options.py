@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 import pytest
 
 import agentflow
-from agentflow import AgentFlow, Limits, ScriptedProvider, Session, tool
+from agentflow import AgentFlow, Limits, Provider, ScriptedProvider, Session, tool
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, SexpEvaluationError
 from agentflow.flow.python_functions import AskSettings, TaskSettings
 from agentflow.handler.tools import ToolOptions, ToolSettings
@@ -317,6 +317,9 @@ async def test_a_prompt_of_the_handler_has_the_same_hints(option: dict[str, Any]
         ("temperature", "flow.ask('...', settings={'temperature': 0.2})"),
         ("retries", "flow.ask('...', retries=...)"),
         ("session", "flow.run(call, session=session)"),
+        ("traits", "provider=Provider(traits="),
+        ("clocks", "provider=Provider("),
+        ("retry", "provider=Provider("),
         ("deps", "let the tool be a closure"),
         ("colour", "the options are "),
     ],
@@ -329,8 +332,12 @@ def test_an_unknown_parameter_of_a_flow_is_refused_with_the_word_to_write(name: 
     assert refused.value.hint is not None and said in refused.value.hint
 
 
-def test_traits_beside_a_ready_adapter_are_refused() -> None:
-    """They would say nothing: the adapter has its own."""
-    with pytest.raises(ConfigurationError, match="traits") as refused:
-        AgentFlow(provider=ScriptedProvider([]), traits={"strict": True})
-    assert refused.value.code == "config/option" and "OpenAIChatProvider" in (refused.value.hint or "")
+@pytest.mark.parametrize(
+    ("provider", "said"),
+    [("offline", "write model='offline'"), ({"retry": {}}, "provider=Provider("), (Provider, "Provider(")],
+)
+def test_a_provider_is_an_adapter_or_the_options_of_one(provider: Any, said: str) -> None:
+    """``provider="offline"`` names a model, and a mapping is no ``Provider``: both are refused when the flow is built."""
+    with pytest.raises(ConfigurationError, match="not an adapter") as refused:
+        AgentFlow(provider=provider)
+    assert refused.value.code == "config/provider" and said in (refused.value.hint or "")

@@ -466,12 +466,15 @@ def make_flow(options: FlowOptions, **overrides: Any) -> AgentFlow:
     from agentflow.app import AgentFlow
     from agentflow.providers.clocks import clocks_of
     from agentflow.providers.dialects.retry import retry_of
+    from agentflow.providers.table import Provider
 
     settings = options.settings()
     arguments: dict[str, Any] = {
         "settings": settings,
-        "clocks": numbers_of("--clock", options.clock or (), lambda name: clocks_of({name: 1})),
-        "retry": numbers_of("--retries", options.retries or (), lambda name: retry_of({name: 1})),
+        "provider": Provider(
+            clocks=numbers_of("--clock", options.clock or (), lambda name: clocks_of({name: 1})),
+            retry=numbers_of("--retries", options.retries or (), lambda name: retry_of({name: 1})),
+        ),
         "limits": parse_limits(options.limit or (), settings.make_limits()).lowered(
             options.max_cost, options.max_tokens
         ),

@@ -46,7 +46,7 @@ _MEANT: Mapping[str, str] = MappingProxyType(
 # Traits, not names of vendors: the same dialect differs from server to server (decision 38)
 @frozen
 class Traits:
-    """The API of a model server. ``AgentFlow(traits={"limit_field": "max_completion_tokens"})`` states parts of it.
+    """The API of a model server. ``Provider(traits={"limit_field": "max_completion_tokens"})`` states parts of it.
 
     Parameters:
         limit_field: the request field that holds the maximum length of an answer.
@@ -140,14 +140,12 @@ def hint_for_field(field: str, traits: Traits) -> str:
     """The advice for omitting the request ``field`` that a server refused."""
     if field in _FORMATS:
         weaker = _WEAKER.get(traits.output, "prompt")
-        return f"ask for the form of answers in another way: traits={{'output': '{weaker}'}}"
+        return f"ask for the form of answers in another way: Provider(traits={{'output': '{weaker}'}})"
     if field in _LIMITS:
-        return f"name the field that the server takes: traits={{'limit_field': '{_LIMITS[field]}'}}"
+        return f"name the field that the server takes: Provider(traits={{'limit_field': '{_LIMITS[field]}'}})"
     if field == "strict":
-        return "traits={'strict': False} sends no strict schemas"
-    return (
-        f"leave the field out: settings={{'{field}': None}} for one task, traits={{'omit': ['{field}']}} for the server"
-    )
+        return "Provider(traits={'strict': False}) sends no strict schemas"
+    return f"leave the field out: settings={{'{field}': None}} for one task, Provider(traits={{'omit': ['{field}']}}) for the server"
 
 
 def stated_traits(traits: Mapping[str, Any] | Traits, base: Traits | None = None) -> Traits:
@@ -158,7 +156,13 @@ def stated_traits(traits: Mapping[str, Any] | Traits, base: Traits | None = None
     if isinstance(traits, Traits):
         return replace(traits, sure=True, stated=STATED)
     if not isinstance(traits, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - from users
-        raise wrong_value("AgentFlow", "traits", traits, "is no mapping", "write traits={'output': 'json_object'}")
+        raise wrong_value(
+            "Provider",
+            "traits",
+            traits,
+            "is neither a mapping nor Traits",
+            "write Provider(traits={'output': 'json_object'})",
+        )
     for name in traits:
         if name not in STATED:
             meant = _MEANT.get(str(name))
@@ -185,12 +189,12 @@ def stated_traits(traits: Mapping[str, Any] | Traits, base: Traits | None = None
 
 _EXAMPLES: Mapping[str, str] = MappingProxyType(
     {
-        "limit_field": "write traits={'limit_field': 'max_completion_tokens'}",
-        "output": "write traits={'output': 'json_object'}, 'json_schema' or 'prompt'",
-        "omit": "write traits={'omit': ['stream_options']}",
-        "system_role": "write traits={'system_role': 'developer'}, 'system' or 'user'",
-        "own": "write traits={'own': True} for a server of your own, False for one that passes calls on to a vendor",
-        "slots": "write traits={'slots': 2}, the calls that the server answers at once",
+        "limit_field": "write Provider(traits={'limit_field': 'max_completion_tokens'})",
+        "output": "write Provider(traits={'output': 'json_object'}), 'json_schema' or 'prompt'",
+        "omit": "write Provider(traits={'omit': ['stream_options']})",
+        "system_role": "write Provider(traits={'system_role': 'developer'}), 'system' or 'user'",
+        "own": "write Provider(traits={'own': True}) for a server of your own, False for one that passes calls on to a vendor",
+        "slots": "write Provider(traits={'slots': 2}), the calls that the server answers at once",
     }
 )
 STATED: frozenset[str] = frozenset([each.name for each in fields(Traits)]) - _DECIDED_HERE
