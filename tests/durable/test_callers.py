@@ -31,6 +31,8 @@ class Shop:
         self.done = 0
         self.cleaned = 0
         self.begun = asyncio.Event()
+        self.may_end = asyncio.Event()
+        self.may_end.set()
         self._database = database
         self._seconds = seconds
 
@@ -38,6 +40,7 @@ class Shop:
         """Work."""
         self.begun.set()
         await asyncio.sleep(self._seconds)
+        await self.may_end.wait()
         self.done += 1
         return "x"
 
@@ -82,12 +85,14 @@ async def test_a_run_is_started_by_many_callers(database: str) -> None:
 
 async def test_callers_of_a_run_of_another_flow_are_told(database: str) -> None:
     """While another flow works on it, each caller is told so, or waits for an end that comes."""
-    shop = Shop(database, 0.3)
+    shop = Shop(database)
+    shop.may_end.clear()
     async with shop.flow() as owner, shop.flow() as other:
         handle = await owner.start("(value-of (work))", run_id="r")
         await shop.begun.wait()
         calls = [other.start("(value-of (work))", run_id="r") for _ in range(3)]
         handles = await asyncio.gather(*calls, other.resume("r"), return_exceptions=True)
+        shop.may_end.set()
         assert (await handle.result()).value == "x"
         assert await ended([*handles]) == ["durable/owned"] * 4
         assert await ended([await other.start("(value-of (work))", run_id="r")]) == ["x"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 import agentflow.events
 from agentflow import AgentFlow, ApprovalRequest, CallContext, ScriptedProvider, tool
 from agentflow.cli.shared.progress import Progress
+from agentflow.core.data.frozen import frozen
 from agentflow.core.events import events as declared
 from agentflow.core.events.events import ENDINGS, EVENTS, text_getter
 from agentflow.errors import ConfigurationError, LimitExceeded
@@ -107,7 +107,7 @@ _BASES = """
     assert started.type == "nap_started"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NapStarted(EventBase):
     """Somebody began to nap."""
 
@@ -115,7 +115,7 @@ class NapStarted(EventBase):
     pillow: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NapFinished(FinishedBase):
     """Somebody woke up."""
 
