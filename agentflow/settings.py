@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -82,7 +81,7 @@ def _judge_rules(rules: list[str]) -> None:
 class Settings(BaseModel):
     """The contents of an ``agentflow.toml``. The key of a model is never in the file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     model: Annotated[str | None, _judged(check_model)] = None
     """The model, as ``dialect:name``."""
@@ -230,6 +229,8 @@ def read_file(directory: Path, *, trusting: bool = False) -> SettingsFile | None
     path = directory / FILE_NAME
     if not path.is_file():
         return None
+    import tomllib
+
     try:
         content = path.read_bytes()
         read = tomllib.loads(content.decode("utf-8"))

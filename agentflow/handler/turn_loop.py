@@ -20,7 +20,7 @@ from agentflow.core.data.messages import PromptCache, TextPart, ToolSpec
 from agentflow.core.data.provider_errors import CallTimeout
 from agentflow.core.data.results import Usage
 from agentflow.core.data.session import Session
-from agentflow.core.data.templates import HistoryConfig
+from agentflow.core.data.templates import STATELESS
 from agentflow.core.ports.ports import ModelRouter, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.handler.compaction import NOTHING, compact
 from agentflow.handler.model_turn import OutputSchemas
@@ -116,8 +116,7 @@ class TurnLoop:
         self, adapter: ProviderAdapter, model: str, timeout_s: float | None, system: str, text: str, call: CallContext
     ) -> PromptOutcome:
         """Run a prompt without history or tools, with the model that continues the conversation."""
-        alone = HistoryConfig(use_session_history=False, record_in_session_history=False)
-        prompt = Prompt(parts=(TextPart(text),), history=alone, max_turns=1, timeout_s=timeout_s)
+        prompt = Prompt(parts=(TextPart(text),), history=STATELESS, max_turns=1, timeout_s=timeout_s)
         inner = call.at(call.next_path("Prompt", model, system, prompt.parts))
         inner.grants = NO_TOOLS
         inner.session = Session()

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.frozen import frozen
@@ -85,6 +84,8 @@ class Proxy:
 
 def proxies() -> Iterator[Proxy]:
     """The proxies of the environment, none if everything is exempt from them."""
+    from urllib.request import getproxies  # loaded with the SDK whose client asks
+
     named = getproxies()
     if "*" in [host.strip() for host in named.get("no", "").split(",")]:
         return
@@ -97,6 +98,8 @@ def proxies() -> Iterator[Proxy]:
 
 def proxy_of(url: str) -> Proxy | None:
     """The proxy through which ``url`` is reached; None if it is reached directly."""
+    from urllib.request import proxy_bypass
+
     parts = urlsplit(url)
     if proxy_bypass(parts.hostname or ""):
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import html
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import field
@@ -85,6 +84,8 @@ class RunResult(Generic[T]):
 
     def _repr_html_(self) -> str:
         """The value, the account, and a link to the report that was written last, for notebooks."""
+        import html
+
         cost = "an unknown price" if self.cost is None else f"${self.cost:.4f}"
         tokens = f"{self.usage.input_tokens:,} tokens in, {self.usage.output_tokens:,} out"
         value = self.value if isinstance(self.value, str) else print_value(self.value, limit=_SHOWN)

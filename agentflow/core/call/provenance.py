@@ -6,7 +6,6 @@ A source is a word: ``tool:fetch`` (the default of a tool), ``web`` (``@tool(sou
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
@@ -276,6 +275,8 @@ class Provenance:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Provenance:
         """The policy of a TOML file (see :meth:`from_table`). Raises ConfigurationError (``provenance/policy``), which names the file."""
+        import tomllib
+
         try:
             table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

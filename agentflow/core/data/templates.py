@@ -81,9 +81,9 @@ class HistoryConfig(Overrides):
         return not (self.use_session_history or self.record_in_session_history)
 
 
-CONVERSES = HistoryConfig()
+CONVERSES = HistoryConfig.model_construct()  # valid as it stands: a check would build the model on import
 """The settings of a task that takes part in the conversation, where it names no others."""
-STATELESS = HistoryConfig(use_session_history=False, record_in_session_history=False)
+STATELESS = HistoryConfig.model_construct(use_session_history=False, record_in_session_history=False)
 """The settings of a task that does not, where it names no others."""
 
 
