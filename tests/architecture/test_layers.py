@@ -69,8 +69,10 @@ def imported_by_name(path: Path) -> list[str]:
     """The modules of the package that a file imports later, by a text that names them."""
     names: list[str] = []
     for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("loaded", "import_module", "asyncio.to_thread"):
-            names += [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
+        if isinstance(node, ast.Call):
+            called = getattr(node.func, "id", None) or getattr(node.func, "attr", None)
+            if called in ("loaded", "import_module", "to_thread"):
+                names += [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
     return [name for name in names if name.startswith("agentflow.")]
 
 

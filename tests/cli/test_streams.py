@@ -7,10 +7,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.test_command import Done, environment
+
+
+def slow(*values: str) -> Any:
+    """A case beside one that runs each time."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
 
 COMMAND = f"{sys.executable} -m agentflow"
 EVAL = f"{COMMAND} eval '(+ 1 2)' --model offline --no-record"
@@ -26,7 +33,7 @@ async def shell(line: str, tmp_path: Path, **extra: str) -> Done:
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-@pytest.mark.parametrize("redirection", ["<&-", "2>&-", "<&- 2>&-", "2>/dev/full"])
+@pytest.mark.parametrize("redirection", [slow("<&-"), slow("2>&-"), "<&- 2>&-", "2>/dev/full"])
 async def test_the_answer_needs_standard_output_only(redirection: str, tmp_path: Path) -> None:
     """Services, cron and pythonw start programs without standard input and error."""
     done = await shell(f"{EVAL} {redirection}", tmp_path)
@@ -34,7 +41,8 @@ async def test_the_answer_needs_standard_output_only(redirection: str, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("redirection", "why"), [(">&-", "it is closed"), (">/dev/full", "No space left on device"), ("<&- >&-", "closed")]
+    ("redirection", "why"),
+    [slow(">&-", "it is closed"), (">/dev/full", "No space left on device"), ("<&- >&-", "closed")],
 )
 async def test_an_answer_that_is_lost_is_a_failure(redirection: str, why: str, tmp_path: Path) -> None:
     """Exit code 0 says that the answer was written."""
@@ -44,7 +52,7 @@ async def test_an_answer_that_is_lost_is_a_failure(redirection: str, why: str, t
     assert why in done.err
 
 
-@pytest.mark.parametrize("arguments", ["--help", "--version", "doctor"])
+@pytest.mark.parametrize("arguments", [slow("--help"), slow("--version"), "doctor"])
 async def test_whatever_a_command_prints_counts(arguments: str, tmp_path: Path) -> None:
     """Help and tables are written by other means than values."""
     done = await shell(f"{COMMAND} {arguments} >/dev/full", tmp_path)

@@ -395,6 +395,7 @@ KEPT = Path(__file__).parent / "report_page.json"
 MASK = "*, *::before { color: transparent !important; text-decoration-color: transparent !important; caret-color: transparent !important }"
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 async def test_the_page_looks_as_it_did(browser: Any, tmp_path: Path) -> None:
     """One screenshot with its text masked, reduced to a grid of 64 by 40 colours, is as the one kept here: a page of which a part is

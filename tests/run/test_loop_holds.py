@@ -13,16 +13,12 @@ from tests.support.python_loop_cases import PYTHON_CASES
 
 MARGIN = 3.0
 QUICK = (
-    "equal-wide",
     "sort",
     "to-json",
-    "string-split",
     "log-shared",
-    "tool-shared",
     "eval-shared",
     "task-wide",
     "python-list-repr",
-    "python-dict-equal",
     "python-branches-change",
     "python-first-text",
 )
@@ -53,7 +49,9 @@ async def test_long_work_gives_the_loop_back(name: str) -> None:
     await check(name)
 
 
-@pytest.mark.parametrize("mode", ["", "labelled", "strict", "durable"])
+@pytest.mark.parametrize(
+    "mode", ["", "durable", *[pytest.param(each, marks=pytest.mark.slow) for each in ("labelled", "strict")]]
+)
 @pytest.mark.parametrize("name", ["equal-wide", "python-list-repr"])
 async def test_the_first_run_of_a_process_holds_no_loop(name: str, mode: str) -> None:
     """What the first run of each surface imports, without a policy, with one and stored, is imported beside the event loop."""

@@ -25,7 +25,7 @@ _DATA = {"errors", "spec"}
 _SLOW_FIXTURES = {"node_clients", "postgres_server", "postgres_url"}
 _FIRST = 2
 """Items of one parametrized function in the inner loop."""
-_MOST = 24
+_MOST = 16
 """Items of one function in the newcomer's run: of more, so many that stand at equal distances; CI runs the rest."""
 _WHOLE = {"benchmarks", "docs", "errors", "spec"}
 """Subjects of which every item runs each time: each page, example, code and rule has one."""
