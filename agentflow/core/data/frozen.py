@@ -61,12 +61,14 @@ def slotted(cls: type[T]) -> type[T]:
 
 def _made(plain: type[Any], methods: dict[str, Any], options: dict[str, bool]) -> Any:
     """A slotted dataclass with these methods where the class has none of its own."""
-    own = plain.__dict__
     plain.__doc__ = plain.__doc__ or plain.__name__  # else dataclass writes a signature, for half the time of the class
-    for name, method in methods.items():
-        if own.get(name) is None:
-            setattr(plain, name, method)
-    return dataclass(slots=True, init=False, eq=False, repr=False, **options)(plain)
+    own = {name for name in methods if plain.__dict__.get(name) is not None}
+    target = dataclass(slots=True, init=False, eq=False, repr=False, **options)(plain)
+    for name in methods.keys() - own:  # afterwards: from Python 3.14 on dataclass looks up the constructor
+        setattr(target, name, methods[name])
+        if isinstance(methods[name], _Late):
+            methods[name].belong_to(target, name)
+    return target
 
 
 # Methods are compiled when first called: making 240 classes was two fifths of the import (decision 51)
@@ -78,7 +80,8 @@ class _Late:
     def __init__(self, compiled: Callable[[type[Any]], Callable[..., Any]]) -> None:
         self._compiled = compiled
 
-    def __set_name__(self, cls: type[Any], name: str) -> None:
+    def belong_to(self, cls: type[Any], name: str) -> None:
+        """Compile the method for this class, under this name."""
         self._cls, self._name = cls, name
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
