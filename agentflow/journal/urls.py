@@ -10,6 +10,7 @@ from agentflow.core.data.errors import ConfigurationError, cut
 from agentflow.core.data.frozen import frozen
 from agentflow.core.events.journal_rows import OnInflight, Sync
 from agentflow.core.ports.store_ports import EventStore, JournalStore, RateStore
+from agentflow.lib.option_table import wrong_value
 
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
@@ -44,6 +45,9 @@ def durable_of(durable: object) -> Durable | None:
     """The argument ``durable=`` of a flow as settings. Raises ConfigurationError (``config/durable``) for a value of another type."""
     stated = Durable(durable) if isinstance(durable, str) else durable
     if stated is None or (isinstance(stated, Durable) and isinstance(stated.url, str)):  # pyright: ignore[reportUnnecessaryIsInstance] - hosts need no checker
+        take_over: object = stated and stated.take_over
+        if not isinstance(take_over, bool | None):  # pyright: ignore[reportUnnecessaryIsInstance] - hosts need no checker
+            raise wrong_value("Durable", "take_over", take_over, "is neither True nor False", "write take_over=True")
         return stated
     raise ConfigurationError(
         f"durable={cut(repr(durable), 120)} is not the URL of a database",

@@ -218,27 +218,13 @@ def running_loop() -> asyncio.AbstractEventLoop:
         ) from None
 
 
-async def in_own_task(work: Coroutine[Any, Any, T]) -> T:
-    """Await ``work`` in a task of its own, and return its result: for code that another framework's task hosts.
-
-    On CPython 3.11 and 3.12 a task group whose child fails while the parent waits at the group's end leaves the parent's
-    ``cancelling()`` count at 1. An anyio cancel scope around it, in the same task, then ends in a stray CancelledError. So
-    a run, a tool or a hook that is started from inside an anyio-hosted handler (Starlette, an MCP session) runs this way.
-
-    A cancellation of the waiter cancels the work and is raised when the work has ended, even if the work fails.
-    """
-    task = asyncio.get_running_loop().create_task(work)
-    cancelled = await outlast(task, cancel=True)
-    if cancelled is not None:
-        raise cancelled
-    return task.result()
-
-
 async def outlast(task: asyncio.Task[Any], *, cancel: bool = False) -> asyncio.CancelledError | None:
     """Wait for the end of ``task``, however often the waiter is cancelled; give the first of those cancellations.
 
     With ``cancel`` the task is cancelled too, once. Its result or error is left in it, and marked as seen.
     """
+    # A run, a tool or a hook that starts in a handler of Starlette or an MCP session has a task of its own: on CPython 3.11
+    # and 3.12 a task group whose child fails leaves its parent's cancelling() count at 1, which breaks anyio's scope around it.
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:

@@ -53,6 +53,25 @@ def test_one_task_loads_a_part_of_the_package() -> None:
     assert len(names) <= MODULES and lines <= LINES, (len(names), lines)
 
 
+FIRST_QUESTION = """
+import asyncio, sys
+from agentflow import AgentFlow, ScriptedProvider
+async def main():
+    async with AgentFlow(provider=ScriptedProvider(["x"])) as flow:
+        before = set(sys.modules)
+        assert await flow.ask("Why?") == "x"
+        print(*sorted([name for name in set(sys.modules) - before if name.startswith("agentflow")]))
+asyncio.run(main())
+"""
+
+
+def test_the_first_question_outside_of_a_run_imports_nothing() -> None:
+    """Its session is the flow's own: the specification's handler is not made for it, nor its room imported on the event loop."""
+    done = subprocess.run([sys.executable, "-c", FIRST_QUESTION], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
 @pytest.mark.slow
 def test_importing_the_flow_costs_a_part_of_importing_openai(tmp_path: Path) -> None:
     """A ratio of processor times, each the least of several taken in turn, so that neither the machine nor its load matters."""

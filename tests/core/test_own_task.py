@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from agentflow.lib.event_loop import in_own_task, outlast
+from agentflow.lib.event_loop import outlast
 
 AWAITS = 6
+T = TypeVar("T")
+
+
+async def in_own_task(work: Coroutine[Any, Any, T]) -> T:
+    """Await work as code that another framework's task hosts does: in a task of its own, which its waiter outlasts."""
+    task = asyncio.get_running_loop().create_task(work)
+    if (cancelled := await outlast(task, cancel=True)) is not None:
+        raise cancelled
+    return task.result()
 
 
 async def steps(log: list[str], *, last: int = AWAITS) -> str:

@@ -406,6 +406,8 @@ def test_the_options_of_a_database_belong_to_it() -> None:
         assert caught.value.code == "config/option" and "durable=Durable(" in str(caught.value.hint)
     assert not Durable("sqlite:///runs.db").takes_over and Durable("postgresql://h/d").takes_over
     assert not Durable("postgresql://h/d", take_over=False).takes_over
+    with pytest.raises(ConfigurationError, match="take_over='no'"):
+        AgentFlow(durable=Durable("sqlite:///runs.db", take_over="no"))  # type: ignore[arg-type]
 
 
 async def test_inside_a_call_nothing_durable_is_started(world: World, flow: Flow) -> None:

@@ -61,7 +61,7 @@ def test_what_is_asked_for_is_enough(whole: int, fraction: int) -> None:
     """A whole number of nano-dollars is asked for as it is, and a part of one more as one more."""
     assert nanos(whole / NANO) == nanos_covering(whole / NANO) == whole
     if whole < 10**9:
-        assert nanos_covering((whole + fraction / 1000 + 0.01) / NANO) == whole + (2 if fraction > 990 else 1)
+        assert nanos_covering((whole + fraction / 1000 + 0.0105) / NANO) == whole + (2 if fraction > 990 else 1)
     assert nanos(float("inf")) == nanos_covering(float("inf")) < 2**63
 
 

@@ -11,7 +11,6 @@ from agentflow.cli.shared.application import check_durable, load_flow
 from agentflow.cli.shared.common import Exit, UsageError
 from agentflow.cli.shared.options import WorkerOptions, open_flow
 from agentflow.core.data.errors import JournalError
-from agentflow.journal.urls import Durable
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
@@ -34,9 +33,7 @@ async def work(options: WorkerOptions) -> int:
         check_durable(load_flow(options.app), options.app)
     elif options.db is None:
         raise UsageError("a worker needs the PostgreSQL database of the runs", hint=_EXTRA)
-    async with open_flow(
-        options, durable=None if options.db is None else Durable(options.db, take_over=True), approve=None, answer=None
-    ) as flow:
+    async with open_flow(options, durable=options.db, approve=None, answer=None) as flow:
         stop = asyncio.Event()
         _stop_at_signals(stop)
         names = ", ".join(name if not limit else f"{name} (at most {limit})" for name, limit in queues.items())

@@ -40,14 +40,10 @@ def frozen(
     """
 
     def wrap(plain: type[Any]) -> type[Any]:
-        methods: dict[str, Any] = dict(_SEALED)
-        if init:
-            methods["__init__"] = _Late(_constructor)
+        late: dict[str, Any] = {"__init__": _constructor} if init else {}
         if eq:
-            methods |= {"__eq__": _Late(_comparison), "__hash__": _Late(_hashing)}
-        if repr:
-            methods["__repr__"] = _shown
-        return _made(plain, methods, options)
+            late |= {"__eq__": _comparison, "__hash__": _hashing}
+        return _made(plain, late, {**_SEALED, "__repr__": _shown} if repr else _SEALED, options)
 
     return wrap if cls is None else wrap(cls)
 
@@ -55,19 +51,18 @@ def frozen(
 @dataclass_transform(field_specifiers=(field,))
 def slotted(cls: type[T]) -> type[T]:
     """Make a class a slotted dataclass whose fields can be set, as cheaply as :func:`frozen` does."""
-    late = {"__init__": _Late(_setting), "__eq__": _Late(_comparison)}
-    return _made(cls, {**late, "__hash__": None, "__repr__": _shown}, {})
+    return _made(cls, {"__init__": _setting, "__eq__": _comparison}, {"__hash__": None, "__repr__": _shown}, {})
 
 
-def _made(plain: type[Any], methods: dict[str, Any], options: dict[str, bool]) -> Any:
-    """A slotted dataclass with these methods where the class has none of its own."""
+def _made(plain: type[Any], late: dict[str, Any], shared: dict[str, Any], options: dict[str, bool]) -> Any:
+    """A slotted dataclass with these methods where the class has none of its own; ``late`` are the functions that compile them."""
     plain.__doc__ = plain.__doc__ or plain.__name__  # else dataclass writes a signature, for half the time of the class
-    own = {name for name in methods if plain.__dict__.get(name) is not None}
+    own = {name for name, method in vars(plain).items() if method is not None}
     target = dataclass(slots=True, init=False, eq=False, repr=False, **options)(plain)
-    for name in methods.keys() - own:  # afterwards: from Python 3.14 on dataclass looks up the constructor
-        setattr(target, name, methods[name])
-        if isinstance(methods[name], _Late):
-            methods[name].belong_to(target, name)
+    # Afterwards: from Python 3.14 on dataclass looks up the constructor, which would compile it.
+    for name, method in {**shared, **{name: _Late(target, name, late[name]) for name in late}}.items():
+        if name not in own:
+            setattr(target, name, method)
     return target
 
 
@@ -77,12 +72,8 @@ class _Late:
 
     __slots__ = ("_cls", "_compiled", "_name")
 
-    def __init__(self, compiled: Callable[[type[Any]], Callable[..., Any]]) -> None:
-        self._compiled = compiled
-
-    def belong_to(self, cls: type[Any], name: str) -> None:
-        """Compile the method for this class, under this name."""
-        self._cls, self._name = cls, name
+    def __init__(self, cls: type[Any], name: str, compiled: Callable[[type[Any]], Callable[..., Any]]) -> None:
+        self._cls, self._name, self._compiled = cls, name, compiled
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         method: Any = self._compiled(self._cls)

@@ -179,16 +179,6 @@ def statement(*kinds: type[ast.AST]) -> Callable[[Statement], Statement]:
     return mark
 
 
-def expression_kinds() -> set[type[ast.AST]]:
-    """The kinds of expression that have code."""
-    return set(_EXPRESSIONS)
-
-
-def statement_kinds() -> set[type[ast.AST]]:
-    """The kinds of statement that have code."""
-    return set(_STATEMENTS)
-
-
 class TooManyMistakes(Exception):
     """There are so many mistakes that more would not help."""
 
