@@ -155,15 +155,16 @@ Meaning: TypeAlias = "tuple[Literal['builtin', 'direct', 'effect', 'form', 'gene
 """The kind of a call and its target: the name of a task, a form or a function, or the definition of a function."""
 Expression = Callable[["Emitter", Any], ast.expr]
 Statement = Callable[["Emitter", Any], "list[ast.stmt]"]
-_EXPRESSIONS: dict[type[ast.AST], Expression] = {}
-_STATEMENTS: dict[type[ast.AST], Statement] = {}
+EXPRESSION_CODE: dict[type[ast.AST], Expression] = {}
+STATEMENT_CODE: dict[type[ast.AST], Statement] = {}
+"""What writes the code of each kind of expression and statement; filled by the two decorators below when the rooms are imported."""
 
 
 def expression(*kinds: type[ast.AST]) -> Callable[[Expression], Expression]:
     """Declare that the function writes the code of these kinds of expression."""
 
     def mark(function: Expression) -> Expression:
-        _EXPRESSIONS.update(dict.fromkeys(kinds, function))
+        EXPRESSION_CODE.update(dict.fromkeys(kinds, function))
         return function
 
     return mark
@@ -173,7 +174,7 @@ def statement(*kinds: type[ast.AST]) -> Callable[[Statement], Statement]:
     """Declare that the function writes the code of these kinds of statement."""
 
     def mark(function: Statement) -> Statement:
-        _STATEMENTS.update(dict.fromkeys(kinds, function))
+        STATEMENT_CODE.update(dict.fromkeys(kinds, function))
         return function
 
     return mark
@@ -278,7 +279,7 @@ class Emitter(Nodes):
 
     def value(self, node: ast.expr) -> ast.expr:
         """The code of an expression. A kind of node without a rule is refused."""
-        rule = _EXPRESSIONS.get(type(node))
+        rule = EXPRESSION_CODE.get(type(node))
         if rule is None:
             what, hint = REFUSED.get(type(node), (f"'{type(node).__name__}'", None))
             self.refuse(node, what, hint)
@@ -305,7 +306,7 @@ class Emitter(Nodes):
         written: list[ast.stmt] = []
         self.bound.append(set())
         for node in nodes:
-            rule = _STATEMENTS.get(type(node))
+            rule = STATEMENT_CODE.get(type(node))
             if rule is None:
                 what, hint = REFUSED.get(type(node), (f"'{type(node).__name__}'", None))
                 self.refuse(node, what, hint)
