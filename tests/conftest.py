@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import tempfile
+from collections.abc import Generator, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import marks
+from tests.support import marks, workers
 from tests.support.node import node_clients as node_clients
 from tests.support.postgres import postgres_server as postgres_server
 from tests.support.postgres import postgres_url as postgres_url
 
+_SERVER = pytest.StashKey[subprocess.Popen[bytes]]()
 _STATE = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
@@ -36,14 +40,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     marks.mark(items, config.rootpath)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, object, object]:
+    """Make no items of long lists that ``-m`` would deselect."""
+    result = yield
+    marks.leave_out_rest(metafunc)
+    return result
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """Two workers for each core: more than half of the time tests wait for processes and servers that they started."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return 2 * cores
 
 
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[workers.Spec]) -> None:
+    """Have the workers forked from one process that has imported the tests."""
+    if workers.SUPPORTED:
+        arguments = [str(each) for each in config.invocation_params.args]
+        config.stash[_SERVER] = workers.fork_workers(specs, arguments, Path(config.stash[_STATE].name))
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove it."""
+    """End the server of workers, and remove the directory."""
+    if server := config.stash.get(_SERVER, None):
+        server.communicate()
     config.stash[_STATE].cleanup()
 
 

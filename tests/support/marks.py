@@ -18,6 +18,9 @@ SUBJECTS = tuple(
 )
 """The directories of tests. Each is a mark: ``pytest -m "durable or journal"``."""
 
+NEWCOMERS = "not slow and not rest"
+"""What ``-m`` says in the newcomer's run."""
+
 _OF_PROCESSES = {"benchmarks", "cli", "docs", "hostile", "scale", "testing", "vendors"}
 """Subjects whose tests start commands, servers or browsers, or repeat one rule many times."""
 _DATA = {"errors", "spec"}
@@ -43,15 +46,33 @@ def is_chosen(index: int, count: int) -> bool:
     return count <= _MOST or index * _MOST // count != (index - 1) * _MOST // count
 
 
+def leave_out_rest(metafunc: pytest.Metafunc) -> None:
+    """Make no items of the mark ``rest`` where they would be deselected: making them took a fifth of the collection."""
+    config = metafunc.config
+    by_name = any(["::" in str(each) for each in config.invocation_params.args])
+    if (
+        config.option.markexpr != NEWCOMERS
+        or by_name
+        or subject_of(metafunc.definition, config.rootpath) in {*_WHOLE, None}
+    ):
+        return
+    calls = metafunc._calls  # pyright: ignore[reportPrivateUsage] - pytest offers no other way to take one back
+    calls[:] = [call for index, call in enumerate(calls) if is_chosen(index, len(calls))]
+
+
+def subject_of(item: pytest.Item, root: Path) -> str | None:
+    """The directory of tests that has it, if one does."""
+    tests, path = f"{root / 'tests'}{os.sep}", str(item.path)
+    subject = path[len(tests) :].partition(os.sep)[0] if path.startswith(tests) else ""
+    return subject if subject in SUBJECTS else None
+
+
 def mark(items: Sequence[pytest.Item], root: Path) -> None:
     """Give each collected test the mark of its subject; ``fast`` if it is one of the inner loop, ``rest`` if CI alone runs it."""
-    tests = f"{root / 'tests'}{os.sep}"
     functions = [item.nodeid.partition("[")[0] for item in items]
     counts, seen, earlier = Counter(functions), Counter[str](), Counter[str]()
     for item, function in zip(items, functions, strict=True):
-        path = str(item.path)
-        subject = path[len(tests) :].partition(os.sep)[0] if path.startswith(tests) else ""
-        if subject not in SUBJECTS:
+        if (subject := subject_of(item, root)) is None:
             continue
         item.add_marker(subject)
         index = seen[function]
