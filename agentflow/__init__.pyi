@@ -5,6 +5,7 @@ from agentflow.core.call.approval import ApprovalRequest as ApprovalRequest
 from agentflow.core.call.approval import Approved as Approved
 from agentflow.core.call.approval import Denied as Denied
 from agentflow.core.call.call import CallContext as CallContext
+from agentflow.core.data.allowances import Allowance as Allowance
 from agentflow.core.data.context import (
     AssociativeMatchResult as AssociativeMatchResult,
     ContextGenerationInput as ContextGenerationInput,
@@ -70,6 +71,7 @@ from agentflow.run.handle import (
     RunResult as RunResult,
     RunStream as RunStream,
 )
+from agentflow.run.purses import Purses as Purses
 from agentflow.spec.evaluator import SexpEvaluator as SexpEvaluator
 from agentflow.spec.executors import SystemExecutorFunctions as SystemExecutorFunctions
 from agentflow.spec.handler import BaseHandler as BaseHandler

@@ -27,6 +27,7 @@ from agentflow.arguments import (
     paths_of,
     patterns,
     policy_of,
+    purses_of,
     recording_of,
     reuse_in,
     services_of,
@@ -81,6 +82,8 @@ from agentflow.tasks.workflows import WorkflowLibrary
 
 if TYPE_CHECKING:
     from agentflow.connect.servers import McpServer
+    from agentflow.core.data.allowances import Allowance
+    from agentflow.run.purses import Purses
     from agentflow.spec.evaluator import SexpEvaluator
     from agentflow.spec.executors import SystemExecutorFunctions
     from agentflow.spec.handler import BaseHandler
@@ -118,6 +121,9 @@ class AgentFlow(ProgramMethods, DurableMethods):
         prices: what models cost, beside the prices that are known: ``{"openai-chat:llama*": Price(input=0, output=0)}``.
         durable: where durable runs are stored, ``sqlite:///runs.db`` or, for several machines, ``postgresql://user@host/db``, or
             :class:`Durable` with its options; see :meth:`start`.
+        purses: named accounts over runs, with an allowance for each period:
+            ``Purses({"user-*": Allowance(usd=5, per="1d")})``. A run names the one that pays: ``flow.run(..., purse="user-42")``.
+            The spending is kept in memory, or in the database of ``durable``.
         prompt_cache: how long providers are asked to keep what a prompt begins with, so that the next call reads it for less:
             ``5m``, ``1h``, or False. Default: five minutes, where tools or history are sent or the same was sent before.
         fallbacks: models to try, in order, when a call fails before anything was delivered.
@@ -187,6 +193,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         prices: Mapping[str, Price] | None = None,
         rates: Mapping[str, Rate] | None = None,
         durable: str | Durable | None = None,
+        purses: Purses | Mapping[str, Allowance] | None = None,
         prompt_cache: PromptCache | None = None,
         fallbacks: Sequence[str] = (),
         approve: Approver | None = None,
@@ -331,6 +338,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
             in_force=in_force,
             roots=tuple(map(str, self.files.roots)),
         )
+        self._stored_purses = None if store is None else store.purses
+        self.engine.purses = purses_of(purses, self._stored_purses)
         self._recording = recording_of(record, url, self.redactor, self.router) if record else None
         if self._recording is not None:
             self.engine.subscribe(self._recording.recorder)
@@ -357,6 +366,14 @@ class AgentFlow(ProgramMethods, DurableMethods):
             roots=tuple(map(str, self.files.roots)),
         )
         self.engine.news = self.mcp.news if servers else None
+
+    @property
+    def purses(self) -> Purses:
+        """The purses of the flow: ``await flow.purses.look("user-42")`` gives a balance."""
+        if self.engine.purses is None:
+            self.engine.purses = purses_of({}, self._stored_purses)
+            assert self.engine.purses is not None
+        return self.engine.purses
 
     @cached_property
     def memory_system(self) -> Any:

@@ -16,7 +16,7 @@ from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.ports.memory_ports import ContextFinder, Embedder, MemoryPort
 from agentflow.core.ports.ports import RateLimiter, Tool
 from agentflow.core.ports.service_port import ServicePort
-from agentflow.core.ports.store_ports import EventStore, JournalStore, RateStore, ReusePort
+from agentflow.core.ports.store_ports import EventStore, JournalStore, PurseStore, RateStore, ReusePort
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.journal.urls import Durable, database_file, is_postgres, open_events, open_rates
@@ -30,9 +30,11 @@ from agentflow.run.engine import Engine
 
 if TYPE_CHECKING:
     from agentflow.connect.servers import McpServer
+    from agentflow.core.data.allowances import Allowance
     from agentflow.durable.runs import DurableRuns
     from agentflow.memory.notes import FlowNotes
     from agentflow.observe.recorder import Recording
+    from agentflow.run.purses import Purses
 
 
 def unknown_parameter(unknown: Iterable[str], face: type[object]) -> ConfigurationError:
@@ -78,6 +80,18 @@ def durable_runs(
 
     recordings = partial(open_events, durable.url)
     return DurableRuns(engine, store, redactor, on_inflight=durable.on_inflight, records=records, recordings=recordings)
+
+
+def purses_of(purses: Purses | Mapping[str, Allowance] | None, store: PurseStore | None) -> Purses | None:
+    """The purses of a flow, kept in ``store`` if there is one; None without. Raises ConfigurationError (``config/purse``)."""
+    if purses is None:
+        return None
+    from agentflow.run.purses import Purses
+
+    own = purses if isinstance(purses, Purses) else Purses(purses)
+    if store is not None:
+        own.keep_in(store)
+    return own
 
 
 def notes_of(sharing: NoteSharing | None, home: str, durable: str | None, redactor: Redactor) -> FlowNotes | None:

@@ -29,7 +29,7 @@ from agentflow.durable.conversations import Conversations
 from agentflow.durable.stored_input import StoredInput, limits_data
 from agentflow.durable.values.codec import Codec, write_usage
 from agentflow.durable.values.record_values import counted
-from agentflow.run.reservation import Lender, RunPurse
+from agentflow.run.reservation import Lender, RunFunds
 
 KIND = "branch"
 """The kind of the record of a branch; that of its form is :data:`FORM`."""
@@ -108,12 +108,12 @@ class BranchRuns:
         grants: frozenset[str] | None,
         limits: Limits,
         priority: int,
-        purse: RunPurse | None,
+        funds: RunFunds | None,
     ) -> None:
         """Store the open record of a form, with a run and a job for each of its ``parts``, in one transaction.
 
         Each run begins with the conversation ``session`` and has ``grants`` and ``limits``; from now on the run and its
-        branches take money and tokens from one ``purse``. Raises JournalError (``durable/secret``, ``durable/owned``, and
+        branches take money and tokens from one ``funds``. Raises JournalError (``durable/secret``, ``durable/owned``, and
         the codes of the store).
         """
         opening, exchanges = self._sessions.opening(session)
@@ -137,6 +137,7 @@ class BranchRuns:
                     "content": part.content.hex(),
                 },
                 **({} if trace is None else {"trace": trace}),
+                **({"purse": run.input["purse"]} if "purse" in run.input else {}),
             }
             new = NewRun(
                 program=form.text,
@@ -148,9 +149,9 @@ class BranchRuns:
             )
             runs.append((branch_id(run, form.row.path, part.index), new))
         deposit = None
-        if purse is not None and purse.lease is None:
-            deposit = purse.deposit()
-            purse.share(self.lender(run))
+        if funds is not None and funds.lease is None:
+            deposit = funds.deposit()
+            funds.share(self.lender(run))
         await self._jobs.fork(run.run, run.epoch, form.row, runs, exchanges, deposit)
 
     def lender(self, run: RunRow) -> Lender:

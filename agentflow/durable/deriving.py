@@ -58,6 +58,8 @@ class Generations:
         fields = {**base.input, "name": source.name, "bindings": stored}
         if spec.limits is not None:
             fields["limits"] = limits_data(spec.limits)
+        if isinstance(spec.purse, str):
+            fields["purse"] = spec.purse
         text = self._stored.text(source)
         digest = fingerprint("run", text, values, allow, change.overrides, change.cut, base.run).hex()
         new = change.new_run(base, text, digest, fields)

@@ -29,7 +29,7 @@ from agentflow.durable.generations import Change
 from agentflow.durable.handle import LiveRun, RunEnd, RunWork
 from agentflow.durable.journal import RunJournal, beside, holds_much
 from agentflow.durable.remote import worker_forms
-from agentflow.durable.repeated_calls import unusable, usable_limits
+from agentflow.durable.repeated_calls import check_payer_of, unusable, usable_limits
 from agentflow.durable.run_records import Records, last_failures
 from agentflow.durable.stored_input import (
     PythonProgram,
@@ -48,7 +48,7 @@ from agentflow.lib.event_loop import TaskTable
 from agentflow.lib.redact import Redactor
 from agentflow.run.engine import Engine
 from agentflow.run.handle import Recorded, RunResult
-from agentflow.run.reservation import RunPurse
+from agentflow.run.reservation import RunFunds
 from agentflow.run.run import Run
 from agentflow.run.run_spec import RunSpec
 
@@ -260,6 +260,7 @@ class LiveRuns:
             run_id=row.run,
             labels=row.input["labels"],
             priority=row.input.get("priority", 0),
+            purse=spec.purse or row.input.get("purse"),
             on_inflight=spec.on_inflight or self._on_inflight,
         )
         work = RunWork(program, spec, row.status in ENDED)
@@ -292,6 +293,7 @@ class LiveRuns:
         if work is None:
             return
         mine, limits, approve = work.spec, spec.limits, spec.approve
+        check_payer_of(live.run_id, mine.purse, spec.purse)
         held = mine.bindings or {}
         other = [name for name, value in (bindings or {}).items() if not _is_same(held.get(name, _NONE), value)]
         if not live.resting:
@@ -547,10 +549,10 @@ class LiveRuns:
         )
         async with opened as (run, call):
             records.live = run
-            if records.branches is not None and isinstance(run.purse, RunPurse):
-                records.purse = run.purse
+            if records.branches is not None and isinstance(run.funds, RunFunds):
+                records.funds = run.funds
                 if owned.leased:
-                    run.purse.share(records.branches.lender(row))
+                    run.funds.share(records.branches.lender(row))
             call.definitions = records.overrides
             if owned.other_build is not None:
                 call.warn(

@@ -197,7 +197,7 @@ class _Form:
                 grants=rt.grants,
                 limits=_limits(rt, len(missing)),
                 priority=rt.call.priority,
-                purse=records.purse,
+                funds=records.funds,
             )
         except JournalError as error:
             if error.code == "durable/secret":

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentflow.core.data.errors import JournalError, LimitExceeded, ResourceExhausted
 from agentflow.core.data.limits import Limits
 from agentflow.core.events.journal_rows import RunRow
 
+if TYPE_CHECKING:
+    from agentflow.run.purses import Purse
 
-def check_same(row: RunRow, *, labels: Mapping[str, str] | None, priority: int, tenant: str, queue: str | None) -> None:
+
+def check_same(
+    row: RunRow, *, labels: Mapping[str, str] | None, priority: int, tenant: str | None, queue: str | None
+) -> None:
     """Raise JournalError (``durable/argument``) if an option of a call that starts a run again differs from the stored one.
 
     Options that it leaves out keep their stored values.
@@ -26,6 +31,27 @@ def check_same(row: RunRow, *, labels: Mapping[str, str] | None, priority: int, 
     for name, (now, was) in said.items():
         if now is not None and now != was:
             raise unusable(row.run, f"{name}={now!r}", f"it was started with {was!r}", "leave it out")
+
+
+def check_purse(row: RunRow, purse: object) -> None:
+    """Raise JournalError (``durable/argument``) if a call that starts a run again names another purse than the stored one."""
+    was = row.input.get("purse")
+    if isinstance(purse, str) and purse != was:
+        why = "it was started without a purse" if was is None else f"it was started with {was!r}"
+        raise unusable(
+            row.run, f"purse={purse!r}", why, "leave it out, or resume it with another one: flow.resume(purse=)"
+        )
+
+
+def check_payer_of(run: str, mine: Purse | str | None, purse: Purse | str | None) -> None:
+    """Raise JournalError (``durable/argument``) if ``purse`` is another one than pays for a live run."""
+    if purse is not None and _called(purse) != (None if mine is None else _called(mine)):
+        hint = "await its end, or cancel it, and resume it with another purse then"
+        raise unusable(run, f"purse={_called(purse)!r}", "it is at work with another purse, or with none", hint)
+
+
+def _called(purse: Purse | str) -> str:
+    return purse if isinstance(purse, str) else purse.name
 
 
 def usable_limits(run: str, limits: Limits | None, before: Limits, *, at_work: bool = False) -> None:

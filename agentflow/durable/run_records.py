@@ -24,7 +24,7 @@ from agentflow.durable.pool import Pool
 from agentflow.durable.values.codec import read_usage
 from agentflow.durable.values.error_codec import NO_VALUE
 from agentflow.run.handle import AccountedRun
-from agentflow.run.reservation import RunPurse
+from agentflow.run.reservation import RunFunds
 from agentflow.run.strand.budget import Permits, without_permit
 
 PARKED_S = 5.0
@@ -182,7 +182,7 @@ class Records:
     the task of the run; ``elsewhere`` gives forms whose branches workers carry out. ``replayed`` counts effects answered from records; ``usage`` and ``cost`` are what all records have
     cost so far. ``pool`` holds the records of the run it is based on, ``adopted_usage`` and ``adopted_cost`` are what the
     ones it used had cost; ``overrides`` are the tasks that it changes. ``branches`` starts the branches that are left to workers, in
-    a run of workers, and shares the money of ``purse`` with them. With ``cancelling`` it is replayed only to be
+    a run of workers, and shares the money of ``funds`` with them. With ``cancelling`` it is replayed only to be
     cancelled where its records end.
     """
 
@@ -207,7 +207,7 @@ class Records:
         self.pool: Pool | None = None
         self.overrides: TaskOverrides | None = None
         self.branches: BranchRuns | None = None
-        self.purse: RunPurse | None = None
+        self.funds: RunFunds | None = None
         self.adopted_usage = NO_USAGE
         self.adopted_cost: float | None = 0.0
         self.on_inflight: OnInflight = on_inflight

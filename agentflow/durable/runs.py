@@ -24,7 +24,7 @@ from agentflow.core.events.journal_rows import (
     RunRow,
     RunStatus,
 )
-from agentflow.core.ports.store_ports import EventStore, JobQueue, JournalStore, ResultStore
+from agentflow.core.ports.store_ports import EventStore, JobQueue, JournalStore, PurseStore, ResultStore
 from agentflow.durable.branch_runs import Ended
 from agentflow.durable.build import build_of
 from agentflow.durable.catalogue import RunCatalogue
@@ -37,7 +37,7 @@ from agentflow.durable.journal import Journaled, beside
 from agentflow.durable.live_runs import LiveRuns
 from agentflow.durable.open_questions import OpenQuestions
 from agentflow.durable.plan import RunPlan, make_plan
-from agentflow.durable.repeated_calls import check_same, raises_limit, unusable, usable_limits
+from agentflow.durable.repeated_calls import check_purse, check_same, raises_limit, unusable, usable_limits
 from agentflow.durable.run_records import answers
 from agentflow.durable.stored_input import (
     PythonProgram,
@@ -117,7 +117,8 @@ class DurableRuns:
             if row.digest != new.digest:
                 raise self._another_run(row, source, spec)
             if not is_new:
-                check_same(row, labels=spec.labels, priority=spec.priority, tenant=new.tenant, queue=queue)
+                check_same(row, labels=spec.labels, priority=spec.priority, tenant=spec.tenant, queue=queue)
+                check_purse(row, spec.purse)
             live = self._runs.find(run_id)
             if live is not None:
                 self._runs.take(live, spec)
@@ -151,13 +152,15 @@ class DurableRuns:
         check_name(None, labels, self._redactor)
         check_priority(spec.priority)
         source, names = program.source, _names(spec)
-        tenant = spec.tenant if isinstance(spec.tenant, str) else ""
+        purse = self._purse_of(spec)
+        tenant = spec.tenant or purse or ""
         mark = self.sessions.mark(session)
         much = is_long(bindings)
         digest = (await beside(much, fingerprint, "run", identity(source.text), dict(bindings), names, *mark)).hex()
         opening, exchanges = self.sessions.opening(session)
         stored = await beside(much, self._input.write, bindings)
         self._input.refuse_secret("the tenant's name", tenant)
+        self._input.refuse_secret("the purse's name", purse or "")
         if queue is not None:
             self._input.refuse_secret("the queue's name", queue)
             _check_portable(stored, session)
@@ -171,6 +174,8 @@ class DurableRuns:
             "session": opening,
             "priority": spec.priority,
         }
+        if purse is not None:
+            fields["purse"] = purse
         trace = trace_of(self._engine.observers)
         if trace is not None:
             fields["trace"] = trace
@@ -184,6 +189,14 @@ class DurableRuns:
             tenant=tenant,
             priority=spec.priority,
         )
+
+    def _purse_of(self, spec: RunSpec) -> str | None:
+        """The name of the purse that pays for a new run, if the flow has it by name. Raises ConfigurationError (``config/purse``)
+        for a purse without an allowance."""
+        if not isinstance(spec.purse, str):
+            return None
+        self._engine.payer(spec.purse)
+        return spec.purse
 
     @property
     def jobs(self) -> JobQueue:
@@ -515,6 +528,11 @@ class DurableRuns:
         """The results for reuse, stored beside the runs."""
         return self._store.results
 
+    @property
+    def purses(self) -> PurseStore:
+        """The purses, stored beside the runs."""
+        return self._store.purses
+
     async def list(self, limit: int = 100) -> list[RunInfo]:
         """At most ``limit`` runs of the store, the last changed first."""
         return [RunInfo.of(row) for row in await self._store.list(limit=limit)]
@@ -527,6 +545,8 @@ class DurableRuns:
         finally:
             if self._watched is not None:
                 await asyncio.to_thread(self._watched.close)
+            if self._engine.purses is not None:
+                await self._engine.purses.leave(self._store.purses)
             await self._store.aclose()
 
 

@@ -27,7 +27,7 @@ from agentflow.lib.redact import Redactor
 from agentflow.run.engine import Engine
 from agentflow.run.handle import RunResult
 from agentflow.run.questions import Approver, no_such_question
-from agentflow.run.run import Tenant, check_name
+from agentflow.run.run import check_name
 from agentflow.run.run_spec import RunSpec
 
 if TYPE_CHECKING:  # a flow without durable= loads none of it
@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # a flow without durable= loads none of it
     from agentflow.durable.runs import DurableRuns
     from agentflow.durable.stored_input import PythonProgram
     from agentflow.flow.flow_store import FlowStore
+    from agentflow.run.purses import Purse
 
 R = TypeVar("R")
 
@@ -74,7 +75,8 @@ class DurableMethods:
 
         With ``where="workers"`` a worker carries it out (:meth:`work`, or the command ``agentflow worker``), one of those
         that take runs of ``queue``. Of several waiting runs the one of highest ``priority`` goes first, and of equal ones
-        that of the ``tenant``, a name, with the fewest running.
+        that of the ``tenant``, a name, with the fewest running: that of its purse unless it says so. The run, and its
+        branches on workers, pay from ``purse`` whenever they are resumed; recorded results are not paid for again.
 
         ``flow.start(audit(paths), run_id="audit-1")`` starts a Python workflow, which is stored by its module and name.
         Started again under the same ``run_id``, in this process or another, an interrupted run continues, and so does one
@@ -112,13 +114,15 @@ class DurableMethods:
         limits: Limits | None = None,
         approve: Approver | None = None,
         on_inflight: OnInflight | None = None,
-        tenant: Tenant | None = None,
+        purse: Purse | str | None = None,
+        approval_ttl: float | None = None,
         surface: Surface | None = None,
     ) -> DurableRun:
         """Resume a durable run from its stored state; a failed one tries its last failures again.
 
         ``bindings`` are those that are not stored because they are secret or not data; ``limits`` and ``approve`` replace
-        the run's, ``on_inflight`` the flow's; ``tenant`` is the tenant to charge. With ``program``, the text as it is now
+        the run's, ``on_inflight`` the flow's; ``purse`` pays from now
+        on; questions stay open for ``approval_ttl`` seconds (None: as long as the flow's). With ``program``, the text as it is now
         (in ``surface``), or ``overrides``, fields of tasks by the task's name (``{"review": {"model": "openai:gpt-5"}}``),
         the run continues as a new generation with its own id: each effect with the content of a recorded one is answered
         from that record, wherever it stands. ``bindings`` may then replace and add to the run's. The same request returns
@@ -134,7 +138,8 @@ class DurableMethods:
             raise unusable(
                 run_id, f"surface={surface!r}", "it is the language of program=, which is not given", "leave it out"
             )
-        spec = RunSpec(bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight, tenant=tenant)
+        spec = RunSpec(bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight, purse=purse)
+        spec = replace(spec, approval_ttl=approval_ttl)
         if program is None and not overrides:
             return await runs.resume(run_id, spec)
         source = await _source_of(program, surface)
@@ -287,6 +292,7 @@ class DurableMethods:
         queue: str = "default",
         priority: int = 0,
         tenant: str = "",
+        purse: str | None = None,
     ) -> Schedule:
         """Have workers run a program at certain times: ``cron`` is a cron expression, ``0 7 * * *``, in the time zone
         ``zone``.
@@ -307,6 +313,7 @@ class DurableMethods:
             labels=labels,
             priority=priority,
             tenant=tenant,
+            purse=purse,
             queue=queue,
         )
         compiled, spec = await self._to_store(program, spec)

@@ -22,7 +22,7 @@ from agentflow.flow.python import FlowCall, FlowWork, python_work
 from agentflow.flow.python_functions import Task, TaskSettings
 from agentflow.handler.tool_lists import read_tools
 from agentflow.handler.tool_registry import ToolRegistry
-from agentflow.lang.allowance import Allowance
+from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.run.bounds.estimator import LateEstimator
@@ -75,6 +75,8 @@ class FlowHost:
         if isinstance(program, FlowCall):
             if program.session is not None:
                 spec = replace(spec, session=_session_of(program, spec.session))
+            if program.purse is not None and spec.purse is None:
+                spec = replace(spec, purse=program.purse)
             work = python_work(program, spec.bindings, spec.env)
             grants = None if spec.allow is None else frozenset(spec.allow)
             if outer is None:
@@ -157,7 +159,7 @@ class FlowHost:
         estimator = await self.estimator.ready()
         names, in_force = self.engine.names(), limits or self.engine.limits
 
-        def work(allowance: Allowance) -> Bounds:
+        def work(allowance: StepAllowance) -> Bounds:
             return estimator.bounds(
                 source, names, bindings=bindings, allow=granted, allowance=allowance, limits=in_force
             )

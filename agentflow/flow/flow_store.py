@@ -7,7 +7,7 @@ import sys
 from agentflow.core.data.durations import seconds_of
 from agentflow.core.data.event_log import LogBounds
 from agentflow.core.events.journal_rows import FleetCounts, QueueLoad, Schedule, SessionInfo, WorkerInfo
-from agentflow.core.ports.store_ports import ResultStore
+from agentflow.core.ports.store_ports import PurseStore, ResultStore
 from agentflow.durable.handle import PastRun
 from agentflow.durable.runs import DurableRuns
 
@@ -92,6 +92,11 @@ class FlowStore:
     def results(self) -> ResultStore:
         """The results for reuse, stored beside the runs."""
         return self._runs.results
+
+    @property
+    def purses(self) -> PurseStore:
+        """The purses stored beside the runs; those of the flow itself are at ``flow.purses``."""
+        return self._runs.purses
 
     @property
     def has_workers(self) -> bool:

@@ -38,13 +38,13 @@ from agentflow.lib.option_table import unknown_field, wrong_value
 from agentflow.run.engine import Engine
 from agentflow.run.handle import Recorded, RunResult, RunStream
 from agentflow.run.questions import Approver
-from agentflow.run.run import Tenant
 from agentflow.run.run_spec import PLAIN, RunSpec
 from agentflow.run.strand import branches
 from agentflow.tasks.from_function import adapter_of
 
 if TYPE_CHECKING:
     from agentflow.run.bounds.estimate import Bounds
+    from agentflow.run.purses import Purse
 
 
 Where: TypeAlias = Literal["here", "workers"]
@@ -65,7 +65,8 @@ class RunOptions(TypedDict, total=False):
     max_cost: float | None
     max_tokens: int | None
     priority: int
-    tenant: Tenant | None
+    purse: Purse | str | None
+    approval_ttl: float | None
     surface: Surface | None
 
 
@@ -79,7 +80,9 @@ class StartOptions(TypedDict, total=False):
     labels: Mapping[str, str] | None
     session: Session | None
     priority: int
-    tenant: Tenant | str | None
+    purse: Purse | str | None
+    approval_ttl: float | None
+    tenant: str | None
     where: Where
     queue: str
     surface: Surface | None
@@ -215,12 +218,13 @@ class ProgramMethods:
         ``limits`` and ``approve`` replace the flow's for this run. ``run_id`` is the id of the run (default: a new one),
         and ``labels`` say what it belongs to (a user, a thread); its events carry both. ``max_cost`` (USD) and
         ``max_tokens`` lower the limits in force, and never raise them; of calls that wait for rates or connections, the one
-        with the highest ``priority`` (-1000 to 1000) goes first; ``tenant`` is the tenant to charge, which other runs may
-        share; ``surface`` is the language of a text (``"sexp"``, the default, or ``"python"``; a file's name implies it).
+        with the highest ``priority`` (-1000 to 1000) goes first; ``purse`` is the name of the purse that pays
+        (:class:`~agentflow.Purses`), in addition to the limits; if it has too little for a call, the run ends with PurseEmpty; questions of the run stay open for ``approval_ttl`` seconds (None: as long as the flow's); ``surface`` is the language of a text (``"sexp"``, the default, or ``"python"``; a file's name implies it).
         Called from inside a tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that
         run's, and the result's usage is the program's own. Raises the program's error: SexpSyntaxError,
         SexpEvaluationError, TaskError, LimitExceeded, SessionBusy; ConfigurationError for an invalid ``run_id`` or
-        ``labels``, and for unknown names in ``allow``.
+        ``labels``, for a purse without an allowance or another one than that of the run around it, and for unknown names in
+        ``allow``.
         """
         spec = self._spec("flow.run", program, options) if options else PLAIN
         with await in_turn(executing_line(), "flow.run"):
@@ -300,24 +304,47 @@ class ProgramMethods:
 
     @overload
     def ask(
-        self, prompt: PromptParts, *, session: Session | None = None, **settings: Unpack[AskSettings]
+        self,
+        prompt: PromptParts,
+        *,
+        session: Session | None = None,
+        purse: str | None = None,
+        **settings: Unpack[AskSettings],
     ) -> FlowCall[str]: ...
     @overload
     def ask(
-        self, prompt: PromptParts, *, output: type[R], session: Session | None = None, **settings: Unpack[AskSettings]
+        self,
+        prompt: PromptParts,
+        *,
+        output: type[R],
+        session: Session | None = None,
+        purse: str | None = None,
+        **settings: Unpack[AskSettings],
     ) -> FlowCall[R]: ...
     @overload
     def ask(
-        self, prompt: PromptParts, *, output: Any, session: Session | None = None, **settings: Unpack[AskSettings]
+        self,
+        prompt: PromptParts,
+        *,
+        output: Any,
+        session: Session | None = None,
+        purse: str | None = None,
+        **settings: Unpack[AskSettings],
     ) -> FlowCall[Any]: ...
     def ask(
-        self, prompt: PromptParts, *, output: Any = str, session: Session | None = None, **settings: Any
+        self,
+        prompt: PromptParts,
+        *,
+        output: Any = str,
+        session: Session | None = None,
+        purse: str | None = None,
+        **settings: Any,
     ) -> FlowCall[Any]:
         """Ask the model once: a task without a function. ``output`` is the type of the answer, text by default.
 
         ``prompt`` is text, or a list of texts, paths of files and parts: ``["What is this?", Path("photo.png")]``, see
         :func:`agentflow.media.attachment`. ``session`` is a conversation to continue; without one the model is sent only
-        the prompt. The other options are those of :class:`~agentflow.flow.python_functions.AskSettings`. Raises ConfigurationError
+        the prompt. ``purse`` is the purse that pays, where this is a run of its own. The other options are those of :class:`~agentflow.flow.python_functions.AskSettings`. Raises ConfigurationError
         (``config/option``) for an unknown one, the error of a failed task, InvalidOutput for an answer of another type.
         """
         check_arguments("ask", (prompt,), {})
@@ -332,6 +359,8 @@ class ProgramMethods:
         span = self._host.spans.here()
 
         async def work(line: Line) -> Any:
+            if purse is not None:
+                self.engine.check_payer(line.strand.call, purse)
             if "tools" not in settings and line.strand.call.run.watched:
                 self._host.tell_not_offered(line.strand.call)
             inputs = {"prompt": prompt} if isinstance(prompt, str) else await _with_media(prompt)
@@ -342,7 +371,7 @@ class ProgramMethods:
             async with line.conversing(session):
                 return await task.work(line, inputs, span)
 
-        return WorkCall(self._host, "ask", span, work, session=session)
+        return WorkCall(self._host, "ask", span, work, session=session, purse=purse)
 
     @overload
     def program(
@@ -458,13 +487,15 @@ class ProgramMethods:
         explore: bool = False,
         surface: Surface | None = None,
         max_model_calls: int | None = None,
+        purse: str | None = None,
     ) -> FlowCall[Any]:
         """The value of a program that a model writes for ``goal``; it may call only the tasks and tools in ``allow``.
 
         ``inputs`` are its variables; ``max_rounds`` is the number of attempts of the model. With ``explore`` a program is
         first explored, without calling anything, and errors it may reach go back to the model. ``surface`` is the language
         it writes in, ``"sexp"`` or ``"python"`` (None: the flow's); ``max_model_calls`` bounds the model calls of writing
-        and running programs together. Raises the error of a FAILED result.
+        and running programs together; ``purse`` is the purse that pays, where this is a run of its own. Raises the error of a
+        FAILED result.
         """
         effect = Solve(
             goal,
@@ -475,7 +506,15 @@ class ProgramMethods:
             surface=check_surface(surface),
             max_model_calls=max_model_calls,
         )
-        return self._effect("flow.solve", effect, value_of)
+        if purse is None:
+            return self._effect("flow.solve", effect, value_of)
+        span = self._host.spans.here()
+
+        async def work(line: Line) -> Any:
+            self.engine.check_payer(line.strand.call, purse)
+            return value_of(await line.perform(effect, span))
+
+        return WorkCall(self._host, "flow.solve", span, work, purse=purse)
 
     @overload
     def step(self, function: Callable[P, Awaitable[T]], /, *arguments: P.args, **named: P.kwargs) -> FlowCall[T]: ...

@@ -96,6 +96,8 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
     """The file of the called function, if the call can be the whole of a run."""
     session: Session | None = None
     """The conversation of the call, if it names one itself."""
+    purse: str | None = None
+    """The purse that pays where the call is a run of its own, if it names one itself."""
 
     def __init__(self, host: Host, name: str, span: Span | None) -> None:
         self._steps = None
@@ -255,10 +257,10 @@ class WorkCall(FlowCall[R_co]):
     """A call that is carried out by ``work`` on a line.
 
     ``parts`` are awaited in it, and closed with it; ``source`` is the file of the called function, ``session`` the
-    conversation that the call names, and ``stored`` returns the stored form of the call, if it can be a whole durable run.
+    conversation and ``purse`` the purse that the call names, and ``stored`` returns the stored form of the call, if it can be a whole durable run.
     """
 
-    __slots__ = ("_parts", "_stored", "session", "source", "work")
+    __slots__ = ("_parts", "_stored", "purse", "session", "source", "work")
 
     def __init__(
         self,
@@ -270,12 +272,14 @@ class WorkCall(FlowCall[R_co]):
         parts: Sequence[Awaitable[Any]] = (),
         source: Source | None = None,
         session: Session | None = None,
+        purse: str | None = None,
         stored: Callable[[], tuple[PythonTarget, dict[str, Any]]] | None = None,
     ) -> None:
         super().__init__(host, name, span)
         self.work = work
         self.source = source
         self.session = session
+        self.purse = purse
         self._parts = parts
         self._stored = stored
 

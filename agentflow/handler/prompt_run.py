@@ -20,7 +20,7 @@ from typing import Any, cast
 from agentflow.core.call.call import CallContext, JournalPort
 from agentflow.core.call.reading import files_read
 from agentflow.core.call.run_port import PAID_TEXT
-from agentflow.core.call.spending import PriceQuote, Purse, Reservation
+from agentflow.core.call.spending import Funds, PriceQuote, Reservation
 from agentflow.core.call.work_clock import WorkClock
 from agentflow.core.data.context import DataContext
 from agentflow.core.data.errors import ConfigurationError, LimitExceeded, ResourceExhausted, clip
@@ -360,6 +360,7 @@ class PromptRun:
         "_calls_tools",
         "_cost",
         "_estimator",
+        "_funds",
         "_guard",
         "_lost",
         "_messages",
@@ -370,7 +371,6 @@ class PromptRun:
         "_profile",
         "_prompt",
         "_prompt_cache",
-        "_purse",
         "_rated",
         "_reserved",
         "_said",
@@ -416,12 +416,12 @@ class PromptRun:
         window = profile.context_window
         self._calibration = calibration
         self._pricing = pricing
-        self._purse = call.run.purse
+        self._funds = call.run.funds
         self._reserved: Reservation | None = None
         self._estimator: Estimator | None = None
         self._guard: ContextGuard | None = None
         self._rated = rated
-        if window is not None or self._purse is not None or rated:
+        if window is not None or self._funds is not None or rated:
             self._estimator = Estimator(model, calibration)
             if window is not None:
                 self._guard = ContextGuard(adapter, profile, window, self._estimator, call)
@@ -503,8 +503,8 @@ class PromptRun:
             tokens = self._estimator.input_tokens(request)
             if self._guard is not None:
                 await self._guard.before(request, tokens)
-            if self._purse is not None:
-                request = await self._reserve(request, tokens, self._purse, call)
+            if self._funds is not None:
+                request = await self._reserve(request, tokens, self._funds, call)
             elif self._rated:
                 request = replace(request, input_tokens=tokens)
         run = call.run
@@ -519,22 +519,24 @@ class PromptRun:
             return response
         return without_calls(response, call, checked=self._shape is not None)
 
-    async def _reserve(self, request: ModelRequest, tokens: int, purse: Purse, call: CallContext) -> ModelRequest:
+    async def _reserve(self, request: ModelRequest, tokens: int, funds: Funds, call: CallContext) -> ModelRequest:
         """Reserve the most that a request of ``tokens`` may cost; returns it with the cap that ensures that."""
         quote = None
-        if purse.priced and self._pricing is not None:
+        if funds.priced and self._pricing is not None:
             quote = await self._pricing.quote(self._adapter, self._model, tokens, request.prompt_cache)
         cap = request.max_output_tokens or default_cap(self._profile, request.settings, tokens)
-        cap = await self._grant(purse, tokens, cap, quote, call)
+        cap = await self._grant(funds, tokens, cap, quote, call)
+        if not funds.capped:
+            return replace(request, input_tokens=tokens) if self._rated else request
         if cap == request.max_output_tokens and not self._rated:
             return request
         return replace(request, max_output_tokens=cap, input_tokens=tokens)
 
     async def _grant(
-        self, purse: Purse, tokens: int, cap: int, quote: PriceQuote | None, call: CallContext, *, exact: bool = False
+        self, funds: Funds, tokens: int, cap: int, quote: PriceQuote | None, call: CallContext, *, exact: bool = False
     ) -> int:
         """Reserve a call's input and answer, waiting if need be. Returns the maximum of tokens of the answer."""
-        self._reserved = reserved = purse.reserve(tokens, cap, quote, self._model, priority=call.priority, exact=exact)
+        self._reserved = reserved = funds.reserve(tokens, cap, quote, self._model, priority=call.priority, exact=exact)
         if reserved.waits:
             self.waits(False)
             async with waiting(call, "budget", code="limits/waiting", message=WAITING):
@@ -544,15 +546,15 @@ class PromptRun:
 
     async def again(self, request: ModelRequest) -> None:
         """Reserve again for a request that broke and was charged, before it is sent again unchanged."""
-        purse, reserved, estimator = self._purse, self._reserved, self._estimator
-        if purse is None or reserved is None or estimator is None:
+        funds, reserved, estimator = self._funds, self._reserved, self._estimator
+        if funds is None or reserved is None or estimator is None:
             return
         tokens = estimator.input_tokens(request)
         quote = None
-        if purse.priced and self._pricing is not None:
+        if funds.priced and self._pricing is not None:
             quote = await self._pricing.quote(self._adapter, self._model, tokens, request.prompt_cache)
         reserved.free()
-        await self._grant(purse, tokens, reserved.cap, quote, self._call, exact=True)
+        await self._grant(funds, tokens, reserved.cap, quote, self._call, exact=True)
 
     def waits(self, over: bool) -> None:
         """Stop the prompt's clock while a call waits for its rate or budget."""
@@ -709,7 +711,7 @@ class PromptRun:
         cost = response.cost_usd
         if cost is not None and not isfinite(cost):
             cost = None  # of an adapter of the host's own
-        if cost is None and self._purse is not None and self._purse.priced and self._pricing is not None:
+        if cost is None and self._funds is not None and self._funds.priced and self._pricing is not None:
             return self._pricing.cost_of(self._adapter, self._model, response.usage)
         return cost
 

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import secrets
 import sqlite3
 import sys
 import time
@@ -34,9 +35,9 @@ from agentflow.journal.writer import Put, Unavailable, WriteJob, Writer
 from agentflow.lib.event_loop import outlast
 from agentflow.lib.file_writer import make_private_directory, make_private_file, open_private
 
-VERSION = 4
+VERSION = 5
 """The version of the tables. The first summed up records otherwise, and lacked tables; the second counted no deaths; the third
-referred to long values otherwise."""
+referred to long values otherwise, the fourth had no purses."""
 SCHEMA = """
 create table af_meta(key text primary key, value text not null) without rowid;
 create table af_run(run text primary key, base text, program text not null, digest text not null, input text not null,
@@ -59,6 +60,11 @@ create table af_result(content blob primary key, kind text not null, name text n
 create table af_summary(run text not null, name text not null, status text not null, queue text, tenant text not null,
   slices integer not null, spent_s real not null, usage text not null, cost real, error text, created real not null,
   updated real not null, primary key(run, created)) without rowid;
+create table af_purse(name text not null, starts real not null, ends real, nanos integer not null default 0,
+  tokens integer not null default 0, calls integer not null default 0, primary key(name, starts)) without rowid;
+create table af_purse_lease(name text not null, starts real not null, owner text not null, nanos integer not null default 0,
+  tokens integer not null default 0, calls integer not null default 0, number integer not null default 0,
+  expires real not null, primary key(name, starts, owner)) without rowid;
 create index af_run_due on af_run(status, wake_at);
 create index af_session_holder on af_session(holder);
 create index af_result_at on af_result(at);
@@ -635,6 +641,7 @@ class SqliteJournal(Journal[SqliteConnection]):
 
     def __init__(self, path: Path, *, sync: Sync = "normal") -> None:
         self._locks = OwnerLocks(path.with_name(f"{path.name}.owners"))
+        self._leasing = f"purses {secrets.token_hex(8)}"
         super().__init__(Writer(SqliteFile(path, sync), f"durable runs in {path}"), SqliteRows())
         self.sessions = Sessions(self._writer, self._rows, self._locks)
         self.jobs = None
@@ -666,6 +673,14 @@ class SqliteJournal(Journal[SqliteConnection]):
 
     def _release(self, run: str) -> None:
         self._locks.release(run)
+
+    async def _lender(self) -> str:
+        if not self._locks.holds(self._leasing) and not await self._locks.acquire(self._leasing):
+            return await self._lender()  # another task of this process is about to have it
+        return self._leasing
+
+    async def _lender_lives(self, db: SqliteConnection, owner: str) -> bool:
+        return self._locks.alive(owner)
 
     async def abandoned(self) -> list[RunRow]:
         query = f"select {self._rows.deaths}, {self._rows.run} from af_run r where status = 'running' order by run"

@@ -33,6 +33,7 @@ from agentflow.journal.cleaning import StorageSurvey
 from agentflow.journal.connection import C, DatabaseConnection, Row
 from agentflow.journal.errors import owned_run, unknown_run
 from agentflow.journal.rows import OWNER, REF, Rows, escape, parse, unescape
+from agentflow.journal.stored_purses import StoredPurses
 from agentflow.journal.writer import Put, Writer
 
 _COLUMNS = "kind, name, value, turns, usage, cost, at"
@@ -115,6 +116,7 @@ class Journal(ABC, Generic[C]):
         self._writer = writer
         self._rows = rows
         self.results = Results(writer, rows)
+        self.purses = StoredPurses(writer, self._lender, self._lender_lives)
 
     # -- what a leaf says ---------------------------------------------------------------------------------------------
 
@@ -146,6 +148,14 @@ class Journal(ABC, Generic[C]):
     @abstractmethod
     def _release(self, run: str) -> None:
         """Forget a run that this process does not work on any more."""
+
+    @abstractmethod
+    async def _lender(self) -> str:
+        """This process as an owner of leases of purses. It lives until this is closed or the process ends."""
+
+    @abstractmethod
+    async def _lender_lives(self, db: C, owner: str) -> bool:
+        """Whether another owner of leases lives."""
 
     @abstractmethod
     async def survey_in(self, db: C) -> StorageSurvey:

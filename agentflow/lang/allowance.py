@@ -9,7 +9,7 @@ class CompilationStopped(Exception):
     """The compilation was stopped: its caller no longer waits for it."""
 
 
-class Allowance:
+class StepAllowance:
     """The steps that all expansions of one compilation share, or the visits of one analysis: at most ``steps`` (None: any number); ``used`` so far.
 
     A compilation may run in a thread; its caller ends it with :meth:`stop`, which is checked at every slice of steps.

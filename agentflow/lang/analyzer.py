@@ -16,7 +16,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.lang import ir
 from agentflow.lang.abi import Code
-from agentflow.lang.allowance import Allowance
+from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.ir import IR, Function, Var
 from agentflow.lang.naming import Describe, Naming, Scope, TooManyErrors, defined_tasks
@@ -69,7 +69,7 @@ class Analyzer(Naming):
         *,
         forms: Mapping[str, SpecialForm],
         compile_template: CompileTemplate,
-        allowance: Allowance,
+        allowance: StepAllowance,
     ) -> None:
         super().__init__(source, describe, allow, forms)
         self.limits = limits

@@ -10,7 +10,7 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import Names
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
-from agentflow.lang.allowance import Allowance
+from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.checks import certain_failures
 from agentflow.lang.ir import Seq
@@ -26,7 +26,7 @@ def check_program(
     limits: Limits | None = None,
     allow: Iterable[str] | None = None,
     env_names: Iterable[str] = (),
-    allowance: Allowance | None = None,
+    allowance: StepAllowance | None = None,
 ) -> list[AgentflowError]:
     """All mistakes in a program text, in order; an empty list without any. Nothing is run.
 
@@ -43,7 +43,7 @@ def analyse(
     limits: Limits | None = None,
     allow: Iterable[str] | None = None,
     env_names: Iterable[str] = (),
-    allowance: Allowance | None = None,
+    allowance: StepAllowance | None = None,
 ) -> tuple[Analyzer, Seq]:
     """The expanded forms of a program text and their analysis, before code generation. Parameters as for :func:`compile_program`.
 
@@ -61,7 +61,7 @@ def _read_whole(
     limits: Limits | None,
     allow: Iterable[str] | None,
     env_names: Iterable[str],
-    allowance: Allowance | None,
+    allowance: StepAllowance | None,
 ) -> tuple[Analyzer, Seq]:
     source, limits = as_source(source), limits or Limits()
     if source.surface != "sexp":
@@ -88,7 +88,7 @@ def diagnose(
     allow: Iterable[str] | None = None,
     env_names: Iterable[str] = (),
     closed: bool | None = None,
-    allowance: Allowance | None = None,
+    allowance: StepAllowance | None = None,
 ) -> list[Diagnostic]:
     """The mistakes in a program text, in order, errors and warnings. Parameters as for :func:`compile_program`.
 

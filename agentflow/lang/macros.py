@@ -13,7 +13,7 @@ from agentflow.core.data.values import plain_lists
 from agentflow.core.data.walk import Work
 from agentflow.core.events.effects import Effect
 from agentflow.lang.abi import Code, Operation, Runtime
-from agentflow.lang.allowance import Allowance
+from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.calling import MAX_STACK_CALLS, TAIL, Sliced, bounce
@@ -94,7 +94,7 @@ class MacroStrand:
 
     __slots__ = ("_allowance", "_fresh_name", "_left", "again", "fuel", "grants", "limits", "tail")
 
-    def __init__(self, limits: Limits, fresh_name: Callable[[str], str], allowance: Allowance) -> None:
+    def __init__(self, limits: Limits, fresh_name: Callable[[str], str], allowance: StepAllowance) -> None:
         self.limits = limits
         self._fresh_name = fresh_name
         self._allowance = allowance

@@ -14,7 +14,7 @@ from agentflow.core.data.labels import Following
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source, Surface
 from agentflow.lang.abi import Code
-from agentflow.lang.allowance import Allowance
+from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.analyzer import Analyzer, Describe
 from agentflow.lang.calling import whole
 from agentflow.lang.checks import certain_failures
@@ -241,7 +241,7 @@ def compile_program(
     env_names: Iterable[str] = (),
     cache: ProgramCache | None = None,
     revision: object = None,
-    allowance: Allowance | None = None,
+    allowance: StepAllowance | None = None,
     passes: Sequence[Pass] = (),
     labelled: Following = False,
 ) -> Program:
@@ -341,7 +341,7 @@ def _compile(
     port: Names | None,
     *,
     strict: bool = False,
-    allowance: Allowance | None = None,
+    allowance: StepAllowance | None = None,
     passes: Sequence[Pass] = (),
     labelled: Following = False,
 ) -> Program:
@@ -371,7 +371,7 @@ def assemble(
     port: Names | None = None,
     *,
     strict: bool = False,
-    allowance: Allowance | None = None,
+    allowance: StepAllowance | None = None,
     passes: Sequence[Pass] = (),
     labelled: Following = False,
 ) -> Program:
@@ -452,7 +452,7 @@ def analysis_of(
     allow: frozenset[str] | None,
     macros: dict[str, Any] | None = None,
     port: Names | None = None,
-    allowance: Allowance | None = None,
+    allowance: StepAllowance | None = None,
 ) -> tuple[Analyzer, Seq]:
     """Forms that were read, analysed; parameters as for :func:`assemble`. Errors are collected in the analyzer."""
     analyzer = new_analyzer(Analyzer, source, describe, limits, allow, port, allowance)
@@ -467,7 +467,7 @@ def new_analyzer(
     limits: Limits,
     allow: frozenset[str] | None,
     port: Names | None,
-    allowance: Allowance | None = None,
+    allowance: StepAllowance | None = None,
 ) -> A:
     """An analyzer of this kind, for one program or a part of one."""
     return kind(
@@ -478,7 +478,7 @@ def new_analyzer(
         port,
         forms=FORMS,
         compile_template=_compile_template,
-        allowance=Allowance(limits.steps) if allowance is None else allowance,
+        allowance=StepAllowance(limits.steps) if allowance is None else allowance,
     )
 
 

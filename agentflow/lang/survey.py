@@ -20,7 +20,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source, Span
 from agentflow.core.data.walk import Work, finish
 from agentflow.lang import ir
-from agentflow.lang.allowance import Allowance
+from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.analyzer import EFFECT_NAMES, LOOP_CONFIG, Analyzer, Tail, nodes_in
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.checks import Suspects, failures_of_parts, names_in_sight, suspects
@@ -455,7 +455,7 @@ class Surveyor:
 
     def _analyse(self, source: Source, parts: Sequence[tuple[int, _Part]]) -> Work[list[_Result]]:
         told = _Told(parts, defining=DEFINE in source.text)
-        allowance = Allowance(self.limits.steps)
+        allowance = StepAllowance(self.limits.steps)
         results: list[_Result] = []
         for _, part in parts:
             key = told.of(part)
@@ -475,7 +475,7 @@ class Surveyor:
             each.analyzer.global_lambdas = told.lambdas
         return results
 
-    def _analyse_part(self, part: _Part, told: _Told, allowance: Allowance) -> _Result:
+    def _analyse_part(self, part: _Part, told: _Told, allowance: StepAllowance) -> _Result:
         a = new_analyzer(SymbolAnalyzer, part.source, self._describe, self.limits, None, self.names, allowance)
         a.globals_defined = dict(told.counts)
         a.global_lambdas = dict(told.lambdas)

@@ -54,6 +54,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("system", "str", _PROMPTS, "the system prompt, with `{{slots}}` of the parameters; it follows the flow's own"),
     Option("output", "type", ("ask",), "the type of the answer: `str` unless it says so"),
     Option("session", "Session | None", ("ask",), "a conversation to go on with"),
+    Option("purse", "str | None", ("ask",), "the purse that pays, where the question is a run of its own"),
     Option("tools", "Sequence[Any] | ToolRegistry", _PROMPTS, "what the model may call: functions, tasks, workflows, names, or `flow.tools` for all"),
     Option("provider_tools", "Sequence[Mapping[str, Any]]", _PROMPTS, "tools that the provider runs, such as a web search"),
     Option("max_turns", "int", _PROMPTS, "model calls of the tool loop, at most", atom="max-turns"),

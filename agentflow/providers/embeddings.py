@@ -136,12 +136,12 @@ class _Bill:
     async def reserve(self, *, exact: bool = False) -> None:
         """Reserve the maximum cost of the request, if the run limits tokens or money."""
         self.free()
-        purse, request, call = self._call.run.purse, self._request, self._call
-        if purse is None:
+        funds, request, call = self._call.run.funds, self._request, self._call
+        if funds is None:
             return
         tokens = request.input_tokens
-        quote = await self._prices.quote(self._adapter, request.model, tokens) if purse.priced else None
-        self._reserved = reserved = purse.reserve(
+        quote = await self._prices.quote(self._adapter, request.model, tokens) if funds.priced else None
+        self._reserved = reserved = funds.reserve(
             tokens, _ANSWER_TOKENS, quote, request.model, priority=call.priority, exact=exact
         )
         if reserved.waits:

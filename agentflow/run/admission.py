@@ -12,7 +12,7 @@ from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Source
 from agentflow.core.events.events import ProgramBounds
 from agentflow.core.ports.ports import ToolPort
-from agentflow.lang.allowance import Allowance
+from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.diagnosis import check_program
 from agentflow.lang.program import Program, as_source
 from agentflow.run.bounds.estimator import LateEstimator
@@ -41,7 +41,7 @@ class Admission:
     ) -> Sequence[AgentflowError]:
         here, source = self._compiler.names(None, call.definitions), as_source(program)
 
-        def check(allowance: Allowance) -> Sequence[AgentflowError]:
+        def check(allowance: StepAllowance) -> Sequence[AgentflowError]:
             return check_program(
                 source, names=here, limits=call.run.limits, allow=allow, env_names=names, allowance=allowance
             )
@@ -55,8 +55,8 @@ class Admission:
 
         A program without a bound, or with one that depends on unknown sizes, is not refused: the run's limits apply to it.
         """
-        purse = call.run.purse
-        calls, usd = call.run.calls_left(), None if purse is None else purse.usd_left
+        funds = call.run.funds
+        calls, usd = call.run.calls_left(), None if funds is None else funds.usd_left
         source = as_source(program)
         if self._estimator is None or (calls is None and usd is None):
             return None
@@ -107,11 +107,11 @@ class Admission:
         allow: frozenset[str] | None,
         bindings: Mapping[str, Any] | None,
         call: CallContext,
-    ) -> Callable[[Allowance], Bounds]:
+    ) -> Callable[[StepAllowance], Bounds]:
         """The computation of the bounds of a program that runs within ``call``."""
         names = self._compiler.names(None, call.definitions)
 
-        def work(allowance: Allowance) -> Bounds:
+        def work(allowance: StepAllowance) -> Bounds:
             return estimator.bounds(
                 source,
                 names,

@@ -26,7 +26,7 @@ from agentflow.core.events.events import RunStarted
 from agentflow.core.events.questions import Answerer
 from agentflow.core.ports.memory_ports import ContextFinder
 from agentflow.core.ports.ports import SolverPort, TemplatePort, ToolPort, WorkflowPort
-from agentflow.lang.allowance import Allowance
+from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.closure import Closure
 from agentflow.lang.diagnosis import check_program
 from agentflow.lang.environment import NamesInForce, SexpEnvironment
@@ -38,7 +38,7 @@ from agentflow.observe.stream import EventRedactor, Fanout, Observer, Subscriber
 from agentflow.run.admission import Admission
 from agentflow.run.bounds.estimator import LateEstimator
 from agentflow.run.questions import Approver, LocalQuestions
-from agentflow.run.run import News, OpenRun, Run, RunPart, Tenant, check_name, check_priority
+from agentflow.run.run import News, OpenRun, Run, RunPart, check_name, check_priority
 from agentflow.run.run_spec import PLAIN, RunSpec
 from agentflow.run.strand.budget import Budget, CallBack, MemoryAccounts, budget_of
 from agentflow.run.strand.hops import on_fresh_task
@@ -52,6 +52,7 @@ from agentflow.tasks.template import request_from_arguments
 
 if TYPE_CHECKING:
     from agentflow.run.policy.guard import RulesMet
+    from agentflow.run.purses import Purse, Purses
 
 
 def run_program(
@@ -121,7 +122,7 @@ async def _run_refitted(
     """Compile a program again for ``env`` and the call's authority, and run it."""
     names = NamesInForce(performer.names, env, view(env, None, call.definitions))
 
-    def compiling(allowance: Allowance) -> Program:
+    def compiling(allowance: StepAllowance) -> Program:
         return compile_program(
             program.source,
             names=names,
@@ -176,7 +177,7 @@ class ProgramCheck:
         """Everything wrong with a program that may call the names in ``allow`` only; empty when it may run."""
         here, source = NamesInForce(self._names), as_source(program)
 
-        def check(allowance: Allowance) -> Sequence[AgentflowError]:
+        def check(allowance: StepAllowance) -> Sequence[AgentflowError]:
             return check_program(
                 source, names=here, limits=self._limits, allow=allow, env_names=names, allowance=allowance
             )
@@ -276,6 +277,8 @@ class Engine:
         self._redactor = redactor
         self._accounts: MemoryAccounts = MemoryAccounts()
         self.closed = False
+        self.purses: Purses | None = None
+        """The purses of the flow; None for a flow without."""
         self.news: News | None = None
         self.functions: dict[str, PythonTarget] = {}
         self.recorded: EffectHandler | None = None
@@ -364,7 +367,8 @@ class Engine:
             redactor=self._redactor,
             journal=journal,
             beside=self._accounts,
-            tenant=spec.tenant if isinstance(spec.tenant, Tenant) else None,
+            purse=None if spec.purse is None else self.payer(spec.purse),
+            approval_ttl=spec.approval_ttl,
             tools=self.tools.edition,
         )
         root = CallContext(run, grants=grants, priority=priority)
@@ -393,6 +397,8 @@ class Engine:
         """
         if spec.priority:
             check_priority(spec.priority)
+        if spec.purse is not None:
+            self.check_payer(outer, spec.purse)
         part = RunPart(
             run_of_tool(outer), self, limits=spec.limits, own=own, approver=spec.approve, redactor=self._redactor
         )
@@ -400,6 +406,18 @@ class Engine:
         call.session = session if session is not None else Session()
         call.priority = spec.priority or outer.priority
         return part, call
+
+    def payer(self, purse: Purse | str) -> Purse:
+        """The purse that pays for a new run. Raises ConfigurationError (``config/purse``)."""
+        from agentflow.run.purses import Purse, Purses  # few runs have one
+
+        return purse if isinstance(purse, Purse) else (self.purses or Purses({})).find(purse)
+
+    def check_payer(self, call: CallContext, purse: Purse | str) -> None:
+        """Raise ConfigurationError unless ``purse`` pays for the run of ``call``, and so for its parts."""
+        from agentflow.run.purses import check_payer
+
+        check_payer(purse, call.run.funds)
 
     async def given(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
         """Bindings of the host in the form for programs: ``Labelled`` values are in boxes, or unwrapped without a policy."""

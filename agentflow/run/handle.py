@@ -102,14 +102,22 @@ class RunResult(Generic[T]):
 class Account:
     """The usage of a run so far: its id, the tokens, the ``cost`` in US dollars (None: a price is unknown), the steps.
 
-    A model call in progress counts with its input and the received part of its answer, by estimate
-    (``usage.estimated_tokens``).
+    A model call in progress counts with its input and the received part of its answer, by estimate; so does one that was
+    cut off. ``estimated_tokens`` are those among the tokens. ``reserved_tokens`` and ``reserved_usd`` are the most that the
+    calls in progress may cost, which was set aside from the run's limits and its purse; 0 for a run without both.
     """
 
     run_id: str = ""
     usage: Usage = NO_USAGE
     cost: float | None = 0.0
     steps: int = 0
+    reserved_tokens: int = 0
+    reserved_usd: float = 0.0
+
+    @property
+    def estimated_tokens(self) -> int:
+        """Tokens that count by estimate."""
+        return self.usage.estimated_tokens
 
 
 class AccountedRun(Protocol):
@@ -119,6 +127,11 @@ class AccountedRun(Protocol):
 
     @property
     def steps_used(self) -> int: ...
+    @property
+    def reserved(self) -> tuple[int, float]:
+        """The tokens and US dollars that are reserved for calls in progress."""
+        ...
+
     def so_far(self) -> tuple[Usage, float | None]:
         """Its usage and cost, with the calls that are under way."""
         ...
@@ -126,7 +139,7 @@ class AccountedRun(Protocol):
 
 def account_of(run: AccountedRun) -> Account:
     """The usage of ``run`` so far."""
-    return Account(run.run_id, *run.so_far(), run.steps_used)
+    return Account(run.run_id, *run.so_far(), run.steps_used, *run.reserved)
 
 
 class OwnReader(Subscriber):

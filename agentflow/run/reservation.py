@@ -35,9 +35,9 @@ class Lender(Protocol):
 
 
 class Lease:
-    """The share of one purse: ``usd`` and ``tokens`` are the limits of all sharers together (None: none).
+    """The share of a run's funds: ``usd`` and ``tokens`` are the limits of all sharers together (None: none).
 
-    ``add`` adds a taken share to the purse, and wakes its waiters.
+    ``add`` adds a taken share to the funds, and wakes its waiters.
     """
 
     __slots__ = ("_again", "_asked_for", "_given", "_lender", "_none_for", "_pending", "tokens", "usd")
@@ -93,64 +93,68 @@ _GRAIN_USD = 1e-12
 _FREE = PriceQuote(0.0, 0.0)
 
 
-class RunPurse:
+class RunFunds:
     """What a run, or a part of it, may still spend. Implements :class:`~agentflow.core.call.spending.Purse`.
 
-    Parameters: ``limits`` has the tokens and the US dollars; ``outer`` is the purse around this one, which is charged too;
-    ``used`` (tokens) and ``cost`` (US dollars) were spent before; ``whose`` names the owner if it is not a run, as in "the
-    key 'ada'". Calls wait in the queue of the outermost purse; those that need other purses may pass. ``calls`` is the
-    number of reservations. A purse with a ``lease`` shares its limits with runs elsewhere: ``tokens`` and ``usd`` are then
-    the shares taken so far.
+    Parameters: ``limits`` has the tokens and the US dollars; ``outer`` are the funds around these, which are charged too;
+    ``used`` (tokens) and ``cost`` (US dollars) were spent before. Calls wait in the queue of the outermost funds; those that
+    need other funds may pass. ``calls`` is the number of reservations. Funds with a ``lease`` share their limits with runs
+    elsewhere: ``tokens`` and ``usd`` are then the shares taken so far. ``purse`` is the name of the purse around them.
     """
 
     __slots__ = (
         "calls",
+        "capped",
         "held_tokens",
         "held_usd",
         "lease",
         "outer",
         "priced",
+        "purse",
         "root",
         "tokens",
         "usd",
         "used_tokens",
         "used_usd",
         "waiters",
-        "whose",
     )
 
     def __init__(
         self,
         limits: Limits,
-        outer: RunPurse | None = None,
+        outer: RunFunds | None = None,
         *,
         used: Usage | None = None,
         cost: float | None = None,
-        whose: str | None = None,
     ) -> None:
-        self.whose = whose
+        self.purse: str | None = None if outer is None else outer.purse
         self.tokens = limits.tokens
         self.usd = limits.usd
         self.lease: Lease | None = None
         self.outer = outer
-        self.root: RunPurse = self if outer is None else outer.root
+        self.root: RunFunds = self if outer is None else outer.root
         self.priced: bool = self.usd is not None or (outer is not None and outer.priced)
+        self.capped: bool = self.priced or self.tokens is not None or (outer is not None and outer.capped)
         self.used_tokens = 0 if used is None else used.total_tokens
         self.used_usd = cost or 0.0
         self.held_tokens = 0
         self.held_usd = 0.0
         self.calls = 0
-        self.waiters: WaitQueue[_Held] = WaitQueue()
+        self.waiters: WaitQueue[HeldCall] = WaitQueue()
 
     @property
     def usd_left(self) -> float | None:
-        """US dollars that can still be spent here and in the outer purses; None if there is no limit."""
+        """US dollars that can still be spent here and in the outer funds; None if there is no limit."""
         above = None if self.outer is None else self.outer.usd_left
         if self.usd is None:
             return above
-        whole = self.usd if self.lease is None or self.lease.usd is None else self.lease.usd
-        here = max(0.0, whole - self.used_usd)
+        here = max(0.0, self.whole("usd") - self.used_usd)
         return here if above is None else min(here, above)
+
+    def whole(self, limit: str) -> float:
+        """The limit of all sharers together, in US dollars (``usd``) or tokens; 0 without one."""
+        own = self if self.lease is None else self.lease
+        return (own.usd if limit == "usd" else own.tokens) or 0
 
     def deposit(self) -> Deposit:
         """The rest, to be shared with runs elsewhere."""
@@ -176,7 +180,7 @@ class RunPurse:
             self.tokens += tokens
         self.root.serve()
 
-    def asks(self, held: _Held) -> bool:
+    def asks(self, held: HeldCall) -> bool:
         """Whether the amount ``held`` lacks here is being requested elsewhere."""
         if self.lease is None:
             return False
@@ -197,7 +201,7 @@ class RunPurse:
         self.lease.give_back(usd, tokens)
 
     def spent(self, usage: Usage, cost_usd: float | None) -> None:
-        """Count the cost of a call in this purse only: the outer run counts it in its own."""
+        """Count the cost of a call in these funds only: the outer run counts it in its own."""
         self.used_tokens += usage.total_tokens
         if cost_usd is not None:
             self.used_usd = (round(self.used_usd * NANO) + round(cost_usd * NANO)) / NANO
@@ -211,13 +215,13 @@ class RunPurse:
         *,
         priority: int = 0,
         exact: bool = False,
-    ) -> _Held:
+    ) -> HeldCall:
         """Reserve the maximum cost of a call; see :meth:`agentflow.core.call.spending.Purse.reserve`."""
         if quote is None:
             if self.priced:
                 raise self._unpriced(model)
             quote = _FREE
-        held = _Held(self, input_tokens, cap, quote, exact)
+        held = HeldCall(self, input_tokens, cap, quote, exact)
         root = self.root
         if (root.waiters.entries and root.waiters.first() is not None) or held.settle():
             waiter = root.waiters.join(held, priority)
@@ -230,25 +234,25 @@ class RunPurse:
 
     def serve(self) -> None:
         """Wake the waiters for which there is enough now, and those for which there never will be."""
-        short: set[RunPurse] = set()
+        short: set[RunFunds] = set()
 
-        def goes(held: _Held) -> bool | None:
+        def goes(held: HeldCall) -> bool | None:
             if not (short and held.needs(short)):
                 lacking = held.settle()
                 if not lacking:
                     return True
                 short.update(lacking)
-            return None if self in short else False  # everybody behind needs this purse too
+            return None if self in short else False  # everybody behind needs these funds too
 
         self.waiters.serve(goes)
 
-    def fits(self, held: _Held) -> bool:
+    def fits(self, held: HeldCall) -> bool:
         """Whether ``held`` fits in addition to the present reservations."""
         if self.tokens is not None and self.used_tokens + self.held_tokens + held.tokens > self.tokens:
             return False
         return self.usd is None or self.used_usd + self.held_usd + held.cost <= self.usd + _GRAIN_USD
 
-    def room(self, held: _Held) -> tuple[int, str]:
+    def room(self, held: HeldCall) -> tuple[int, str]:
         """Tokens left for the answer of ``held`` if there are no other reservations, and the limit that leaves them.
 
         Raises LimitExceeded if they are too few.
@@ -257,7 +261,7 @@ class RunPurse:
         limit = "tokens"
         if self.tokens is not None:
             left = self.tokens - self.used_tokens
-            whole = self.tokens if self.lease is None or self.lease.tokens is None else self.lease.tokens
+            whole = int(self.whole("tokens"))
             least = asked if held.exact else min(LEAST_ANSWER, whole // 4, asked)
             room = min(room, left - held.input_tokens)
             if room < max(1, least):
@@ -269,7 +273,7 @@ class RunPurse:
         if self.usd is not None:
             left_usd = self.usd - self.used_usd + _GRAIN_USD
             each = held.quote.output_usd
-            whole_usd = self.usd if self.lease is None or self.lease.usd is None else self.lease.usd
+            whole_usd = self.whole("usd")
             least = asked if held.exact or not each else int(min(LEAST_ANSWER, whole_usd / 4 / each, asked))
             left_usd -= held.quote.input_usd
             fits = left_usd / each if each else asked if left_usd >= 0 else 0
@@ -285,31 +289,15 @@ class RunPurse:
 
     @property
     def owner(self) -> str:
-        """The owner of the purse, as named in errors."""
-        return self.whose or ("the run" if self.lease is None else "the run with its branches")
-
-    def spent_up(self) -> LimitExceeded | None:
-        """The error for an empty purse; None while something is left."""
-        if self.tokens is not None and self.used_tokens >= self.tokens:
-            return self._short(f"{self.owner} has used all of its {self.tokens:,} tokens", "tokens")
-        if self.usd is not None and self.used_usd >= self.usd - _GRAIN_USD:
-            return self._short(f"{self.owner} has cost ${self.used_usd:.4f} of ${self.usd:.4f}", "usd")
-        return None
+        """The owner of the funds, as named in errors."""
+        return "the run" if self.lease is None else "the run with its branches"
 
     def _short(self, message: str, limit: str) -> LimitExceeded:
-        tokens = limit == "tokens"
-        own = self if self.lease is None else self.lease
-        return LimitExceeded(
-            message,
-            limit=limit,
-            allowed=(own.tokens if tokens else own.usd) or 0,
-            used=self.used_tokens if tokens else self.used_usd,
-            code=None if self.whose is None else "limits/tenant",
-            hint=None if self.whose is None else f"this limit is not the run's but that of {self.whose}",
-        )
+        used = self.used_tokens if limit == "tokens" else self.used_usd
+        return LimitExceeded(message, limit=limit, allowed=self.whole(limit), used=used)
 
     def _unpriced(self, model: str) -> LimitExceeded:
-        usd = next(purse.usd for purse in self.levels() if purse.usd is not None)
+        usd = next(funds.whole("usd") for funds in self.levels() if funds.usd is not None)
         return LimitExceeded(
             f"the price of the model {clip(model, 200)!r} is not known, so it cannot be kept within ${usd:g}",
             limit="usd",
@@ -320,27 +308,27 @@ class RunPurse:
             f'agentflow.toml [prices."{clip(model, 200)}"] and below it input = 3 and output = 15, then agentflow trust',
         )
 
-    def levels(self) -> list[RunPurse]:
-        """This purse and those around it, the innermost first."""
-        levels: list[RunPurse] = []
-        purse: RunPurse | None = self
-        while purse is not None:
-            levels.append(purse)
-            purse = purse.outer
+    def levels(self) -> list[RunFunds]:
+        """These funds and those around them, the innermost first."""
+        levels: list[RunFunds] = []
+        funds: RunFunds | None = self
+        while funds is not None:
+            levels.append(funds)
+            funds = funds.outer
         return levels
 
 
-class _Held:
+class HeldCall:
     """The reservation of one call. Implements :class:`~agentflow.core.call.spending.Reservation`."""
 
-    __slots__ = ("_bound", "_held", "_purse", "cap", "cost", "exact", "input_tokens", "quote", "tokens", "waiter")
+    __slots__ = ("_bound", "_funds", "_held", "cap", "cost", "exact", "input_tokens", "quote", "tokens", "waiter")
 
-    def __init__(self, purse: RunPurse, input_tokens: int, cap: int, quote: PriceQuote, exact: bool) -> None:
-        self._purse = purse
+    def __init__(self, funds: RunFunds, input_tokens: int, cap: int, quote: PriceQuote, exact: bool) -> None:
+        self._funds = funds
         self._held = False
         self.exact = exact
         self.waiter: asyncio.Future[bool] | None = None
-        self._bound: tuple[str, RunPurse] | None = None
+        self._bound: tuple[str, RunFunds] | None = None
         self.input_tokens = input_tokens
         self.quote = quote
         self.cap = cap
@@ -362,23 +350,23 @@ class _Held:
         except BaseException:  # also when cancelled: the reserved part is free, and the next waiter is served
             waiter.cancel()
             self.free()
-            self._purse.root.serve()
+            self._funds.root.serve()
             raise
 
-    def settle(self) -> list[RunPurse] | None:
-        """Reserve, with a lowered cap if need be. Returns None, or the purses that others must release first.
+    def settle(self) -> list[RunFunds] | None:
+        """Reserve, with a lowered cap if need be. Returns None, or the funds that others must release first.
 
         Raises LimitExceeded if too little is left and there is no call to wait for.
         """
-        purse: RunPurse | None = self._purse
-        while purse is not None:
-            if not purse.fits(self):
+        funds: RunFunds | None = self._funds
+        while funds is not None:
+            if not funds.fits(self):
                 break
-            purse = purse.outer
+            funds = funds.outer
         else:
             self._take()
             return None
-        short = [each for each in self._purse.levels() if not each.fits(self)]
+        short = [each for each in self._funds.levels() if not each.fits(self)]
         if asking := [each for each in short if each.asks(self)]:
             return asking
         rooms = [(*each.room(self), each) for each in short if not each.calls]
@@ -394,16 +382,16 @@ class _Held:
 
     def _take(self) -> None:
         self._held = True
-        purse: RunPurse | None = self._purse
-        while purse is not None:
-            purse.calls += 1
-            purse.held_tokens += self.tokens
-            purse.held_usd = (round(purse.held_usd * NANO) + round(self.cost * NANO)) / NANO
-            purse = purse.outer
+        funds: RunFunds | None = self._funds
+        while funds is not None:
+            funds.calls += 1
+            funds.held_tokens += self.tokens
+            funds.held_usd = (round(funds.held_usd * NANO) + round(self.cost * NANO)) / NANO
+            funds = funds.outer
 
-    def needs(self, purses: set[RunPurse]) -> bool:
-        """Whether one of ``purses`` is charged for this call."""
-        return not purses.isdisjoint(self._purse.levels())
+    def needs(self, funds: set[RunFunds]) -> bool:
+        """Whether one of ``funds`` is charged for this call."""
+        return not funds.isdisjoint(self._funds.levels())
 
     def free(self) -> None:
         """Release the reservation, or leave the queue. Later calls do nothing."""
@@ -412,15 +400,15 @@ class _Held:
                 self.waiter.cancel()
             return
         self._held = False
-        purse: RunPurse | None = self._purse
-        while purse is not None:
-            purse.calls -= 1
-            purse.held_tokens -= self.tokens
-            purse.held_usd = (round(purse.held_usd * NANO) - round(self.cost * NANO)) / NANO
-            if purse.lease is not None and not purse.calls:
-                purse.idle()
-            purse = purse.outer
-        root = self._purse.root
+        funds: RunFunds | None = self._funds
+        while funds is not None:
+            funds.calls -= 1
+            funds.held_tokens -= self.tokens
+            funds.held_usd = (round(funds.held_usd * NANO) - round(self.cost * NANO)) / NANO
+            if not funds.calls:
+                funds.idle()
+            funds = funds.outer
+        root = self._funds.root
         if root.waiters.entries:
             root.serve()
 
@@ -439,13 +427,13 @@ class _Held:
         stop, used = response.stop_reason, response.usage.output_tokens
         if stop != "max_tokens" and (stop != "end" or used < self.cap):
             return
-        limit, purse = self._bound
+        limit, funds = self._bound
         money = limit == "usd"
         error = LimitExceeded(
             f"the answer was cut off after {self.cap:,} tokens, all that was left for it",
             limit=limit,
-            allowed=(purse.usd if money else purse.tokens) or 0,
-            used=purse.used_usd if money else purse.used_tokens,
+            allowed=funds.whole(limit),
+            used=funds.used_usd if money else funds.used_tokens,
             code="limits/cut-off",
         )
         error.details["partial"] = clip(response.text)

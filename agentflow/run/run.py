@@ -12,15 +12,14 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from agentflow.core.call.approval import ApprovalRequest, Decision
 from agentflow.core.call.call import CallContext, EventScope, JournalPort, RunPort, RunServices, contained, is_stray
 from agentflow.core.call.host_calls import PartialValues
 from agentflow.core.call.run_port import UnderWay
-from agentflow.core.call.spending import Purse
+from agentflow.core.call.spending import Funds
 from agentflow.core.data.errors import ConfigurationError, LimitExceeded, clip
-from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import stripped
 from agentflow.core.data.limits import NANO, Limits, added
 from agentflow.core.data.messages import Usage
@@ -35,10 +34,13 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import examination
 from agentflow.observe.stream import EventRedactor, Fanout, Subscriber
 from agentflow.run.questions import Approver, Asking, LocalQuestions
-from agentflow.run.reservation import RunPurse
+from agentflow.run.reservation import RunFunds
 from agentflow.run.strand.budget import Budget, MemoryAccounts, out_of_time
 from agentflow.run.strand.crew import together
 from agentflow.run.strand.perform import warn_of_failures
+
+if TYPE_CHECKING:  # few runs have a purse
+    from agentflow.run.purses import Purse
 
 
 class WallClock:
@@ -81,19 +83,6 @@ class WallClock:
         return late
 
 
-@frozen
-class Tenant:
-    """The party on whose behalf a run is done.
-
-    ``purse`` is charged for its model calls, in addition to the run's own limits, and may be shared with other runs:
-    together they never exceed it. None: nothing is charged. The run's questions and approvals stay open for
-    ``approval_ttl`` seconds; None: as long as the flow's.
-    """
-
-    purse: RunPurse | None = None
-    approval_ttl: float | None = None
-
-
 T = TypeVar("T")
 
 _NO_USAGE = Usage()
@@ -111,7 +100,8 @@ class Run:
     """A run in progress; the :class:`~agentflow.core.call.call.RunPort` of everything inside it.
 
     ``usage`` (tokens), ``cost_usd`` (US dollars) and ``model_calls`` are totals so far. ``cost_usd`` is None after a call
-    whose price is unknown.
+    whose price is unknown. ``payer`` is the purse that pays for it, in addition to its limits. Its questions and approvals
+    stay open for ``approval_ttl`` seconds; None: as long as the flow's.
     """
 
     def __init__(
@@ -127,12 +117,14 @@ class Run:
         redactor: Redactor | None = None,
         journal: JournalPort | None = None,
         beside: MemoryAccounts | None = None,
-        tenant: Tenant | None = None,
+        purse: Purse | None = None,
+        approval_ttl: float | None = None,
         tools: object = None,
     ) -> None:
         self.tools = tools
         self.run_id = run_id or new_run_id()
-        self._tenant = tenant
+        self.payer = purse
+        self._approval_ttl = approval_ttl
         self.limits = limits
         self._bounded = limits.tokens is not None or limits.usd is not None
         self.journal: JournalPort | None = journal
@@ -147,10 +139,9 @@ class Run:
         self.cost_usd: float | None = 0.0 if journal is None else journal.cost
         self.model_calls = self.usage.requests
         self._under_way: set[UnderWay] = set()
-        shared = None if tenant is None else tenant.purse
-        own = self._bounded or shared is not None
-        self._own_purse = RunPurse(limits, shared, used=self.usage, cost=self.cost_usd) if own else None
-        self.purse: Purse | None = self._own_purse
+        own = self._bounded or purse is not None
+        self._own_funds = RunFunds(limits, purse, used=self.usage, cost=self.cost_usd) if own else None
+        self.funds: Funds | None = self._own_funds
         self._fanout = fanout
         self._answerers = approver, answerer, open_questions
         self._redactor = redactor
@@ -168,7 +159,7 @@ class Run:
 
     @cached_property
     def _asking(self) -> Asking:
-        return Asking(self.run_id, *self._answerers, None if self._tenant is None else self._tenant.approval_ttl)
+        return Asking(self.run_id, *self._answerers, self._approval_ttl)
 
     @property
     def steps_used(self) -> int:
@@ -206,6 +197,11 @@ class Run:
     async def room(self) -> None:
         """Wait until the readers that are behind take deltas again."""
         await self._fanout.room()
+
+    @property
+    def reserved(self) -> tuple[int, float]:
+        funds = self.funds
+        return (funds.held_tokens, funds.held_usd) if isinstance(funds, RunFunds) else (0, 0.0)
 
     def calls_left(self) -> int | None:
         allowed = self.limits.model_calls
@@ -250,10 +246,10 @@ class Run:
         self.cost_usd = (
             None if cost_usd is None or total is None else (round(total * NANO) + round(cost_usd * NANO)) / NANO
         )
-        if self._own_purse is not None:
-            self._own_purse.spent(usage, cost_usd)
-            if self._tenant is not None and self._tenant.purse is not None:
-                self._tenant.purse.spent(usage, cost_usd)
+        if self._own_funds is not None:
+            self._own_funds.spent(usage, cost_usd)
+            if self.payer is not None:
+                self.payer.spent(usage, cost_usd)
         if self._bounded:
             self._check_spent(exceeded=True)
 
@@ -436,6 +432,8 @@ class OpenRun:
                 self._copy.leave()
                 if session.keeper is not None:
                     await session.keeper.keep()
+            if self._run.payer is not None:
+                await self._run.payer.settled()
 
     async def _shown(self, error: Exception) -> BaseException:
         """The copy of ``error`` for the host, with large values searched in slices; a cancellation that arrives meanwhile instead."""
@@ -531,9 +529,9 @@ class RunPart(Run):
         self._narrowed = limits is not None
         above = outer.budget
         self.budget = Budget(self.limits, parent=above if isinstance(above, Budget) else None)
-        if isinstance(outer.purse, RunPurse):
-            self._own_purse = RunPurse(self.limits, outer.purse) if self._narrowed else None
-            self.purse = self._own_purse or outer.purse
+        if isinstance(outer.funds, RunFunds):
+            self._own_funds = RunFunds(self.limits, outer.funds) if self._narrowed else None
+            self.funds = self._own_funds or outer.funds
         self.next_seq = outer.next_seq
         self.slice = outer.slice
         self.journal = outer.journal

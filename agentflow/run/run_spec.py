@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
@@ -11,15 +11,18 @@ from agentflow.core.data.session import Session
 from agentflow.core.events.journal_rows import OnInflight
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.run.questions import Approver
-from agentflow.run.run import Tenant
+
+if TYPE_CHECKING:  # few runs have a purse
+    from agentflow.run.purses import Purse
 
 
 @frozen(kw_only=True)
 class RunSpec:
     """The options of one run; each is what ``flow.run`` or ``flow.start`` documents under its name, or None.
 
-    ``bindings`` and ``env`` hold the variables of its program, ``allow`` the names it may call. ``queue`` names the workers
-    that carry out a durable run, and ``on_inflight`` decides about its interrupted calls. A new option is a field here and
+    ``purse`` is the purse that pays, or its name. The questions of the run stay open for ``approval_ttl`` seconds (None: as
+    long as the flow's). ``bindings`` and ``env`` hold the variables of its program, ``allow`` the names it may call. ``queue`` names the workers
+    that carry out a durable run, ``tenant`` for whom they do it, and ``on_inflight`` decides about its interrupted calls. A new option is a field here and
     a key of :class:`~agentflow.flow.program_methods.RunOptions`; nothing between restates it.
     """
 
@@ -32,7 +35,9 @@ class RunSpec:
     run_id: str | None = None
     labels: Mapping[str, str] | None = None
     priority: int = 0
-    tenant: Tenant | str | None = None
+    purse: Purse | str | None = None
+    approval_ttl: float | None = None
+    tenant: str | None = None
     queue: str | None = None
     on_inflight: OnInflight | None = None
 

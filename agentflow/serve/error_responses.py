@@ -22,6 +22,7 @@ from agentflow.core.data.errors import (
     JournalError,
     LimitExceeded,
     ProviderError,
+    PurseEmpty,
     RunCancelled,
     SandboxUnavailable,
     SessionBusy,
@@ -135,9 +136,9 @@ def _diagnostic(error: AgentflowError) -> dict[str, Any]:
     return {"code": error.code, "message": error.message, "hint": error.hint, "span": span}
 
 
-def _is_of_key(error: BaseException) -> bool:
-    """Whether a run was ended by a limit of its key."""
-    return isinstance(error, LimitExceeded) and error.code == "limits/tenant"
+def _is_of_purse(error: BaseException) -> bool:
+    """Whether a run was ended by a purse: that of its key, or one of the host."""
+    return isinstance(error, PurseEmpty)
 
 
 def status_of(error: BaseException) -> int:
@@ -145,7 +146,7 @@ def status_of(error: BaseException) -> int:
     if isinstance(error, RequestError):
         return error.status
     if isinstance(error, LimitExceeded):
-        return 429 if _is_of_key(error) else 422
+        return 429 if _is_of_purse(error) else 422
     if isinstance(error, providers.RateLimited):
         return 429
     if isinstance(error, providers.Overloaded):
@@ -253,18 +254,18 @@ def error_response(
     *,
     run_id: str | None = None,
     body: Mapping[str, Any] | None = None,
-    day_left: float | None = None,
+    reset_s: float | None = None,
 ) -> Response:
     """The response for ``error``, with ``body`` or the error's own; ``run_id`` names the failed run, if any.
 
-    ``day_left`` are the seconds until the daily limit of the key is reset, for a run that this limit ended. The headers
+    ``reset_s`` are the seconds until the purse has a new period, for a run that it ended. The headers
     tell clients not to repeat a request on their own once its run has started.
     """
     status = status_of(error)
     if status == 400 and run_id is not None:
         status = 422  # the request was good: its run failed
     headers: dict[str, str] = {}
-    wait = error.retry_after if isinstance(error, RequestError) else day_left if _is_of_key(error) else None
+    wait = error.retry_after if isinstance(error, RequestError) else reset_s if _is_of_purse(error) else None
     if wait is not None:
         headers["retry-after"] = str(max(1, math.ceil(wait)))
     if status == 401:

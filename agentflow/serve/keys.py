@@ -1,16 +1,13 @@
 """Keys of a server: the rights and limits of their holders.
 
-A key is a tenant. Its limits apply to all of its runs together: the number at once and per minute, and the tokens and money
-of its model calls per day, which are reserved before each call. The keys file holds digests only, so that reading it does
-not enable calls.
+The limits of a key apply to all of its runs together: the number at once and per minute, and the tokens and money of its
+model calls per day, for which it has a purse. The keys file holds digests only, so that reading it does not enable calls.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
-import logging
 import re
 import secrets
 import time
@@ -20,22 +17,22 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
-from agentflow.core.data.errors import AgentflowError, ConfigurationError, LimitExceeded, cut
+from agentflow.core.data.allowances import Allowance
+from agentflow.core.data.errors import ConfigurationError, PurseEmpty, cut
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.limits import Limits, Rate, added
-from agentflow.core.events.journal_rows import StoredResult
-from agentflow.core.ports.store_ports import ResultStore
+from agentflow.core.data.limits import Rate
+from agentflow.core.ports.store_ports import PurseStore
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.providers.rates import Bucket
-from agentflow.run.reservation import RunPurse
-from agentflow.run.run import Tenant
+from agentflow.run.purses import Purse
 from agentflow.serve.error_responses import RequestError
 
 KEY_IN_SCOPE = "agentflow.key"
 """Where the ASGI scope of an admitted request has its :class:`Key`, for handlers that see nothing else of it."""
 APPROVAL_TTL = 900.0
 """Seconds that a run waits for an answer before it is denied."""
-_DAY_S = 86_400
+_DIGEST_END = 16
+"""Number of characters of a key's digest that its purse is named by."""
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
 _PREFIX = "af-"
@@ -62,11 +59,12 @@ class KeyRules:
 
 
 class AdmittedRun:
-    """An admitted run; ``tenant`` is the tenant it is done for. Free it when the run has ended."""
+    """An admitted run: ``purse`` pays for it, if its key has limits per day. Free it when the run has ended."""
 
-    def __init__(self, key: Key, tenant: Tenant) -> None:
+    def __init__(self, key: Key) -> None:
         self._key: Key | None = key
-        self.tenant = tenant
+        self.purse = key.purse
+        self.approval_ttl = key.approval_ttl
 
     def free(self) -> None:
         """Release the admission. Idempotent."""
@@ -99,8 +97,7 @@ class Key:
         self.approval_ttl = approval_ttl
         pace = rules.runs_per_min if rules is not None else None
         self._bucket = None if pace is None else Bucket(Rate(requests_per_min=pace))
-        self._day = -1
-        self._purse: RunPurse | None = None
+        self.purse: Purse | None = None if rules is None else _purse(name, rules, clock)
 
     def may_call(self, export: str) -> bool:
         """Whether the key may call ``export``."""
@@ -121,27 +118,17 @@ class Key:
         """Whether the key may see the host: the Python of its workflows, and problems in its settings."""
         return self.may_see_fleet
 
-    @property
-    def day(self) -> int:
-        """The current day in UTC, counted from 1970."""
-        return int(self._clock() // _DAY_S)
+    async def open(self, store: PurseStore | None) -> None:
+        """Keep the spending of the key in ``store`` (None: in memory), where it may have spent before. Raises JournalError."""
+        if self.purse is not None and store is not None:
+            self.purse.keep_in(store)
+            await self.purse.load()
 
-    @property
-    def day_left(self) -> float:
-        """Seconds until midnight UTC, when the daily use is reset."""
-        return _DAY_S - self._clock() % _DAY_S
-
-    @property
-    def purse(self) -> RunPurse | None:
-        """The rest of the key's daily budget; a run counts for the day on which it began. None: no daily limit."""
-        rules = self.rules
-        if rules is None or (rules.tokens_per_day is None and rules.usd_per_day is None):
+    def wait_for(self, error: BaseException | None) -> float | None:
+        """Seconds until the purse that ended a run with ``error`` has a new period; None for any other error."""
+        if not isinstance(error, PurseEmpty) or error.ends_at is None:
             return None
-        day = self.day
-        if day != self._day:
-            limits = Limits(tokens=rules.tokens_per_day, usd=rules.usd_per_day)
-            self._day, self._purse = day, RunPurse(limits, whose=f"the key '{self.name}'")
-        return self._purse
+        return max(0.0, error.ends_at - self._clock())
 
     def admit(self) -> AdmittedRun:
         """Count a run that starts now. Raises RequestError (429) if a limit of the key forbids it."""
@@ -173,18 +160,27 @@ class Key:
     def readmit(self) -> AdmittedRun:
         """Count a run that an earlier server admitted."""
         self.active += 1
-        return AdmittedRun(self, Tenant(self.purse, self.approval_ttl))
+        return AdmittedRun(self)
 
-    def spent_today(self, error: LimitExceeded) -> RequestError:
+    def spent_today(self, error: PurseEmpty) -> RequestError:
         """The refusal for a used-up daily limit; it says when the limit is reset."""
-        left = self.day_left
+        left = self.wait_for(error) or 0.0
         return RequestError(
             error.message,
-            code="limits/tenant",
+            code=error.code,
             status=429,
             hint=f"the limit is reset at midnight UTC, in {left / 3600:.1f} h",
             retry_after=left,
         )
+
+
+def _purse(name: str, rules: KeyRules, clock: Callable[[], float]) -> Purse | None:
+    """The purse of a key with limits per day. One with the same name and another digest counts separately, and no run can
+    name it: names of purses have no blanks."""
+    if rules.tokens_per_day is None and rules.usd_per_day is None:
+        return None
+    allowance = Allowance(tokens=rules.tokens_per_day, usd=rules.usd_per_day, per="1d")
+    return Purse(f"key {name} {rules.digest[-_DIGEST_END:]}", allowance, clock=clock, whose=f"the key '{name}'")
 
 
 class Keys:
@@ -277,69 +273,3 @@ def _rules(name: str, row: object) -> KeyRules:
 
 def _wrong(message: str, hint: str | None = None) -> ConfigurationError:
     return ConfigurationError(message, code="serve/keys", hint=hint)
-
-
-_log = logging.getLogger(__name__)
-
-KEEP_S = 1.0
-"""Seconds between two stores of the use: the most that a killed server forgets."""
-_KIND = "key"
-
-
-class KeyUse:
-    """Loads and stores the use of keys in ``store``; without a store, the use is counted in memory only."""
-
-    def __init__(self, store: ResultStore | None) -> None:
-        self._store = store
-        self._loading = asyncio.Lock()
-        self._stored: dict[Key, tuple[RunPurse, tuple[int, float]]] = {}
-
-    async def load(self, key: Key) -> None:
-        """Add the stored use of a key today, from before this server started. Raises JournalError."""
-        purse = key.purse
-        if self._store is None or purse is None:
-            return
-        async with self._loading:
-            loaded = self._stored.get(key)
-            if loaded is not None and loaded[0] is purse:
-                return
-            before = await self._store.find(_content(key), 0.0)
-            if before is not None:
-                tokens, usd = before.value
-                purse.used_tokens += int(tokens)
-                purse.used_usd = added(purse.used_usd, float(usd)) or 0.0
-            self._stored[key] = purse, _used(purse)
-
-    async def keep(self) -> None:
-        """Store the use that changed since the last time. A database error is logged as a warning."""
-        if self._store is None:
-            return
-        for key, (purse, stored) in list(self._stored.items()):
-            used = _used(purse)
-            if used == stored or key.purse is not purse:  # yesterday's use is no longer needed
-                continue
-            result = StoredResult(
-                kind=_KIND, name=key.name, value=list(used), turns=None, usage=None, cost=None, at=time.time()
-            )
-            try:
-                await self._store.keep(_content(key), result)
-            except AgentflowError as error:
-                _log.warning("the use of the key '%s' cannot be stored: %s", key.name, error)
-            else:
-                self._stored[key] = purse, used
-
-    async def keep_storing(self) -> None:
-        """Store the use repeatedly, until cancelled."""
-        while True:
-            await asyncio.sleep(KEEP_S)
-            await self.keep()
-
-
-def _used(purse: RunPurse) -> tuple[int, float]:
-    return purse.used_tokens, purse.used_usd
-
-
-def _content(key: Key) -> bytes:
-    """The content hash under which the daily use is stored: a key with the same name but another digest counts separately."""
-    digest = key.rules.digest if key.rules is not None else ""
-    return hashlib.blake2b(f"key {key.name} {digest} {key.day}".encode(), digest_size=16).digest()

@@ -190,4 +190,4 @@ class ServedFlow:
     def failed_answer(self, run: ServedRun, error: BaseException) -> Response:
         """The response for a failed run; for a daily limit of the key it says when the run can be repeated."""
         shown = failure_of_run(error)
-        return error_response(shown, run_id=run.run_id, body=self.fault(run, shown), day_left=run.key.day_left)
+        return error_response(shown, run_id=run.run_id, body=self.fault(run, shown), reset_s=run.key.wait_for(shown))

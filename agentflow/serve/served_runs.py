@@ -24,7 +24,7 @@ from agentflow.core.events.events import DeltaBase, EffectReplayed, Event, Finis
 from agentflow.core.events.questions import Question
 from agentflow.durable.handle import DurableRun, RunInfo
 from agentflow.flow.program_methods import StartOptions
-from agentflow.lang.allowance import Allowance
+from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.diagnosis import check_program
 from agentflow.lang.program import Program
 from agentflow.lib.event_loop import running_loop
@@ -35,7 +35,7 @@ from agentflow.run.strand.program_compiler import beside_the_loop
 from agentflow.serve.client_calls import UNNAMED, ClientCall, Prepared, exists, is_stored
 from agentflow.serve.error_responses import ProgramRefused, RequestError, is_of_host, is_of_server
 from agentflow.serve.json_body import json_bytes
-from agentflow.serve.keys import AdmittedRun, Key, KeyUse
+from agentflow.serve.keys import AdmittedRun, Key
 from agentflow.serve.sent_events import EventLog, Position, bare, frame_of
 
 
@@ -48,7 +48,7 @@ async def check_sent(
     """
     names, bounds, bound = flow.engine.names(), limits or flow.limits, list(variables)
 
-    def check(allowance: Allowance) -> list[AgentflowError]:
+    def check(allowance: StepAllowance) -> list[AgentflowError]:
         return check_program(text, names=names, limits=bounds, allow=allow, env_names=bound, allowance=allowance)
 
     wrong = await beside_the_loop(text, check, bounds)
@@ -226,7 +226,7 @@ class ServedRuns:
 
     def __init__(self, flow: AgentFlow) -> None:
         self._flow = flow
-        self._use = KeyUse(flow.store.results if flow.is_durable else None)
+        self._purses = flow.store.purses if flow.is_durable else None
         self._runs: dict[str, ServedRun] = {}
         self._group: asyncio.TaskGroup | None = None
         self._owner: asyncio.Task[None] | None = None
@@ -311,7 +311,7 @@ class ServedRuns:
             return earlier
         durable = lasting and self._flow.is_durable
         group = await self._open()
-        await self._use.load(key)
+        await key.open(self._purses)
         admission = key.admit()
         try:
             program, bindings, session = await prepare()
@@ -331,7 +331,7 @@ class ServedRuns:
         }
         run = earlier or ServedRun(run_id or new_run_id(), export, key, self._flow.redact, own, call)
         self._runs[run.run_id] = run
-        tenant = admission.tenant
+        purse, approval_ttl = admission.purse, admission.approval_ttl
         run.lasting = durable
         if durable:
             options: StartOptions = {
@@ -340,7 +340,8 @@ class ServedRuns:
                 "run_id": run.run_id,
                 "labels": own,
                 "session": session,
-                "tenant": tenant,
+                "purse": purse,
+                "approval_ttl": approval_ttl,
             }
             if stored:
                 opening = self._flow.start(program, bindings, **options)
@@ -357,7 +358,8 @@ class ServedRuns:
                 allow=allow,
                 run_id=run.run_id,
                 labels=own,
-                tenant=tenant,
+                purse=purse,
+                approval_ttl=approval_ttl,
             )
         self._begin(group, run, work, admission)
         return run
@@ -444,7 +446,7 @@ class ServedRuns:
             if info.status not in _UNFINISHED or key is None or export is None or info.run_id in self._runs:
                 continue
             try:
-                await self._use.load(key)
+                await key.open(self._purses)
                 await self._go_on(group, info, export, key)
             except AgentflowError as error:
                 _log.warning("the run %s is not resumed: %s", info.run_id, error)
@@ -453,8 +455,9 @@ class ServedRuns:
         admission = key.readmit()
         run = ServedRun(info.run_id, export, key, self._flow.redact, info.labels, ClientCall(info.run_id))
         run.created, run.lasting = info.created, True
+        opening = self._flow.resume(info.run_id, purse=admission.purse, approval_ttl=admission.approval_ttl)
         gone = run.attended and not await self._flow.questions(info.run_id)
-        await self._enter(group, run, self._flow.resume(info.run_id, tenant=admission.tenant), admission)
+        await self._enter(group, run, opening, admission)
         if gone:
             group.create_task(run.cancel(), name=f"cancel {run.run_id}, whose client is gone")
 
@@ -531,9 +534,7 @@ class ServedRuns:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 self._opened.set()
-                keeping = group.create_task(self._use.keep_storing())
                 await self._stop.wait()
-                keeping.cancel()
                 if self._taking_up is not None:
                     self._taking_up.cancel()
                 for run in self.live:
@@ -544,7 +545,6 @@ class ServedRuns:
         finally:
             self._group = None
             unsubscribe()
-            await self._use.keep()
 
     async def drain(self, seconds: float) -> None:
         """Start no more runs, and wait up to ``seconds`` for the active ones."""

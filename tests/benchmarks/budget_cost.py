@@ -15,7 +15,7 @@ from agentflow.core.call.spending import PriceQuote
 from agentflow.core.data.messages import Message, ModelRequest, user
 from agentflow.core.data.session import Session
 from agentflow.handler.token_estimate import Calibration, Estimator, size_of_message
-from agentflow.run.reservation import RunPurse
+from agentflow.run.reservation import RunFunds
 from tests.benchmarks.loop_hold import Ticker
 
 ASK = '(defatom ask (params (n integer)) (instructions "Answer {{n}}")) (pmap (lambda (n) (ask (n n))) (range 3))'
@@ -23,7 +23,7 @@ ASK = '(defatom ask (params (n integer)) (instructions "Answer {{n}}")) (pmap (l
 
 def reservation(times: int) -> float:
     """Microseconds of one reservation and its return, of tokens and money, in a part of a run."""
-    purse = RunPurse(Limits(tokens=10**9, usd=10**6), RunPurse(Limits(tokens=10**9)))
+    purse = RunFunds(Limits(tokens=10**9, usd=10**6), RunFunds(Limits(tokens=10**9)))
     quote = PriceQuote(0.001, 0.00001)
     began = time.process_time()
     for _ in range(times):

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 import agentflow.errors
 from agentflow import AgentFlow, ScriptedProvider, TaskResult, tool
-from agentflow.core.data.errors import AgentflowError, DataError, LimitExceeded, ResourceExhausted
+from agentflow.core.data.errors import AgentflowError, DataError, LimitExceeded, PurseEmpty, ResourceExhausted
 from agentflow.core.data.messages import ToolResultPart
 from agentflow.core.data.result_notes import ErrorInfo
 from agentflow.core.data.values import plain
@@ -142,6 +142,8 @@ async def test_a_model_is_told_of_it() -> None:
 
 def made(kind: type[AgentflowError]) -> AgentflowError:
     """An error of this class, with a code of a server's among its details where it takes any."""
+    if issubclass(kind, PurseEmpty):
+        return kind("no", purse="a", ends_at=None, limit="usd", allowed=1)
     if issubclass(kind, LimitExceeded):
         return kind("no", limit="usd", allowed=1)
     if issubclass(kind, ResourceExhausted):

@@ -137,7 +137,7 @@ NOT_FROM_A_PROGRAM = {
     "limits/wall": "depends on the clock",
     "limits/memory": "depends on the memory of the process",
     "limits/cut-off": "needs models that cost",
-    "limits/tenant": "needs several runs",
+    "limits/purse": "needs several runs",
     "limits/tokens": "needs models that cost",
     "limits/unpriced": "needs models that cost",
     "limits/subtask-depth": "needs models that call tools which ask models",

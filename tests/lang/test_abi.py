@@ -16,7 +16,7 @@ from agentflow.core.data.known_names import NameInfo, Template
 from agentflow.core.data.labels import Following
 from agentflow.core.data.limits import Limits
 from agentflow.lang import abi, builtins, support
-from agentflow.lang.allowance import Allowance
+from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.forms import FORMS
 from agentflow.lang.macros import MacroStrand
@@ -135,7 +135,7 @@ def test_operations_are_a_closed_set() -> None:
 
 def test_macros_refuse_to_act() -> None:
     """A template may not act in any of the ways a program may."""
-    rt = MacroStrand(Limits(), str, Allowance())
+    rt = MacroStrand(Limits(), str, StepAllowance())
     span = compile_program("1").source.span(0, 1)
     for op in sorted(abi.OPERATIONS):
         with pytest.raises(Exception, match="may compute, but not act"):

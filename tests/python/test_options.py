@@ -52,7 +52,7 @@ def test_type_checkers_know_the_rows_of_the_table() -> None:
         }
 
     assert plain(TaskSettings) == rows("task")
-    assert {**plain(AskSettings), "output": "type", "session": "Session | None"} == rows("ask")
+    assert {**plain(AskSettings), "output": "type", "session": "Session | None", "purse": "str | None"} == rows("ask")
     assert plain(ToolSettings) == rows("tool")
     assert {field.name: field.type for field in fields(ToolOptions)} == rows("tool")
     assert get_type_hints(TaskSettings), "every name in the annotations is imported"

@@ -6,7 +6,7 @@ import pytest
 
 from agentflow.core.data.errors import LimitExceeded
 from agentflow.core.data.source import Source, Surface
-from agentflow.lang.allowance import Allowance, CompilationStopped
+from agentflow.lang.allowance import CompilationStopped, StepAllowance
 from agentflow.lang.bounds.interpret import MOST_VISITS, AnalysisInputs
 from agentflow.lang.bounds.texts import readied
 from tests.lang.test_bounds import GIVEN, WEIGHTS, Described
@@ -26,18 +26,18 @@ def test_each_visit_takes_a_step_of_what_is_allowed(surface: Surface) -> None:
     """A text made to hold the analysis up spends the steps of its run, and is stopped with them, or when nobody waits for it."""
     source = Source.unnamed(LONG[surface], surface)
 
-    def follow(allowance: Allowance) -> None:
+    def follow(allowance: StepAllowance) -> None:
         text = readied(source, names=Described(), env_names=GIVEN, allowance=allowance)
         text.follow(AnalysisInputs(WEIGHTS, sources=GIVEN))
 
-    free = Allowance()
+    free = StepAllowance()
     follow(free)
     assert 0.8 * MOST_VISITS < free.used <= 1.01 * MOST_VISITS
-    few = Allowance(2_000)
+    few = StepAllowance(2_000)
     with pytest.raises(LimitExceeded, match="2,000 steps"):
         follow(few)
     assert few.used <= 2_000
-    stopped = Allowance()
+    stopped = StepAllowance()
     stopped.stop()
     with pytest.raises(CompilationStopped):
         follow(stopped)

@@ -89,7 +89,7 @@ async def spend(program: str, limits: Limits, moods: list[str], cut_after: int |
         @flow.tool
         async def part(program: str, tokens: int, ctx: CallContext) -> Any:
             """A part of the run with limits of its own."""
-            purses.append(ctx.run.purse)
+            purses.append(ctx.run.funds)
             return (await flow.run(program, limits=Limits(tokens=tokens))).value
 
         with contextlib.suppress(AgentflowError):

@@ -15,7 +15,7 @@ from agentflow.core.data.limits import NANO, added, total
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
 from agentflow.durable.journal import Meter
-from agentflow.run.reservation import RunPurse
+from agentflow.run.reservation import RunFunds
 
 NANOS = some.lists(some.integers(0, 10**13), max_size=40)
 
@@ -25,7 +25,7 @@ def test_a_total_is_the_sum_of_nano_dollars_in_any_order(nanos: list[int], rando
     """Added one by one, all together, in a meter or in a purse, costs in any order give one total, to the last digit."""
     costs = [each / NANO for each in nanos]
     random.shuffle(costs)
-    whole, purse, meter = 0.0, RunPurse(Limits(usd=10.0**6)), Meter(None)
+    whole, purse, meter = 0.0, RunFunds(Limits(usd=10.0**6)), Meter(None)
     for cost in costs:
         whole = added(whole, cost) or 0.0
         purse.spent(NO_USAGE, cost)

@@ -219,7 +219,7 @@ async def test_who_waits_can_be_cancelled() -> None:
             return ""
 
         await flow.run("(race (ask (n 5)) (ask (n 6)) (ask (n 7))) (look)")
-    purse: Any = seen[0].run.purse
+    purse: Any = seen[0].run.funds
     assert (purse.calls, purse.held_tokens, purse.waiters.first()) == (0, 0, None)
 
 

@@ -37,7 +37,7 @@ async def test_a_hundred_requests_that_race_over_all_routes_never_pass_a_keys_li
                 return str(answer.text)
 
             texts = await asyncio.gather(*[ask(ROUTES[at % 4]) for at in range(100)])
-            refusal = "limits/tenant" if "tokens" in rule else "serve/concurrent"
+            refusal = "limits/purse" if "tokens" in rule else "serve/concurrent"
             refused = [each for each in texts if refusal in each]
             assert 0 < len(refused) < 100 and key.active == 0
             if "tokens" in rule:

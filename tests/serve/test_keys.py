@@ -70,7 +70,7 @@ async def test_a_hundred_racing_requests_never_pass_what_a_key_may_spend(tmp_pat
             good = [each for each in answers if each.status_code == 200]
             refused = [each for each in answers if each.status_code == 429]
             assert good and len(good) + len(refused) == 100 and model.paid <= 1_000
-            assert {each.json()["error"]["code"] for each in refused} == {"limits/tenant"}
+            assert {each.json()["error"]["code"] for each in refused} == {"limits/purse"}
             assert any("x-request-id" in each.headers for each in refused), "some had begun, and were cut off"
             assert {each.headers["retry-after"] for each in refused} == {str(86_400 - int(clock.now) % 86_400)}
             [key] = keys

@@ -83,7 +83,7 @@ async def test_a_hundred_tool_calls_that_race_never_pass_a_keys_limits(tmp_path:
                 watching = asyncio.create_task(watch())
                 answers = await asyncio.gather(*[client.call_tool("ask", {"message": "x"}) for _ in range(100)])
                 watching.cancel()
-            refusal = "limits/tenant" if "tokens" in rule else "serve/concurrent"
+            refusal = "limits/purse" if "tokens" in rule else "serve/concurrent"
             refused = [each for each in answers if each.is_error]
             assert all(text_of(each).startswith(refusal) for each in refused)
             assert 0 < len(refused) < 100 and key.active == 0

@@ -106,7 +106,7 @@ class FakeRun:
         self.checker = checker
         self.solver = solver
         self.budget = None
-        self.purse = None
+        self.funds = None
         self.tools = None
         self.priority = 0
         self.services = self

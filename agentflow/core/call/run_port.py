@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from agentflow.core.call.approval import ApprovalRequest, Decision
 from agentflow.core.call.journal_port import JournalPortOf
-from agentflow.core.call.spending import Purse
+from agentflow.core.call.spending import Funds
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.known_names import CompiledTask
 from agentflow.core.data.limits import Limits
@@ -185,7 +185,7 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         ...
 
     @property
-    def purse(self) -> Purse | None:
+    def funds(self) -> Funds | None:
         """The account on which a model call reserves its maximum cost beforehand; None when tokens and money are unlimited."""
         ...
 

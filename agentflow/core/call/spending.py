@@ -60,11 +60,16 @@ class Reservation(Protocol):
         ...
 
 
-class Purse(Protocol):
-    """The tokens and money that a run, or a part of it, may still spend. ``priced``: money is limited."""
+class Funds(Protocol):
+    """The tokens and money that a run, or a part of it, may still spend. ``priced``: money is limited; ``capped``: money or
+    tokens are, so that the answer of a call needs a cap. ``purse`` is the name of the purse that pays, if there is one."""
 
     @property
     def priced(self) -> bool: ...
+    @property
+    def capped(self) -> bool: ...
+    @property
+    def purse(self) -> str | None: ...
     @property
     def usd_left(self) -> float | None:
         """Dollars that can still be spent; None if there is no limit."""

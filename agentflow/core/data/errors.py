@@ -265,6 +265,32 @@ class LimitExceeded(RunStopped):
         )
 
 
+class PurseEmpty(LimitExceeded):
+    """Too little is left, in the present period, in the purse that pays for a run. Programs cannot catch it.
+
+    The parameters are those of LimitExceeded; ``purse`` is the name of the purse, ``ends_at`` is when its period ends, in unix
+    seconds, and None if it never does.
+    """
+
+    default_code = "limits/purse"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        purse: str,
+        ends_at: float | None,
+        limit: str,
+        allowed: float,
+        used: float | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.purse = purse
+        self.ends_at = ends_at
+        super().__init__(message, limit=limit, allowed=allowed, used=used, code=self.default_code, hint=hint)
+        self.details.update(purse=purse, ends_at=ends_at)
+
+
 class ChangeRefused(RunStopped):
     """A list, dict or set would be changed depending on data that a strict policy protects, which would reveal it. Programs
     cannot catch it.

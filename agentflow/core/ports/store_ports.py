@@ -11,7 +11,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
@@ -41,6 +41,9 @@ from agentflow.core.events.journal_rows import (
     WorkerInfo,
 )
 from agentflow.core.ports.ports import Tool
+
+if TYPE_CHECKING:  # few flows have purses
+    from agentflow.core.data.allowances import Allowance, PurseGrant, PurseUse, Spending
 
 
 class SessionStore(Protocol):
@@ -105,6 +108,33 @@ class ReusePort(Protocol):
         back. Raises the errors of the work, and ConfigurationError for a type whose values cannot be stored
         (``durable/no-value``, ``durable/secret``).
         """
+        ...
+
+
+# A lease has an owner and an expiry, and counts as spent once its owner is dead (decision 54)
+class PurseStore(Protocol):
+    """The purses that all processes of a database spend from. Raises JournalError as :class:`JournalStore`."""
+
+    async def lease(
+        self, name: str, starts: float, ends: float | None, allowance: Allowance, asked: Spending
+    ) -> PurseGrant:
+        """Lend this process ``asked`` of a purse, in the period from ``starts`` to ``ends``: all, or the rest if no living
+        process holds any of it."""
+        ...
+
+    async def settle(self, name: str, starts: float, ends: float | None, spent: Spending, number: int) -> None:
+        """End the lease of this process, of which, or beyond which, it has ``spent`` so much.
+
+        ``number`` rises with each call for a purse: one that was carried out before changes nothing.
+        """
+        ...
+
+    async def look(self, name: str, starts: float) -> PurseUse:
+        """The use of a purse in a period."""
+        ...
+
+    async def list(self, now: float) -> list[PurseUse]:
+        """The use of all purses in the periods that contain the unix time ``now``, by name."""
         ...
 
 
@@ -259,6 +289,11 @@ class JournalStore(Protocol):
     @property
     def results(self) -> ResultStore:
         """The results stored beside the runs for reuse."""
+        ...
+
+    @property
+    def purses(self) -> PurseStore:
+        """The purses stored beside the runs."""
         ...
 
     async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:

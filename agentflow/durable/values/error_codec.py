@@ -25,6 +25,7 @@ TAGS: Mapping[str, type[AgentflowError]] = MappingProxyType(
         "unbound": errors.UnboundSymbolError,
         "run-stopped": errors.RunStopped,
         "limit": errors.LimitExceeded,
+        "purse-empty": errors.PurseEmpty,
         "change-refused": errors.ChangeRefused,
         "host-panic": errors.HostPanic,
         "stray-exit": errors.StrayExit,
@@ -69,7 +70,7 @@ NO_VALUE = "durable/no-value"
 _CLASSES = {kind: tag for tag, kind in TAGS.items()}
 _STATE = (
     *("message", "code", "hint", "__notes__"),
-    *("value", "irritants", "name", "kind", "_reason", "resource", "limit", "allowed", "used"),
+    *("value", "irritants", "name", "kind", "_reason", "resource", "limit", "allowed", "used", "purse", "ends_at"),
     *("status", "why", "request_id", "partial", "provider", "model", "retry_after", "attempts"),
 )
 """The attributes of errors that are stored if present."""

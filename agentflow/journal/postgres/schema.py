@@ -144,6 +144,14 @@ alter table af_lease rename column usd to nanos;
 alter table af_lease alter column nanos drop default, alter column nanos type bigint using round(nanos * 1e9)::bigint,
   alter column nanos set default 0;
 """
+_VERSION_13 = """
+create table af_purse(name text not null, starts float8 not null, ends float8, nanos bigint not null default 0,
+  tokens bigint not null default 0, calls bigint not null default 0, primary key(name, starts)) with (fillfactor = 50);
+create table af_purse_lease(name text not null, starts float8 not null, owner text not null, nanos bigint not null default 0,
+  tokens bigint not null default 0, calls bigint not null default 0, number bigint not null default 0,
+  expires float8 not null, primary key(name, starts, owner)) with (fillfactor = 50);
+create index af_purse_ends on af_purse(ends);
+"""
 MIGRATIONS = (
     _VERSION_1,
     _VERSION_2,
@@ -157,6 +165,7 @@ MIGRATIONS = (
     _VERSION_10,
     _VERSION_11,
     _VERSION_12,
+    _VERSION_13,
 )
 """The statements that create each version of the tables from the previous one."""
 VERSION = len(MIGRATIONS)

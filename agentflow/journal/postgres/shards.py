@@ -23,6 +23,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
+from agentflow.core.data.allowances import Allowance, PurseGrant, PurseUse, Spending
 from agentflow.core.data.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
 from agentflow.core.events.journal_rows import (
     Claim,
@@ -269,6 +270,10 @@ def _schedules(parts: Sequence[list[Schedule]]) -> list[Schedule]:
     return sorted(_joined(parts), key=attrgetter("next", "name"))
 
 
+def _named(parts: Sequence[list[PurseUse]]) -> list[PurseUse]:
+    return sorted(_joined(parts), key=attrgetter("name"))
+
+
 def _workers(parts: Sequence[list[WorkerInfo]]) -> list[WorkerInfo]:
     joined: dict[tuple[str, int], WorkerInfo] = {}
     for each in _joined(parts):
@@ -333,6 +338,29 @@ class ShardedResults(_ShardPart):
 
     async def keep(self, content: bytes, result: StoredResult) -> None:
         await (await self.shards.of_key(content.hex())).results.keep(content, result)
+
+
+class ShardedPurses(_ShardPart):
+    """The :class:`~agentflow.core.ports.store_ports.PurseStore` of all shards: each period of a purse is in one of them."""
+
+    part = "purses"
+    list = everywhere(_named)
+
+    async def _shard_of(self, name: str, starts: float) -> PostgresJournal:
+        """The shard of a period: a database that is added has new ones only."""
+        address = f"purse {name} {starts}"
+        return await self.shards.find(f"purse {name}", address, lambda shard: shard.purses.has(name, starts))
+
+    async def lease(
+        self, name: str, starts: float, ends: float | None, allowance: Allowance, asked: Spending
+    ) -> PurseGrant:
+        return await (await self._shard_of(name, starts)).purses.lease(name, starts, ends, allowance, asked)
+
+    async def settle(self, name: str, starts: float, ends: float | None, spent: Spending, number: int) -> None:
+        await (await self._shard_of(name, starts)).purses.settle(name, starts, ends, spent, number)
+
+    async def look(self, name: str, starts: float) -> PurseUse:
+        return await (await self._shard_of(name, starts)).purses.look(name, starts)
 
 
 class ShardedQueue(_ShardPart):
@@ -402,6 +430,7 @@ class ShardedJournal(_ShardPart):
         self.jobs = ShardedQueue(self.shards)
         self.sessions = ShardedSessions(self.shards)
         self.results = ShardedResults(self.shards)
+        self.purses = ShardedPurses(self.shards)
 
     async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
         shard = await self.of(run)

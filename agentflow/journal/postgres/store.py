@@ -234,6 +234,15 @@ class PostgresJournal(Journal[AsyncpgConnection]):
         """The id of the database, which it keeps for good."""
         return await self._writer.ask(lambda db: db.fetchval("select value from af_meta where key = 'id'"))
 
+    async def _lender(self) -> str:
+        if not self._owner.is_held:
+            await self._writer.ask(lambda db: db.fetchval("select 1"))  # raises where there is no such database
+            await asyncio.to_thread(self._owner.ensure)
+        return str(self._owner.id)
+
+    async def _lender_lives(self, db: AsyncpgConnection, owner: str) -> bool:
+        return await is_alive(db, int(owner))
+
     async def abandoned(self) -> list[RunRow]:
         async def look(db: AsyncpgConnection) -> bool:
             more = f", {DEAD_CLAIMS}" if await self._engine.is_installed(db) else ""

@@ -10,7 +10,7 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import Names
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
-from agentflow.lang.allowance import Allowance
+from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.bounds.analysis import Analysis, analyse_bounds, templates_of
 from agentflow.lang.bounds.flow import Flows, flows_of
 from agentflow.lang.bounds.interpret import AnalysisInputs, free
@@ -36,7 +36,7 @@ def readied(
     limits: Limits | None = None,
     allow: Iterable[str] | None = None,
     env_names: Iterable[str] = (),
-    allowance: Allowance | None = None,
+    allowance: StepAllowance | None = None,
 ) -> Readied:
     """Read and check a text; ``allowance`` pays for macros, and then for each node that is followed. Parameters as for :func:`~agentflow.lang.program.compile_program`.
 

@@ -20,7 +20,7 @@ from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.events.facts import Authority, TaskFacts, ToolFacts
 from agentflow.core.ports.ports import NameFacts
 from agentflow.handler.prompt_run import default_cap
-from agentflow.lang.allowance import Allowance
+from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.bounds.analysis import Analysis, Unbounded
 from agentflow.lang.bounds.cost import WIDTH
 from agentflow.lang.bounds.flow import Flows
@@ -72,7 +72,7 @@ class InnerPrograms:
     limits: Limits
     weights: _Weights
     grants: frozenset[str] | None
-    allowance: Allowance | None
+    allowance: StepAllowance | None
     templates: Mapping[str, Sequence[Any]]
     outer: tuple[str, ...] = ()
     cache: dict[tuple[Any, ...], Inner | str] = field(default_factory=dict[tuple[Any, ...], "Inner | str"])
@@ -324,7 +324,7 @@ class ProgramEstimator:
         sources: Iterable[str] = (),
         allow: Iterable[str] | None = None,
         defined: Definitions | None = None,
-        allowance: Allowance | None = None,
+        allowance: StepAllowance | None = None,
         limits: Limits | None = None,
     ) -> Bounds:
         """The bounds of a program text. ``bindings`` are the values of its variables, ``sources`` names of variables whose

@@ -15,7 +15,7 @@ from agentflow.core.data.source import Source, Span
 from agentflow.core.data.values import Symbol, name_of, pairs_to_dict, plain_lists, text_size
 from agentflow.core.data.walk import Work
 from agentflow.core.events.effects import Solve
-from agentflow.lang.allowance import Allowance
+from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.calling import MAX_STACK_CALLS
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import NamesInForce, SexpEnvironment
@@ -163,7 +163,7 @@ async def run_data(
     budget = Budget(rt.limits, parent=rt.budget, steps=steps) if steps is not None else rt.budget
     names = NamesInForce(rt.performer.names, env, view(env, None, outer))
 
-    def compiling(allowance: Allowance) -> Program:
+    def compiling(allowance: StepAllowance) -> Program:
         return compile_program(
             source,
             names=names,

@@ -11,7 +11,7 @@ from agentflow.core.call.provenance import PolicyInForce
 from agentflow.core.data.known_names import Definitions
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
-from agentflow.lang.allowance import Allowance
+from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, compile_program, compiled_before, describer, python_is_loaded
 from agentflow.lib.event_loop import running_loop
@@ -26,7 +26,7 @@ SMALL_TEXT = 1_000
 """Longest text, in characters, that is compiled on the loop: about 3 ms of processor time, at most 10. A thread costs 0.2 ms."""
 
 
-class _CompileAllowance(Allowance):
+class _CompileAllowance(StepAllowance):
     """An allowance whose memory is bounded like a run's. It is used by one thread at a time."""
 
     def __init__(self, steps: int | None, memory: int | None) -> None:
@@ -53,7 +53,7 @@ def is_small(program: str | Source | Program) -> bool:
 
 async def beside_the_loop(
     program: str | Source | Program,
-    work: Callable[[Allowance], T],
+    work: Callable[[StepAllowance], T],
     limits: Limits,
     budget: Budget | None = None,
     *,
