@@ -22,6 +22,7 @@ KEPT_S = 40 * 86_400.0
 """Seconds after its end for which a period is kept."""
 _OPEN = "insert into af_purse(name, starts, ends) values ($1, $2, $3) on conflict (name, starts) do nothing"
 _SPENT = "select nanos, tokens, calls from af_purse where name = $1 and starts = $2"
+_ENDS = "select ends from af_purse where name = $1 and starts = $2"
 _LEASES = "select owner, nanos, tokens, calls, expires from af_purse_lease where name = $1 and starts = $2"
 _LEASE = """
 insert into af_purse_lease as l(name, starts, owner, nanos, tokens, calls, expires) values ($1, $2, $3, $4, $5, $6, $7)
@@ -123,7 +124,8 @@ class StoredPurses:
     async def _use(self, db: DatabaseConnection, name: str, starts: float) -> PurseUse:
         spent, leased, mine = await self._read(db, name, starts, await db.fetchval(_NOW))
         both = _spending(leased) + _spending(mine)
-        return PurseUse(name=name, starts=starts, spent=_spending(spent), leased=both, mine=_spending(mine))
+        ends = await db.fetchval(_ENDS, name, starts)
+        return PurseUse(name=name, starts=starts, ends=ends, spent=_spending(spent), leased=both, mine=_spending(mine))
 
     async def _open(self, db: DatabaseConnection, name: str, starts: float, ends: float | None) -> float:
         """Make the row of a period, if it is missing, and remove those that ended long before it. Returns the time of the

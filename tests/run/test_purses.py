@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
 
 from agentflow import AgentFlow, Allowance, Limits, Purses, ScriptedProvider
 from agentflow.core.data.allowances import Spending
@@ -22,6 +25,7 @@ from agentflow.run.purses import Purse
 from tests.run.test_reservation import DOLLAR
 from tests.support.metered_model import MeteredModel, asking
 
+NUMBERS = itertools.count()
 ASK = f"{asking()} (value-of (ask (n 36)))"
 
 
@@ -454,3 +458,50 @@ async def test_a_database_that_is_lost_is_no_empty_purse(tmp_path: Path) -> None
         with pytest.raises(JournalError) as caught:
             await flow.run(ASK, purse=purse)
         assert caught.value.code == "durable/closed"
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    limit=some.integers(0, 60),
+    calls=some.lists(some.tuples(some.integers(0, 1), some.integers(1, 30), some.floats(0, 1)), max_size=12),
+)
+def test_leases_and_spending_never_pass_the_allowance(tmp_path: Path, limit: int, calls: list[Any]) -> None:
+    """In whatever order two processes lease and settle: their leases and the spending together stay within the allowance."""
+
+    async def all_of_them() -> None:
+        stores = [open_store(f"sqlite:///{tmp_path}/runs.db") for _ in range(2)]
+        name, allowance, spent = f"p{next(NUMBERS)}", Allowance(tokens=limit), 0
+        held, settled = [0, 0], [0, 0]
+        try:
+            for at, asked, share in calls:
+                purses = stores[at].purses
+                grant = await purses.lease(name, 0.0, None, allowance, Spending(tokens=asked))
+                held[at] += grant.granted.tokens
+                assert grant.later == (
+                    grant.granted == Spending() and held[1 - at] > 0 and spent + sum(held) + asked > limit
+                )
+                assert spent + sum(held) <= limit and grant.spent.tokens == spent
+                if share < 0.6:
+                    cost = int(held[at] * share)
+                    settled[at] += 1
+                    await purses.settle(name, 0.0, None, Spending(tokens=cost), settled[at])
+                    spent, held[at] = spent + cost, 0
+            use = await stores[0].purses.look(name, 0.0)
+            assert (use.spent.tokens, use.leased.tokens, use.mine.tokens) == (spent, sum(held), held[0])
+        finally:
+            for each in stores:
+                await each.aclose()
+
+    asyncio.run(all_of_them())
+
+
+def test_a_flow_on_a_second_loop_pays_from_the_same_purse(database: str | None) -> None:
+    """A loop that has ended keeps nothing of a purse to itself."""
+    flow = AgentFlow(provider=MeteredModel(), purses={"*": Allowance(model_calls=3)}, durable=database)
+
+    async def ask() -> int:
+        ends = await asyncio.gather(*[flow.run(ASK, purse="a") for _ in range(2)], return_exceptions=True)
+        return sum([not isinstance(each, BaseException) for each in ends])
+
+    assert [asyncio.run(ask()) for _ in range(3)] == [2, 1, 0]
+    asyncio.run(flow.aclose())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agentflow.core.data.allowances import Allowance, Spending
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.postgres.shards import best_of, root_of
@@ -129,3 +130,27 @@ def test_what_names_no_several_databases_is_refused() -> None:
         with pytest.raises(ConfigurationError) as caught:
             open_store(url)
         assert caught.value.code == "config/durable"
+
+
+async def test_a_purse_is_one_in_all_databases(postgres_server: Server) -> None:
+    """Each period of a purse is in one of them, in whatever order they are named, and stays there when one is added."""
+    urls = [postgres_server.schema() for _ in range(3)]
+    allowance, call = Allowance(model_calls=3), Spending(model_calls=1)
+    names = [f"user-{number}" for number in range(6)]
+    for order in (urls[:2], urls[1::-1], urls):
+        store = open_store(" ".join(order))
+        try:
+            for name in names:
+                assert (await store.purses.lease(name, 0.0, None, allowance, call)).granted == call
+                await store.purses.settle(name, 0.0, None, call, 1)
+        finally:
+            await store.aclose()
+    store = open_store(" ".join(urls))
+    try:
+        assert [(each.name, each.spent.model_calls) for each in await store.purses.list(1.0)] == [(n, 3) for n in names]
+        assert (await store.purses.lease(names[0], 0.0, None, allowance, call)).granted == Spending()
+        assert (await store.purses.look(names[0], 0.0)).spent.model_calls == 3
+    finally:
+        await store.aclose()
+    spread = counted(postgres_server, "select count(*) from af_purse", urls)
+    assert sum(spread) == 6 and spread[2] == 0

@@ -35,6 +35,7 @@ async def schedule(cron: str | None, file: str | None, options: ScheduleOptions)
                 queue=options.queue,
                 priority=options.priority,
                 tenant=options.tenant or "",
+                purse=options.purse,
             )
             schedules = [stored]
         elif options.remove is not None:

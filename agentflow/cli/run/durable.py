@@ -140,7 +140,9 @@ async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
                 if run is not None and run.base is not None and run.program == program.source.digest:
                     handle = await flow.resume(run_id)
                 else:
-                    handle = await flow.start(program, bindings, run_id=run_id, allow=options.allow, session=session)
+                    handle = await flow.start(
+                        program, bindings, run_id=run_id, allow=options.allow, session=session, purse=options.purse
+                    )
                 if handle.status == "failed" and options.run_id is None:
                     handle = await flow.resume(run_id, bindings=None)
                 kept.run_id = handle.run_id
@@ -167,6 +169,7 @@ async def _detach(
         allow=options.allow,
         priority=options.priority,
         tenant=options.tenant,
+        purse=options.purse,
         where="workers",
         queue=options.queue,
     )

@@ -181,7 +181,7 @@ async def execute(name: str, text: str, options: RunCommandOptions) -> int:
         except AgentflowError as error:
             raise (CompileFailed(error) if is_compile_error(error) else error) from error
         try:
-            result = await flow.run(program, bindings=bindings, allow=allow)
+            result = await flow.run(program, bindings=bindings, allow=allow, purse=options.purse)
         except AgentflowError as error:
             if error.code == "name/unbound" and isinstance(error, UnboundSymbolError) and not error.hint:
                 error.hint = f"define it, or bind it: -b {error.name}=VALUE"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 from agentflow.cli.shared.amounts import seconds
 from agentflow.cli.shared.common import Exit, UsageError, moment, print_rows, write_json, write_out
 from agentflow.cli.shared.state import database, state_directory, stored_runs
+from agentflow.core.data.allowances import PurseUse
 from agentflow.core.data.event_log import LogBounds
 from agentflow.core.events.journal_rows import QueueLoad, WorkerInfo
 from agentflow.core.ports.store_ports import EventStore
@@ -89,6 +91,21 @@ async def show_load(url: str | None, *, as_json: bool) -> int:
     async with stored_runs(url) as flow:
         loads = await flow.store.load()
     return print_rows(loads, line, "workers have nothing to do", as_json=as_json)
+
+
+async def show_purses(url: str | None, *, as_json: bool) -> int:
+    """Print the purses of a database in their present periods. Returns the exit code."""
+
+    def line(each: PurseUse) -> str:
+        spent, leased = each.spent, each.leased
+        ends = "" if each.ends is None else f"  until {moment(each.ends)}"
+        cost = f"${spent.usd:.4f}, {spent.tokens:,} tokens, {spent.model_calls:,} model calls"
+        held = f", {leased.model_calls:,} in progress" if leased.model_calls else ""
+        return f"{each.name}  {cost}{held}{ends}"
+
+    async with stored_runs(url) as flow:
+        purses = await flow.store.purses.list(time.time())
+    return print_rows(purses, line, "nothing was spent from a purse in its present period", as_json=as_json)
 
 
 async def show_workers(url: str | None, *, as_json: bool) -> int:

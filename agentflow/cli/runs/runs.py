@@ -170,6 +170,17 @@ def load(db: Database = None, json: AsJson = False) -> None:
 
 
 @runs.command()
+def purses(db: Database = None, json: AsJson = False) -> None:
+    """Show the purses of a database: the spending in their present periods, and when these end.
+
+    The allowances of purses are in the application.
+    """
+    from agentflow.cli.runs.run_list import show_purses
+
+    sys.exit(run_async(partial(show_purses, db, as_json=json), as_json=json))
+
+
+@runs.command()
 def workers(db: Database = None, json: AsJson = False) -> None:
     """Show the workers: their hosts, their numbers of runs, and their builds.
 

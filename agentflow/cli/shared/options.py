@@ -81,6 +81,12 @@ Database = Annotated[
 ]
 
 
+Purse = Annotated[
+    str | None,
+    typer.Option(
+        "--purse", metavar="NAME", help="The purse that pays for the run: one of the application's, see --app."
+    ),
+]
 Record = Annotated[
     bool, typer.Option("--record/--no-record", help="Record the events for agentflow runs. Default: yes.")
 ]
@@ -256,6 +262,7 @@ class RunCommandOptions(WatchOptions):
             help='Do not trust the program: it may call this task or tool, and no other (repeatable; "" for none).',
         ),
     ] = None
+    purse: Purse = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -556,6 +563,7 @@ class WorkerOptions(DatabaseOptions, FlowOptions):
 class ScheduleOptions(DatabaseOptions, QueueOptions, FlowOptions):
     """The options of the command that schedules programs."""
 
+    purse: Purse = None
     bind: Variables = None
     allow: Annotated[
         list[str] | None,

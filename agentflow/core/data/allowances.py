@@ -155,11 +155,12 @@ class PurseGrant:
 
 @frozen(kw_only=True)
 class PurseUse:
-    """The use of the purse ``name`` in the period that ``starts`` at a unix time: ``spent``, as in :class:`PurseGrant`, and
+    """The use of the purse ``name`` in the period from ``starts`` to ``ends`` (None: without an end): ``spent``, as in :class:`PurseGrant`, and
     the amount that living processes have ``leased``, of which ``mine`` is leased to this one."""
 
     name: str
     starts: float
+    ends: float | None
     spent: Spending
     leased: Spending
     mine: Spending
