@@ -11,6 +11,7 @@ _NAMES = {
     "core.call.approval": "ApprovalRequest Approved Denied",
     "core.call.call": "CallContext",
     "core.data.allowances": "Allowance",
+    "core.call.endings": "Finish Handoff Retry",
     "core.data.context": "AssociativeMatchResult ContextGenerationInput DataContext MatchItem",
     "core.data.errors": "AgentflowError ConfigurationError LimitExceeded ProviderError SexpEvaluationError SexpSyntaxError TaskError UnboundSymbolError",
     "core.events.events": "Event",

@@ -6,6 +6,9 @@ from agentflow.core.call.approval import Approved as Approved
 from agentflow.core.call.approval import Denied as Denied
 from agentflow.core.call.call import CallContext as CallContext
 from agentflow.core.data.allowances import Allowance as Allowance
+from agentflow.core.call.endings import Finish as Finish
+from agentflow.core.call.endings import Handoff as Handoff
+from agentflow.core.call.endings import Retry as Retry
 from agentflow.core.data.context import (
     AssociativeMatchResult as AssociativeMatchResult,
     ContextGenerationInput as ContextGenerationInput,

@@ -16,6 +16,7 @@ from typing_extensions import Unpack
 from agentflow.arguments import (
     adapter_rates,
     base_system_of,
+    dependencies_of,
     directory,
     durable_runs,
     embedder_of,
@@ -150,6 +151,9 @@ class AgentFlow(ProgramMethods, DurableMethods):
             ``server:tool``, once :meth:`connect` was awaited, which ``async with`` does.
         provenance: the policy of where values may go (:class:`Provenance`), or the path of a file that says it; with one, values
             know where they came from, and effects ask. None: nothing is followed.
+        deps: makes the dependencies of each run that is given none: a function of any of ``run_id``, ``session``, ``bindings``
+            and ``labels``, async or plain, or an async context manager, which is entered when a run begins, when a durable
+            run is resumed, and on workers. Tools read them as ``ctx.deps``.
         settings: a ready :class:`Settings`; else ``agentflow.toml`` of the working directory (never of a root) and
             ``AGENTFLOW_*`` variables are read.
 
@@ -211,6 +215,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         surface: Surface | None = None,
         mcp: Sequence[McpServer] = (),
         provenance: Provenance | str | os.PathLike[str] | None = None,
+        deps: Callable[..., Any] | None = None,
         settings: Settings | None = None,
         **unknown: Never,
     ) -> None:
@@ -337,6 +342,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             estimator=self.estimator,
             in_force=in_force,
             roots=tuple(map(str, self.files.roots)),
+            dependencies=dependencies_of(deps),
         )
         self._stored_purses = None if store is None else store.purses
         self.engine.purses = purses_of(purses, self._stored_purses)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from agentflow.durable.runs import DurableRuns
     from agentflow.memory.notes import FlowNotes
     from agentflow.observe.recorder import Recording
+    from agentflow.run.dependencies import Dependencies
     from agentflow.run.purses import Purses
 
 
@@ -58,6 +59,15 @@ def recording_of(
     else:
         store = EventFiles(state_path() / "runs") if durable is None else open_events(durable)
     return Recording(store, lambda value: redactor.redact(str(value)), wire_of(router))
+
+
+def dependencies_of(make: object) -> Dependencies | None:
+    """Makes the dependencies of each run; None without such a function."""
+    if make is None:
+        return None
+    from agentflow.run.dependencies import Dependencies
+
+    return Dependencies(make)
 
 
 def reuse_in(store: JournalStore, redactor: Redactor) -> ReusePort:

@@ -29,7 +29,7 @@ from agentflow.durable.generations import Change
 from agentflow.durable.handle import LiveRun, RunEnd, RunWork
 from agentflow.durable.journal import RunJournal, beside, holds_much
 from agentflow.durable.remote import worker_forms
-from agentflow.durable.repeated_calls import check_payer_of, unusable, usable_limits
+from agentflow.durable.repeated_calls import check_given, check_payer_of, unusable, usable_limits
 from agentflow.durable.run_records import Records, last_failures
 from agentflow.durable.stored_input import (
     PythonProgram,
@@ -253,6 +253,7 @@ class LiveRuns:
         records, and cleans up there; with ``slice``, the number in a worker's job, only if that slice is the next. Raises
         JournalError, SessionBusy.
         """
+        check_given(row, spec, self._engine)
         stored = row.input["limits"]
         spec = replace(
             spec,
@@ -302,6 +303,8 @@ class LiveRuns:
                 raise unusable(
                     live.run_id, f"the bindings {', '.join(other)}", "it is at work with its own", "leave them out"
                 )
+            if spec.deps is not None and spec.deps is not mine.deps:
+                raise unusable(live.run_id, "deps=", "it is at work with its own", "leave them out")
             run = None if live.records is None else live.records.live
             if approve is not None and isinstance(run, Run):
                 run.approve_by(approve)
@@ -309,7 +312,8 @@ class LiveRuns:
             return
         if other:
             raise unusable(live.run_id, f"the bindings {', '.join(other)}", "it waits with its own", "leave them out")
-        mine = replace(mine, limits=limits or mine.limits, approve=approve or mine.approve)
+        deps = mine.deps if spec.deps is None else spec.deps
+        mine = replace(mine, limits=limits or mine.limits, approve=approve or mine.approve, deps=deps)
         live.work = work._replace(spec=mine)
 
     async def follow(self, row: RunRow) -> LiveRun:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from agentflow.core.data.errors import JournalError, LimitExceeded, ResourceExhausted
 from agentflow.core.data.limits import Limits
 from agentflow.core.events.journal_rows import RunRow
+from agentflow.run.engine import Engine
+from agentflow.run.run_spec import RunSpec
 
 if TYPE_CHECKING:
     from agentflow.run.purses import Purse
@@ -66,6 +68,22 @@ def usable_limits(run: str, limits: Limits | None, before: Limits, *, at_work: b
     if lowered:
         what = f"limits={limits_shown(limits, lowered)}"
         raise unusable(run, what, "it has ended, under higher limits", "leave them out, or start another run")
+
+
+def given(spec: RunSpec) -> list[str]:
+    """The names of what a run is given that is never stored, and without which it may not be resumed."""
+    return [] if spec.deps is None else ["deps"]
+
+
+def check_given(row: RunRow, spec: RunSpec, engine: Engine) -> None:
+    """Raise JournalError (``durable/deps``) if a run that was started with dependencies of its own is resumed without any."""
+    if "deps" not in row.input.get("given", ()) or spec.deps is not None or engine.dependencies is not None:
+        return
+    raise JournalError(
+        f"the run '{row.run}' was started with deps=, and is resumed without: they are never stored",
+        code="durable/deps",
+        hint=f"flow.resume('{row.run}', deps=...), or have the flow make them for each run: AgentFlow(deps=function)",
+    )
 
 
 def raises_limit(error: BaseException | None, limits: Limits) -> bool:

@@ -106,7 +106,7 @@ class Reuse:
         changes = call.session.changes_since(mark)
         if changes is not None and call.session is not session:
             session.apply(changes)
-        if value.status != "COMPLETE" or value.problem() is not None:
+        if value.status != "COMPLETE" or value.problem() is not None or value.notes.ending is not None:
             return value, None
         try:
             outcome = value if asked.adapter is None else as_data(asked.adapter, value)

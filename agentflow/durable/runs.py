@@ -37,7 +37,7 @@ from agentflow.durable.journal import Journaled, beside
 from agentflow.durable.live_runs import LiveRuns
 from agentflow.durable.open_questions import OpenQuestions
 from agentflow.durable.plan import RunPlan, make_plan
-from agentflow.durable.repeated_calls import check_purse, check_same, raises_limit, unusable, usable_limits
+from agentflow.durable.repeated_calls import check_purse, check_same, given, raises_limit, unusable, usable_limits
 from agentflow.durable.run_records import answers
 from agentflow.durable.stored_input import (
     PythonProgram,
@@ -163,6 +163,12 @@ class DurableRuns:
         self._input.refuse_secret("the purse's name", purse or "")
         if queue is not None:
             self._input.refuse_secret("the queue's name", queue)
+            if spec.deps is not None:
+                raise ConfigurationError(
+                    "workers carry this run out, and the deps= that it is given are never stored",
+                    code="config/deps",
+                    hint="have the flow make them for each run, on the workers too: AgentFlow(deps=function)",
+                )
             _check_portable(stored, session)
             await self.jobs.prepare()
         fields = {
@@ -176,6 +182,8 @@ class DurableRuns:
         }
         if purse is not None:
             fields["purse"] = purse
+        if names_given := given(spec):
+            fields["given"] = names_given
         trace = trace_of(self._engine.observers)
         if trace is not None:
             fields["trace"] = trace
@@ -430,7 +438,11 @@ class DurableRuns:
                 program, values = await self._stored_program(row, {})
                 live = await self._runs.go_on(row, program, RunSpec(bindings=values), cancelled=True)
         except (AgentflowError, SessionBusy) as error:
-            if isinstance(error, JournalError) and error.code not in ("durable/bindings", "durable/mismatch"):
+            if isinstance(error, JournalError) and error.code not in (
+                "durable/bindings",
+                "durable/mismatch",
+                "durable/deps",
+            ):
                 raise
             return None
         return live.task

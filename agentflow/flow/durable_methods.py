@@ -117,12 +117,13 @@ class DurableMethods:
         purse: Purse | str | None = None,
         approval_ttl: float | None = None,
         surface: Surface | None = None,
+        deps: Any = None,
     ) -> DurableRun:
         """Resume a durable run from its stored state; a failed one tries its last failures again.
 
         ``bindings`` are those that are not stored because they are secret or not data; ``limits`` and ``approve`` replace
         the run's, ``on_inflight`` the flow's; ``purse`` pays from now
-        on; questions stay open for ``approval_ttl`` seconds (None: as long as the flow's). With ``program``, the text as it is now
+        on; questions stay open for ``approval_ttl`` seconds (None: as long as the flow's). ``deps`` are its dependencies, which a run that was started with some needs again (``durable/deps``), unless the flow makes them. With ``program``, the text as it is now
         (in ``surface``), or ``overrides``, fields of tasks by the task's name (``{"review": {"model": "openai:gpt-5"}}``),
         the run continues as a new generation with its own id: each effect with the content of a recorded one is answered
         from that record, wherever it stands. ``bindings`` may then replace and add to the run's. The same request returns
@@ -139,7 +140,7 @@ class DurableMethods:
                 run_id, f"surface={surface!r}", "it is the language of program=, which is not given", "leave it out"
             )
         spec = RunSpec(bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight, purse=purse)
-        spec = replace(spec, approval_ttl=approval_ttl)
+        spec = replace(spec, approval_ttl=approval_ttl, deps=deps)
         if program is None and not overrides:
             return await runs.resume(run_id, spec)
         source = await _source_of(program, surface)
@@ -179,6 +180,7 @@ class DurableMethods:
         bindings: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         approve: Approver | None = None,
+        deps: Any = None,
     ) -> DurableRun:
         """Repeat a durable run from one of its effects on, as a separate run.
 
@@ -190,7 +192,7 @@ class DurableMethods:
         from agentflow.durable.generations import Change
 
         change = Change(overrides=overrides or {}, cut=at)
-        spec = RunSpec(bindings=bindings, limits=limits, approve=approve)
+        spec = RunSpec(bindings=bindings, limits=limits, approve=approve, deps=deps)
         return await self._durable_runs().derive(run_id, change, spec=spec, as_run=as_run)
 
     def session(self, name: str, *, wait_s: float = 0.0) -> LastingSession:

@@ -14,6 +14,7 @@ from agentflow.core.data.known_names import narrowed
 from agentflow.core.data.labels import NO_SOURCES
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.session import Session
+from agentflow.core.data.templates import QUESTION
 from agentflow.core.ports.ports import Tool
 from agentflow.core.ports.toolbox import Toolbox
 from agentflow.flow.host_spans import HostSpans
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from agentflow.run.bounds.estimate import Bounds
 
 _MOST_ASKED = 200
-_PROMPT = {"name": "ask", "params": {"prompt": "string"}, "instructions": "{{prompt}}"}
+_PROMPT = {"name": QUESTION, "params": {"prompt": "string"}, "instructions": "{{prompt}}"}
 _PROMPT_WITH_MEDIA = {**_PROMPT, "params": {"prompt": "string", "attached": "any"}}
 
 
@@ -77,6 +78,8 @@ class FlowHost:
                 spec = replace(spec, session=_session_of(program, spec.session))
             if program.purse is not None and spec.purse is None:
                 spec = replace(spec, purse=program.purse)
+            if program.deps is not None and spec.deps is None:
+                spec = replace(spec, deps=program.deps)
             work = python_work(program, spec.bindings, spec.env)
             grants = None if spec.allow is None else frozenset(spec.allow)
             if outer is None:

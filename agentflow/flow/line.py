@@ -9,7 +9,7 @@ from inspect import isawaitable
 from itertools import islice
 from typing import Any, Protocol, TypeVar, cast
 
-from agentflow.core.call.call import LineCode, contained, is_stray
+from agentflow.core.call.call import LineCode, contained, is_stray, view_of
 from agentflow.core.call.host_calls import LINE_S, HostCalls
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, PythonOverlap, WorkflowError
 from agentflow.core.data.session import Session
@@ -175,6 +175,18 @@ class Line:
                 yield
             finally:
                 self.converses, call.session = False, outer
+
+    @contextmanager
+    def depending(self, deps: Any) -> Generator[None]:
+        """A block in which the call in flight has the dependencies ``deps`` instead of those of the run; None: those."""
+        call = self.strand.call
+        outer = call.run
+        if deps is not None and outer.deps is not deps:
+            call.run = view_of(outer, deps=deps)
+        try:
+            yield
+        finally:
+            call.run = outer
 
     # -- branches and recovery, as programs have them --------------------------------------------------------------
 

@@ -68,6 +68,7 @@ class RunOptions(TypedDict, total=False):
     purse: Purse | str | None
     approval_ttl: float | None
     surface: Surface | None
+    deps: Any
 
 
 class StartOptions(TypedDict, total=False):
@@ -86,6 +87,7 @@ class StartOptions(TypedDict, total=False):
     where: Where
     queue: str
     surface: Surface | None
+    deps: Any
 
 
 RUN = RunOptions.__optional_keys__
@@ -219,7 +221,7 @@ class ProgramMethods:
         and ``labels`` say what it belongs to (a user, a thread); its events carry both. ``max_cost`` (USD) and
         ``max_tokens`` lower the limits in force, and never raise them; of calls that wait for rates or connections, the one
         with the highest ``priority`` (-1000 to 1000) goes first; ``purse`` is the name of the purse that pays
-        (:class:`~agentflow.Purses`), in addition to the limits; if it has too little for a call, the run ends with PurseEmpty; questions of the run stay open for ``approval_ttl`` seconds (None: as long as the flow's); ``surface`` is the language of a text (``"sexp"``, the default, or ``"python"``; a file's name implies it).
+        (:class:`~agentflow.Purses`), in addition to the limits; if it has too little for a call, the run ends with PurseEmpty; questions of the run stay open for ``approval_ttl`` seconds (None: as long as the flow's); ``deps`` are its dependencies, ``ctx.deps`` of its tools and checks and :meth:`deps` of its workflows, in place of those that ``AgentFlow(deps=...)`` makes; ``surface`` is the language of a text (``"sexp"``, the default, or ``"python"``; a file's name implies it).
         Called from inside a tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that
         run's, and the result's usage is the program's own. Raises the program's error: SexpSyntaxError,
         SexpEvaluationError, TaskError, LimitExceeded, SessionBusy; ConfigurationError for an invalid ``run_id`` or
@@ -257,6 +259,28 @@ class ProgramMethods:
         source = await load_program(program)
         async with in_run(self.engine, "define", self._session) as call:
             return await self.engine.define(source, bindings, call)
+
+    @overload
+    def deps(self) -> Any: ...
+    @overload
+    def deps(self, kind: type[T]) -> T: ...
+    def deps(self, kind: Any = None) -> Any:
+        """The dependencies of the run in which this is called, in the body of a workflow, a tool or a branch: what its
+        ``deps=`` gave, or the flow's made. None in a run without any.
+
+        ``flow.deps(Bank)`` checks their class. Raises ConfigurationError (``config/deps``) outside of a run, and for
+        dependencies of another class.
+        """
+        call = executing_call()
+        if call is None:
+            raise ConfigurationError(
+                "flow.deps() was called outside of a run",
+                code="config/deps",
+                hint="call it in a workflow, a tool or a check; deps=... gives a run its dependencies",
+            )
+        if kind is not None:
+            call.require_deps(kind, "the workflow")
+        return call.deps
 
     async def call(self, function: Any, *arguments: Any) -> Any:
         """Call a Closure (or Python callable) from the host; inside a tool, within that tool's run."""
@@ -309,6 +333,7 @@ class ProgramMethods:
         *,
         session: Session | None = None,
         purse: str | None = None,
+        deps: Any = None,
         **settings: Unpack[AskSettings],
     ) -> FlowCall[str]: ...
     @overload
@@ -319,6 +344,7 @@ class ProgramMethods:
         output: type[R],
         session: Session | None = None,
         purse: str | None = None,
+        deps: Any = None,
         **settings: Unpack[AskSettings],
     ) -> FlowCall[R]: ...
     @overload
@@ -329,6 +355,7 @@ class ProgramMethods:
         output: Any,
         session: Session | None = None,
         purse: str | None = None,
+        deps: Any = None,
         **settings: Unpack[AskSettings],
     ) -> FlowCall[Any]: ...
     def ask(
@@ -338,22 +365,24 @@ class ProgramMethods:
         output: Any = str,
         session: Session | None = None,
         purse: str | None = None,
+        deps: Any = None,
         **settings: Any,
     ) -> FlowCall[Any]:
         """Ask the model once: a task without a function. ``output`` is the type of the answer, text by default.
 
         ``prompt`` is text, or a list of texts, paths of files and parts: ``["What is this?", Path("photo.png")]``, see
         :func:`agentflow.media.attachment`. ``session`` is a conversation to continue; without one the model is sent only
-        the prompt. ``purse`` is the purse that pays, where this is a run of its own. The other options are those of :class:`~agentflow.flow.python_functions.AskSettings`. Raises ConfigurationError
+        the prompt. ``purse`` is the purse that pays, where this is a run of its own. ``deps`` are the dependencies of its tools. The other options are those of :class:`~agentflow.flow.python_functions.AskSettings`. Raises ConfigurationError
         (``config/option``) for an unknown one, the error of a failed task, InvalidOutput for an answer of another type.
         """
         check_arguments("ask", (prompt,), {})
         own = NO_TOOLBOX
         if settings:
             check_options(settings, "ask")
-            if "tools" in settings:
+            if "tools" in settings or "handoffs" in settings:
                 names, own = tools_of(self._host, cast(TaskSettings, settings), "flow.ask")
                 settings = {**settings, "tools": self._host.tools if names is None else tuple(names)}
+                settings.pop("handoffs", None)  # which are among the tools now
         if session is not None:
             check_run(None, None, session)
         span = self._host.spans.here()
@@ -366,12 +395,13 @@ class ProgramMethods:
             inputs = {"prompt": prompt} if isinstance(prompt, str) else await _with_media(prompt)
             task = self._host.asking(output, settings, len(inputs) > 1)
             task = task.given(own) if own else task
-            if session is None or line.strand.call.session.goes_on_with(session):  # the run's
-                return await task.work(line, inputs, span)
-            async with line.conversing(session):
-                return await task.work(line, inputs, span)
+            with line.depending(deps):
+                if session is None or line.strand.call.session.goes_on_with(session):  # the run's
+                    return await task.work(line, inputs, span)
+                async with line.conversing(session):
+                    return await task.work(line, inputs, span)
 
-        return WorkCall(self._host, "ask", span, work, session=session, purse=purse)
+        return WorkCall(self._host, "ask", span, work, session=session, purse=purse, deps=deps)
 
     @overload
     def program(
@@ -488,14 +518,15 @@ class ProgramMethods:
         surface: Surface | None = None,
         max_model_calls: int | None = None,
         purse: str | None = None,
+        deps: Any = None,
     ) -> FlowCall[Any]:
         """The value of a program that a model writes for ``goal``; it may call only the tasks and tools in ``allow``.
 
         ``inputs`` are its variables; ``max_rounds`` is the number of attempts of the model. With ``explore`` a program is
         first explored, without calling anything, and errors it may reach go back to the model. ``surface`` is the language
         it writes in, ``"sexp"`` or ``"python"`` (None: the flow's); ``max_model_calls`` bounds the model calls of writing
-        and running programs together; ``purse`` is the purse that pays, where this is a run of its own. Raises the error of a
-        FAILED result.
+        and running programs together; ``purse`` is the purse that pays, where this is a run of its own; ``deps`` are the
+        dependencies of the tools. Raises the error of a FAILED result.
         """
         effect = Solve(
             goal,
@@ -506,15 +537,15 @@ class ProgramMethods:
             surface=check_surface(surface),
             max_model_calls=max_model_calls,
         )
-        if purse is None:
-            return self._effect("flow.solve", effect, value_of)
         span = self._host.spans.here()
 
         async def work(line: Line) -> Any:
-            self.engine.check_payer(line.strand.call, purse)
-            return value_of(await line.perform(effect, span))
+            if purse is not None:
+                self.engine.check_payer(line.strand.call, purse)
+            with line.depending(deps):
+                return value_of(await line.perform(effect, span))
 
-        return WorkCall(self._host, "flow.solve", span, work, purse=purse)
+        return WorkCall(self._host, "flow.solve", span, work, purse=purse, deps=deps)
 
     @overload
     def step(self, function: Callable[P, Awaitable[T]], /, *arguments: P.args, **named: P.kwargs) -> FlowCall[T]: ...

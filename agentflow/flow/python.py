@@ -98,6 +98,8 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
     """The conversation of the call, if it names one itself."""
     purse: str | None = None
     """The purse that pays where the call is a run of its own, if it names one itself."""
+    deps: Any = None
+    """The dependencies of the call, if it is given its own."""
 
     def __init__(self, host: Host, name: str, span: Span | None) -> None:
         self._steps = None
@@ -257,10 +259,10 @@ class WorkCall(FlowCall[R_co]):
     """A call that is carried out by ``work`` on a line.
 
     ``parts`` are awaited in it, and closed with it; ``source`` is the file of the called function, ``session`` the
-    conversation and ``purse`` the purse that the call names, and ``stored`` returns the stored form of the call, if it can be a whole durable run.
+    conversation and ``purse`` the purse that the call names, ``deps`` the dependencies that it is given, and ``stored`` returns the stored form of the call, if it can be a whole durable run.
     """
 
-    __slots__ = ("_parts", "_stored", "purse", "session", "source", "work")
+    __slots__ = ("_parts", "_stored", "deps", "purse", "session", "source", "work")
 
     def __init__(
         self,
@@ -273,6 +275,7 @@ class WorkCall(FlowCall[R_co]):
         source: Source | None = None,
         session: Session | None = None,
         purse: str | None = None,
+        deps: Any = None,
         stored: Callable[[], tuple[PythonTarget, dict[str, Any]]] | None = None,
     ) -> None:
         super().__init__(host, name, span)
@@ -280,6 +283,7 @@ class WorkCall(FlowCall[R_co]):
         self.source = source
         self.session = session
         self.purse = purse
+        self.deps = deps
         self._parts = parts
         self._stored = stored
 

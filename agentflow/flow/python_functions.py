@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
@@ -29,7 +29,7 @@ from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.flow.line import Line
 from agentflow.flow.program_files import ProgramLike, load_program
 from agentflow.flow.python import FlowCall, Host, WorkCall, check_arguments
-from agentflow.handler.tool_lists import entry_of
+from agentflow.handler.tool_lists import entry_of, read_handoffs
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import declares_data, holds_values, no_reuse_key, task_tool
 from agentflow.lang.environment import SexpEnvironment
@@ -38,7 +38,8 @@ from agentflow.lib.option_table import CALLED, FIELDS, NAMES, Place, unknown_opt
 from agentflow.lib.signature import FunctionKind, plain_arguments, signature_of
 from agentflow.run.engine import PythonTarget
 from agentflow.run.strand.strand import Strand
-from agentflow.tasks.from_function import Returns, check_used, returns_of, template_fields
+from agentflow.tasks.from_function import Returns, check_by, check_used, returns_of, system_by, template_fields
+from agentflow.tasks.handoffs import check_handoffs
 
 if TYPE_CHECKING:  # how values are stored is loaded where there are durable runs
     from agentflow.durable.values.data_adapter import DataAdapter
@@ -46,15 +47,24 @@ if TYPE_CHECKING:  # how values are stored is loaded where there are durable run
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Check: TypeAlias = Callable[[Any, CallContext[Any]], Any]
+"""Judges the answer of a task: of the value and the call, async or plain. Returns the value, changed or not, or raises Retry."""
+SystemFunction: TypeAlias = Callable[[CallContext[Any]], "str | Awaitable[str]"]
+"""Returns the system prompt for a call; async or plain."""
 
 
 class AskSettings(TypedDict, total=False):
     """The options that ``flow.ask`` and ``@flow.task`` share.
 
-    ``model`` and ``fallbacks`` are names of models; ``system`` is the system prompt, which follows the flow's own;
+    ``model`` and ``fallbacks`` are names of models; ``system`` is the system prompt, which follows the flow's own: a text with
+    ``{{slots}}``, or a function of the :class:`CallContext`, async or plain;
     ``tools`` are the tools that the model may call: functions, tasks, workflows, Tools, MCP servers, names of the flow's
-    tools, or ``flow.tools`` for all of these; the default is none. ``provider_tools`` are tools of the provider itself, for
-    example a web search. ``max_turns`` bounds the model calls of the tool loop, ``max_output_tokens`` one answer;
+    tools, or ``flow.tools`` for all of these; the default is none. ``handoffs`` are the tasks, as functions, names or :class:`~agentflow.Handoff`,
+    that it may hand the conversation over to. ``provider_tools`` are tools of the provider itself, for
+    example a web search. ``tool_choice`` is ``auto``, ``required``, ``none`` or the name of a tool, for the first turn, or with
+    ``tool_choice_each`` for every one. ``check`` is called with each answer and the :class:`CallContext`: it returns the value,
+    changed or not, or raises :class:`~agentflow.Retry`, upon which the model repairs its answer, ``rounds`` times at most
+    (default 1), those of a wrong type included. ``max_turns`` bounds the model calls of the tool loop, ``max_output_tokens`` one answer;
     ``effort`` says how hard the model thinks, ``settings`` are request fields native to its dialect. ``timeout_s`` are the
     seconds for one attempt, ``retries`` the further attempts after a temporary failure: of a rate, a server or a
     connection, or an answer of the wrong form. ``history`` says whether the task takes part in the conversation (True: it
@@ -68,9 +78,14 @@ class AskSettings(TypedDict, total=False):
 
     model: str
     fallbacks: Sequence[str]
-    system: str
+    system: str | SystemFunction
     tools: Sequence[Any] | ToolRegistry
+    handoffs: Sequence[Any]
     provider_tools: Sequence[Mapping[str, Any]]
+    tool_choice: str
+    tool_choice_each: bool
+    check: Check
+    rounds: int
     max_turns: int
     max_output_tokens: int
     effort: Effort
@@ -104,10 +119,17 @@ class Task(Generic[R]):
 
     def __init__(self, host: Host, fields: Mapping[str, Any], returns: Returns[R], settings: TaskSettings) -> None:
         names, toolbox = tools_of(host, settings, f"task '{fields['name']}'")
-        chosen = {"stateless": True, **fields, **returns.fields, **_fields(settings), "tools": names}
+        chosen = {
+            "stateless": True,
+            **fields,
+            **returns.fields,
+            **_fields(settings, fields["name"], returns),
+            "tools": names,
+        }
         self._template: CompiledTask = host.engine.tasks.prepare(chosen)
         if toolbox:
             self._template = self._template.with_tools(toolbox)
+            check_handoffs(self._template)
         self._env = _alone(self._template)
         self._returns = returns
         self._attempts = 1 + settings.get("retries", 0)
@@ -466,6 +488,9 @@ def _alone(template: Template) -> SexpEnvironment:
     return env
 
 
+_READS_DEPS = "may read the dependencies of a run"
+
+
 def check_options(settings: Mapping[str, Any], where: Place) -> None:
     """Raise ConfigurationError (``config/option``) for an option that is none at ``where``, or cannot have its value."""
     if not settings.keys() <= NAMES[where]:
@@ -473,27 +498,44 @@ def check_options(settings: Mapping[str, Any], where: Place) -> None:
     retries: object = settings.get("retries", 0)
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
         raise wrong_value(CALLED[where], "retries", retries, "is no number of attempts", "0 or more: retries=2")
+    if settings.get("reuse") is not None and settings.get("reuse_key") is None:
+        for name in ("system", "check"):
+            if callable(settings.get(name)):
+                raise no_reuse_key(CALLED[where], f"its {name} function", _READS_DEPS)
 
 
 def tools_of(host: Host, settings: TaskSettings, label: str) -> tuple[list[str] | None, Toolbox]:
     """The names of the tools that a task is offered, and the objects among them. Raises ConfigurationError."""
     names, toolbox = host.read_tools(settings["tools"], label) if "tools" in settings else ([], NO_TOOLBOX)
-    if settings.get("reuse") is None or not toolbox:
+    if "handoffs" in settings:
+        others, own = read_handoffs(settings["handoffs"], label)
+        names = None if names is None else [*names, *others]
+        toolbox = toolbox.with_all(own) if own else toolbox
+    if settings.get("reuse") is None:
         return names, toolbox
+    key = settings.get("reuse_key")
+    readers = [name for name, tool in toolbox.items() if tool.deps is not None]
+    if readers and key is None:
+        raise no_reuse_key(label, f"its tool '{readers[0]}'", _READS_DEPS)
     holders = [name for name, tool in toolbox.items() if holds_values(tool.function)]
     if not holders:
         return names, toolbox
-    key = settings.get("reuse_key")
     if key is None:
-        raise no_reuse_key(label, f"its tool '{holders[0]}'")
+        raise no_reuse_key(label, f"its tool '{holders[0]}'", "is a closure, a bound method or a partial")
     return names, Toolbox([entry_of(replace(tool, reuse_key=key)) for tool in toolbox.values()])
 
 
-_OURS = frozenset({"retries", "tools", "reuse_key"})
+_OURS = frozenset({"retries", "tools", "reuse_key", "handoffs"})
 """Options without a field in a template."""
 
 
-def _fields(settings: TaskSettings) -> dict[str, Any]:
-    """The fields of a template for the options of a task."""
+def _fields(settings: TaskSettings, name: str, returns: Returns[Any]) -> dict[str, Any]:
+    """The fields of a template for the options of the task called ``name``."""
     fields: dict[str, Any] = {FIELDS.get(name, name): value for name, value in settings.items() if name not in _OURS}
+    system = settings.get("system", "")
+    if not isinstance(system, str):
+        del fields["system"]
+        fields["system_function"] = system_by(system, f"task '{name}'")
+    if "check" in settings:
+        fields["check"] = check_by(settings["check"], returns, f"task '{name}'")
     return fields

@@ -19,7 +19,7 @@ from agentflow.core.data.templates import HistoryConfig
 from agentflow.core.data.values import plain, to_json
 from agentflow.core.events.events import HistoryCompacted
 from agentflow.core.ports.ports import PromptOutcome
-from agentflow.handler.prompt_run import contained, summary_messages
+from agentflow.handler.prompt_opening import contained, summary_messages
 from agentflow.handler.token_estimate import CHARACTERS_PER_TOKEN, size_of_message
 
 Ask = Callable[[str, str, CallContext], Awaitable[PromptOutcome]]

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 
 from agentflow.core.call.call import CallContext, EventScope, RunPort, contained, is_stray, view_of
 from agentflow.core.call.spending import may_be_billed
@@ -265,6 +265,20 @@ class OutputSchema:
         if self.schema is not None:
             return value, None, tuple(check(value, self.schema))
         return value, None, ()
+
+    def of_value(self, value: object) -> tuple[Any, str, tuple[str, ...]]:
+        """``(value, its JSON text, schema violations)`` of a value that code of the host gives in place of an answer.
+
+        Raises ValueError for a value that is not data.
+        """
+        text = to_json(to_jsonable_python(value)).decode()
+        if self._adapter is None:
+            return (data := parse_answer(text)), text, () if self.schema is None else tuple(check(data, self.schema))
+        try:
+            read = self._adapter.validate_json(text)
+        except ValidationError as error:
+            return value, text, tuple([_problem(problem) for problem in error.errors(include_url=False)[:20]])
+        return read, self._adapter.dump_json(read).decode(), ()
 
     async def read_aside(self, text: str) -> tuple[Any, str | None, tuple[str, ...]]:
         """Like :meth:`read`, but in a thread if the text is long: checking it may take a second."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,12 +17,12 @@ from math import isfinite
 from typing import Any, cast
 
 from agentflow.core.call.call import CallContext, JournalPort
+from agentflow.core.call.endings import HandedOver, Handoff, Retry, called_by_host
 from agentflow.core.call.reading import files_read
 from agentflow.core.call.run_port import PAID_TEXT
 from agentflow.core.call.spending import Funds, PriceQuote, Reservation
 from agentflow.core.call.work_clock import WorkClock
-from agentflow.core.data.context import DataContext
-from agentflow.core.data.errors import ConfigurationError, LimitExceeded, ResourceExhausted, clip
+from agentflow.core.data.errors import ConfigurationError, LimitExceeded, ResourceExhausted, TaskError, clip
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import CompiledTask, file_grants
 from agentflow.core.data.limits import NANO, added
@@ -44,18 +43,18 @@ from agentflow.core.data.messages import (
     thinking_tokens,
     user,
 )
-from agentflow.core.data.requests import WITHOUT_TOOLS
+from agentflow.core.data.requests import turns_without_tools
 from agentflow.core.data.results import NO_USAGE
-from agentflow.core.data.session import Compaction, Session
-from agentflow.core.data.templates import HistoryConfig
-from agentflow.core.data.values import is_long, plain
+from agentflow.core.data.session import Session
+from agentflow.core.data.values import is_long, plain, to_json
 from agentflow.core.events.events import WaitReason, WaitStarted
-from agentflow.core.ports.ports import Pricing, Prompt, PromptOutcome, ProviderAdapter, Tool, ToolPort
+from agentflow.core.ports.ports import AnswerCheck, Pricing, Prompt, PromptOutcome, ProviderAdapter, Tool, ToolPort
 from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox, offered
 from agentflow.handler.model_turn import ContextGuard, OutputSchema, checked_calls, model_turn, without_calls
-from agentflow.handler.token_estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator, size_of, size_of_message
+from agentflow.handler.prompt_opening import opening, opening_of_handoff, opening_sources
+from agentflow.handler.token_estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator
 from agentflow.handler.tool_registry import NO_TOOLS, ToolTurn
-from agentflow.handler.tools import task_tool
+from agentflow.handler.tools import HANDOFF, handoff_tool, task_tool
 
 
 def offered_to(prompt: Prompt, call: CallContext, tools: ToolPort) -> tuple[tuple[ToolSpec, ...], Toolbox | None]:
@@ -75,6 +74,9 @@ def offered_to(prompt: Prompt, call: CallContext, tools: ToolPort) -> tuple[tupl
         return [spec.name for spec in tools.ordinary(call)]
 
     objects = offered(prompt.tools, toolbox or NO_TOOLBOX, ordinary, call.grants, partial(_find, call, tools, tasks))
+    for tool in objects.values():
+        if tool.deps is not None:  # said before a model is paid
+            call.require_deps(tool.deps, f"the tool '{tool.name}'")
     specs = tuple([tool.spec for tool in objects.values()])
     return specs, (toolbox or NO_TOOLBOX).with_all(tasks) if tasks else toolbox
 
@@ -83,14 +85,15 @@ def _find(call: CallContext, tools: ToolPort, tasks: dict[str, Tool], name: str)
     """The tool called ``name``, or the task, which is put among the ``tasks``."""
     tool = tools.find(name, call)
     if tool is None:
-        task = call.run.services.task(name, call)
+        receiver = name.removeprefix(HANDOFF)
+        task = call.run.services.task(receiver, call)
         if task is None:
             raise ConfigurationError(
                 f"the prompt offers a tool '{clip(name, 120)}' that is not registered",
                 code="tool/unknown",
                 hint=tools.hint_for(name) or "register it, or leave it out of the task's tools",
             )
-        tool = tasks[name] = named_task(task, call)
+        tool = tasks[name] = named_task(task, call) if receiver == name else handoff_tool(Handoff(receiver), task)
     return tool
 
 
@@ -196,110 +199,6 @@ def _key(*texts: str) -> str:
 NO_ANSWER = "(no answer in words)"
 """Stored in history for an answer without text: providers refuse an empty message."""
 
-_CLOSING = re.compile(
-    r"<(?=/?\s*(?:data_context|item|(?:conversation_)?summary(?:_so_far)?|conversation)\b)", re.IGNORECASE
-)
-
-
-@frozen
-class Opening:
-    """The messages a prompt begins with: those before the index ``at`` are history, the prompt's own is the last.
-
-    ``size`` is the estimated number of characters of the history, from cached sizes.
-    """
-
-    messages: list[Message]
-    at: int
-    size: int
-
-
-def opening(session: Session, history: HistoryConfig, prompt: Message) -> Opening:
-    """History as ``history`` says, then the prompt.
-
-    The data context precedes the first user message, as a separate part that the provider may cache: it is the same for
-    every prompt, and its text never has the authority of a system prompt.
-    """
-    messages: list[Message] = []
-    size = 0
-    if history.use_session_history:
-        count = session.turn_count
-        if count:
-            size = _add_history(messages, session, history, count)
-    at = len(messages)
-    messages.append(prompt)
-    if session.data_context is not None:
-        text = render(session.data_context)
-        if text:
-            first = messages[0]
-            messages[0] = Message(first.role, (TextPart(text, cache="auto"), *first.parts))
-            if at:
-                size += size_of(text)
-    return Opening(messages, at, size)
-
-
-def _add_history(messages: list[Message], session: Session, history: HistoryConfig, count: int) -> int:
-    """Add the exchanges that ``history`` asks for, of ``count``. Returns their estimated characters."""
-    compaction = session.compaction if history.compact_after_tokens is not None else None
-    messages.extend(summary_messages(compaction))
-    most = history.history_turns_to_include
-    start = 0 if most is None else count - min(count, max(0, most))
-    if compaction is not None:
-        start = max(start, compaction.turns)
-    size = sum(map(size_of_message, messages)) + session.size(size_of_message, start)
-    for exchange in session.turns(max(0, count - start)):
-        messages.extend(exchange)
-    return size
-
-
-def opening_sources(session: Session, history: HistoryConfig) -> frozenset[str]:
-    """The sources of the session history sent with a prompt; a summary has the sources of the turns it replaces."""
-    if not history.use_session_history or not session.turn_count:
-        return frozenset()
-    most = history.history_turns_to_include
-    shortened = session.compaction is not None and history.compact_after_tokens is not None
-    turns = session.turns(None if shortened or most is None else max(0, most))
-    return frozenset[str]().union(*[message.sources for turn in turns for message in turn])
-
-
-def summary_messages(compaction: Compaction | None) -> tuple[Message, ...]:
-    """The exchange sent instead of the summarised turns; empty without a summary. Its text cannot close its own element."""
-    if compaction is None:
-        return ()
-    text = f"<conversation_summary>\n{contained(compaction.summary)}\n</conversation_summary>"
-    return (
-        user(f"The conversation before this, shortened:\n\n{text}"),
-        Message("assistant", (TextPart("I go on from there."),)),
-    )
-
-
-def render(data: DataContext) -> str:
-    """A data context as text for the model; empty if it has no items.
-
-    Each item is an element. In its content, every ``<`` that would open or close one of these elements becomes
-    ``&lt;``, so that no content can end its own element. All other characters are unchanged.
-    """
-    if not data.items and not data.overall_summary:
-        return ""
-    lines = ["<data_context>"]
-    if data.overall_summary:
-        lines.append(f"<summary>{contained(data.overall_summary)}</summary>")
-    for item in data.items:
-        position = f' lines="{item.start_line}-{item.end_line}"' if item.start_line is not None else ""
-        lines.append(
-            f'<item path="{_attribute(item.path)}"{position}>\n{contained(item.content or item.relevance)}\n</item>'
-        )
-    lines.append("</data_context>\n\n")
-    return "\n".join(lines)
-
-
-def contained(text: str) -> str:
-    """``text`` escaped so that it cannot open or close an element of the data context."""
-    return _CLOSING.sub("&lt;", text)
-
-
-def _attribute(text: str) -> str:
-    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
-
 
 def answer_message(response: ModelResponse) -> Message:
     """The answer as stored in history: verbatim, but with a stand-in where a strict server would refuse empty text."""
@@ -358,6 +257,7 @@ class PromptRun:
         "_calibration",
         "_call",
         "_calls_tools",
+        "_choice_lasts",
         "_cost",
         "_estimator",
         "_funds",
@@ -408,6 +308,7 @@ class PromptRun:
         self._system = system
         self._offered = offered
         self._shape = shape
+        self._choice_lasts = prompt.tool_choice_each or prompt.tool_choice == "none"
         self._tools = ToolTurn(tools, call)
         self._calls_tools = bool(offered or prompt.provider_tools)
         self._profile = profile = adapter.profile(model)
@@ -429,7 +330,10 @@ class PromptRun:
         has_field = profile.native_json_schema and shape is not None and shape.schema is not None
         if prompt.schema_text and not has_field:
             parts = (*parts, TextPart(prompt.schema_text))
-        begun = opening(call.session, prompt.history, Message("user", parts))
+        if prompt.handed is None:
+            begun = opening(call.session, prompt.history, Message("user", parts))
+        else:
+            begun = opening_of_handoff(prompt.handed.messages, parts)
         self._messages, self._at = begun.messages, begun.at
         if call.reading is not None:
             call.reading.add(opening_sources(call.session, prompt.history))
@@ -460,9 +364,12 @@ class PromptRun:
         :meth:`agentflow.core.ports.ports.PromptRunner.run_prompt`."""
         run = self._call.run
         allowed = self._prompt.max_turns if self._prompt.max_turns is not None else run.limits.turns
+        if self._prompt.handed is not None:  # the tasks of a conversation share the run's turns, so that handoffs end
+            allowed = min(allowed, run.limits.turns - self._prompt.handed.turns)
         if not self._calls_tools:
-            allowed = min(allowed, WITHOUT_TOOLS[self._shape is not None])
-        repaired = False
+            checked = self._shape is not None or self._prompt.check is not None
+            allowed = min(allowed, turns_without_tools(checked, self._prompt.rounds))
+        repairs = 0
         try:
             while True:
                 if self._turns >= allowed:
@@ -480,17 +387,24 @@ class PromptRun:
                 else:
                     response, calls = await self._ask_once(request, run.journal)
                 if calls:
-                    if self._turns >= allowed:
+                    if self._turns >= allowed and not self._tools.may_end(calls):
                         continue  # no turn is left in which the model could read the results, so the tools do not run
                     results = await self._tools.run(calls)
                     self._messages.append(Message("user", results))
                     if run.journal is not None:
                         await self._note(plain(results))
+                    if self._tools.ending is not None:
+                        handoff = self._tools.ending.handoff
+                        if handoff is not None:
+                            return await self._handed_over(response, handoff)
+                        return self._finished(response, self._tools.ending.data["finish"])
                 elif response.stop_reason != "pause":
                     answer = AS_TEXT if self._shape is None else await self._read(response, self._shape)
-                    if answer.fault is None or repaired or self._turns >= allowed:
+                    if self._prompt.check is not None and answer.fault is None and response.stop_reason == "end":
+                        answer = await self._judged(response, answer, self._prompt.check)
+                    if answer.fault is None or repairs >= self._prompt.rounds or self._turns >= allowed:
                         return self._outcome(response, answer)
-                    repaired = True
+                    repairs += 1
                     self._messages.append(user(answer.fault))
         finally:
             if self._asked is not None:
@@ -646,8 +560,8 @@ class PromptRun:
 
     async def _goes_on(self, response: ModelResponse) -> bool:
         """Whether another model call follows this answer."""
-        if response.tool_calls or response.stop_reason == "pause":
-            return True
+        if response.tool_calls or response.stop_reason == "pause" or self._prompt.check is not None:
+            return True  # with a check each answer is recorded before it is judged
         shape = self._shape
         return response.stop_reason == "end" and shape is not None and any((await shape.read_aside(response.text))[1:])
 
@@ -659,7 +573,7 @@ class PromptRun:
             tools=self._offered,
             model=self._model,
             output_schema=self._shape.requested if self._shape is not None else None,
-            tool_choice=prompt.tool_choice if self._turns == 0 or prompt.tool_choice == "none" else "auto",
+            tool_choice=prompt.tool_choice if self._turns == 0 or self._choice_lasts else "auto",
             max_output_tokens=prompt.max_output_tokens,
             settings=prompt.settings,
             stream=self._call.run.streaming,
@@ -736,12 +650,75 @@ class PromptRun:
         text = response.text if parse_error is not None else shape.text_of(response.text)
         return ParsedAnswer(value, parse_error, schema_errors, fault, None if text == response.text else text)
 
+    async def _judged(self, response: ModelResponse, answer: ParsedAnswer, check: AnswerCheck) -> ParsedAnswer:
+        """An answer of the right form as the prompt's check has it: accepted, changed, or refused."""
+        text = response.text if answer.text is None else answer.text
+        try:
+            changed = await check(text, answer.value, self._call.at(self._call.marked_path("check", text)))
+        except Retry as retry:
+            self._call.warn(
+                "handler/answer-refused", "the check did not accept the answer", problem=clip(retry.why, 500)
+            )
+            return replace(answer, fault=retry.why, refused=retry.why)
+        return answer if changed is None else self._of_host(changed[0], "the check of the prompt gave")
+
+    def _of_host(self, value: object, what: str) -> ParsedAnswer:
+        """A value that code of the host gives in place of the model's answer. Raises TaskError (``tasks/value``) if it is not of
+        the form that the answer must have."""
+        shape = self._shape
+        if shape is None:
+            return ParsedAnswer(text=value if isinstance(value, str) else to_json(value))
+        try:
+            read, text, problems = shape.of_value(value)
+        except ValueError as error:
+            read, text, problems = value, "", (str(error),)
+        if not problems:
+            return ParsedAnswer(read, text=text)
+        raise TaskError(
+            f"{what} {clip(repr(value), 200)}, which is not what the task returns: {'; '.join(problems[:5])}",
+            reason="output_format_failure",
+            code="tasks/value",
+            hint="give a value of the type that the task returns",
+        )
+
+    async def _handed_over(self, response: ModelResponse, handoff: Handoff) -> PromptOutcome:
+        """The outcome of a prompt whose model, or a tool of it, has handed the conversation over."""
+        before, keep = self._prompt.handed, handoff.keep
+        kept: Any = tuple(self._messages) if keep == "all" else ()
+        if callable(keep):
+            inner = self._call.at(self._call.marked_path("keep"))
+            kept = tuple(await called_by_host(keep, (tuple(self._messages),), inner, "the keep function of a handoff"))
+        exchange = tuple(self._exchange())
+        turns = self._turns + (0 if before is None else before.turns)
+        handed = HandedOver(handoff, kept, exchange, turns)
+        return replace(self._outcome(response, AS_TEXT), handed=handed, turn=exchange)
+
+    def _exchange(self) -> list[Message]:
+        """The messages of the exchange so far, those of the tasks that handed it over included."""
+        own = self._messages[self._at :]
+        own[0] = Message("user", self._prompt.parts)
+        handed = self._prompt.handed
+        if handed is None:
+            return own
+        first = Message("user", (*handed.exchange[-1].parts, TextPart("\n\n"), *self._prompt.parts))
+        return [*handed.exchange[:-1], first, *own[1:]]
+
+    def _finished(self, response: ModelResponse, value: object) -> PromptOutcome:
+        """The outcome of a prompt that a tool ended with ``value``: the model has said so in the exchange."""
+        answer = self._of_host(value, "a tool ended the task with")
+        self._messages.append(Message("assistant", (TextPart(answer.text or NO_ANSWER),)))
+        return self._outcome(replace(response, parts=(TextPart(answer.text or ""),), stop_reason="end"), answer)
+
     def _outcome(self, response: ModelResponse, answer: ParsedAnswer) -> PromptOutcome:
-        exchange = self._messages[self._at :]
-        exchange[0] = Message("user", self._prompt.parts)
-        reading = self._call.reading
-        if reading is not None and reading.sources:
-            exchange[-1] = replace(exchange[-1], sources=reading.sources)
+        prompt, reading = self._prompt, self._call.reading
+        if prompt.handed is None:  # nearly always, without another call
+            exchange = self._messages[self._at :]
+            exchange[0] = Message("user", prompt.parts)
+        else:
+            exchange = self._exchange()
+        if (prompt.agent and prompt.history.record_in_session_history) or (reading is not None and reading.sources):
+            sources = frozenset[str]() if reading is None else reading.sources
+            exchange[-1] = replace(exchange[-1], sources=sources, agent=prompt.agent)
         if answer.text is not None:
             others = [part for part in response.parts if not isinstance(part, TextPart)]
             response = replace(response, parts=(*others, TextPart(answer.text)))
@@ -754,6 +731,7 @@ class PromptRun:
             value=answer.value,
             parse_error=answer.parse_error,
             schema_errors=answer.schema_errors,
+            refused=answer.refused,
             model=self._model_used,
         )
 
@@ -780,13 +758,15 @@ def default_cap(profile: ModelProfile, settings: Mapping[str, Any], tokens: int)
 
 @frozen
 class ParsedAnswer:
-    """A parsed answer: ``fault`` describes to the model what is invalid, ``text`` replaces the answer's text."""
+    """A parsed answer: ``fault`` describes to the model what is invalid, ``refused`` why the check refused it, ``text`` replaces
+    the answer's text."""
 
     value: object = None
     parse_error: str | None = None
     schema_errors: tuple[str, ...] = ()
     fault: str | None = None
     text: str | None = None
+    refused: str | None = None
 
 
 AS_TEXT = ParsedAnswer()

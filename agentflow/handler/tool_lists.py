@@ -6,11 +6,12 @@ import inspect
 from collections.abc import Callable, Container, Sequence
 from typing import Any, Protocol, cast
 
+from agentflow.core.call.endings import Handoff
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.known_names import ASKED, DEFINE, EVERY, FILES, GUARDED
 from agentflow.core.ports.ports import Tool
 from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
-from agentflow.handler.tools import tool_from_function
+from agentflow.handler.tools import HANDOFF, handoff_tool, tool_from_function
 from agentflow.lib.schema.json_schema import Schema
 
 _RESERVED = ("system:", FILES, ASKED)
@@ -57,6 +58,32 @@ def read_tools(tools: object, table: ToolTable, where: str = "a prompt") -> tupl
             own[name] = tool
         listed.setdefault(name, tool)
     return None if everything else [*listed], Toolbox(map(entry_of, own.values())) if own else NO_TOOLBOX
+
+
+def read_handoffs(handoffs: object, where: str) -> tuple[list[str], dict[str, Tool]]:
+    """The names of the tools by which ``handoffs`` are made, and those tools, by name, whose tasks are given as objects; a name
+    is that of a task, which may be declared later. Raises ConfigurationError (``config/handoff``)."""
+    if isinstance(handoffs, str) or not isinstance(handoffs, Sequence):
+        raise _no_handoffs(where, handoffs)
+    names: list[str] = []
+    own: dict[str, Tool] = {}
+    for each in cast("Sequence[Any]", handoffs):
+        if not isinstance(each, str | Handoff) and not hasattr(each, "template"):
+            raise _no_handoffs(where, each)
+        handoff = each if isinstance(each, Handoff) else Handoff(each)
+        names.append(f"{HANDOFF}{handoff.name}")
+        if handoff.compiled is not None:
+            tool = handoff_tool(handoff, handoff.compiled)
+            own[tool.name] = tool
+    return names, own
+
+
+def _no_handoffs(where: str, value: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"{where}: handoffs= holds {clip(repr(value), 120)}, which is no task",
+        code="config/handoff",
+        hint="write handoffs=[billing], tasks of @flow.task, their names, or Handoff(billing, keep=None)",
+    )
 
 
 def entry_of(tool: Tool) -> tuple[Tool, Schema | None]:

@@ -11,13 +11,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
 from agentflow.core.call.call import CallContext, EventScope, HostCode
+from agentflow.core.call.endings import Finish, Handoff, Retry, stored_handoff
 from agentflow.core.call.host_threads import left_at_work
 from agentflow.core.call.provenance import Labelled, unlabelled
 from agentflow.core.call.run_port import PAID_TEXT
 from agentflow.core.call.work_clock import WorkClock, timed
 from agentflow.core.data.durations import reuse_unavailable
 from agentflow.core.data.errors import AgentflowError, RunStopped, TaskError, clip
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import EVERY, FILES, NameInfo, info_of_schema, out_of_reach
 from agentflow.core.data.labels import NO_SOURCES
 from agentflow.core.data.message_json import read_part
@@ -45,6 +49,35 @@ from agentflow.lib.text.suggest import did_you_mean
 NO_TOOLS = frozenset[str]()
 
 
+@frozen
+class EndOfTask:
+    """The end of a task that a tool asked for.
+
+    ``data`` is JSON data, ``{"finish": value}`` or ``{"handoff": ...}``; ``live`` is the handoff as the tool returned it, None where
+    it comes from a record.
+    """
+
+    data: Mapping[str, Any]
+    live: Handoff | None = None
+
+    @property
+    def handoff(self) -> Handoff | None:
+        """The handoff, if it is one."""
+        if "handoff" not in self.data:
+            return None
+        return stored_handoff(self.data["handoff"]) if self.live is None else self.live
+
+
+@frozen
+class ToolAnswer:
+    """The result of one tool call: the ``part`` that the model reads, the ``usage`` of its own model calls, and the
+    ``ending`` of the task if it asked for that."""
+
+    part: ToolResultPart
+    usage: Usage = NO_USAGE
+    ending: EndOfTask | None = None
+
+
 class ToolTurn:
     """Runs the tool calls of a model's answers, with no more authority than the offered tools.
 
@@ -52,7 +85,7 @@ class ToolTurn:
     ``usage`` is the sum of what the tools' own model calls used.
     """
 
-    __slots__ = ("_call", "_read", "_tools", "usage")
+    __slots__ = ("_call", "_read", "_tools", "ending", "usage")
 
     def __init__(self, tools: ToolPort, call: CallContext) -> None:
         self._tools = tools
@@ -60,6 +93,14 @@ class ToolTurn:
         self._read = NO_SOURCES
         """The sources the prompt had read when the model requested the tools of this turn."""
         self.usage = NO_USAGE
+        self.ending: EndOfTask | None = None
+        """The end of the task that a call of the last answer asked for; the first in their order."""
+
+    def may_end(self, parts: Sequence[ToolCallPart]) -> bool:
+        """Whether a call among these is of a tool that ends the task."""
+        return any(
+            [tool is not None and tool.ends for tool in [self._tools.find(each.name, self._call) for each in parts]]
+        )
 
     async def run(self, parts: Sequence[ToolCallPart]) -> tuple[ToolResultPart, ...]:
         """The results of ``parts``, in their order.
@@ -74,9 +115,10 @@ class ToolTurn:
         # Each call gets its path before any of them runs, so that paths below it do not depend on how the calls
         # overlap.
         numbered = [(part, call.at(call.next_path())) for part in parts]
+        results: list[ToolAnswer] = []
         if len(numbered) == 1:
-            return (await self._one(*numbered[0]),)
-        results: list[ToolResultPart] = []
+            results.append(await self._one(*numbered[0]))
+            numbered = []
         together: list[tuple[ToolCallPart, CallContext]] = []
         for part, child in numbered:
             tool = self._tools.find(part.name, call)
@@ -87,14 +129,15 @@ class ToolTurn:
             else:
                 together.append((part, child))
         results += await self._together(together)
-        return tuple(results)
+        self.ending = next((each.ending for each in results if each.ending is not None), None)
+        return tuple([each.part for each in results])
 
-    async def _together(self, numbered: list[tuple[ToolCallPart, CallContext]]) -> list[ToolResultPart]:
+    async def _together(self, numbered: list[tuple[ToolCallPart, CallContext]]) -> list[ToolAnswer]:
         if len(numbered) < 2:
             return [await self._one(part, child) for part, child in numbered]
         return await self._call.run.together([partial(self._one, *each) for each in numbered], self._call)
 
-    async def _one(self, part: ToolCallPart, call: CallContext) -> ToolResultPart:
+    async def _one(self, part: ToolCallPart, call: CallContext) -> ToolAnswer:
         name = part.name
         if part.invalid:
             return self._refused(
@@ -112,36 +155,40 @@ class ToolTurn:
             if error is not None:
                 return self._denied(part, error)
             call.reading = reading.fork(self._read, reading.guard.source_of(name, call))
-        answer, usage = await self._recorded(part, call)
+        answer = await self._recorded(part, call)
         if reading is not None and call.reading is not None:
             sources = call.reading.given()
             reading.add(sources)
             reading.guard.note(name, {}, self._read, sources, call.span)
-        if usage is not NO_USAGE:
-            self.usage += usage
+        if answer.usage is not NO_USAGE:
+            self.usage += answer.usage
         return answer
 
-    async def _recorded(self, part: ToolCallPart, call: CallContext) -> tuple[ToolResultPart, Usage]:
+    async def _recorded(self, part: ToolCallPart, call: CallContext) -> ToolAnswer:
         """The result of a tool, from its record if there is one."""
         journal, reading = call.run.journal, call.reading
         if journal is None:
             return await self._execute(part, call)
 
-        def write(answered: tuple[ToolResultPart, Usage]) -> Any:
-            data = plain(answered)
-            return data if reading is None else [*data, sorted(reading.given())]
+        def write(answer: ToolAnswer) -> Any:
+            data = {"part": plain(answer.part), "usage": plain(answer.usage)}
+            if answer.ending is not None:
+                data["ending"] = answer.ending.data
+            return data if reading is None else {**data, "sources": sorted(reading.given())}
 
-        def read(data: Any) -> tuple[ToolResultPart, Usage]:
+        def read(data: Any) -> ToolAnswer:
             if reading is not None:
-                reading.say(frozenset(data[2]) if len(data) > 2 else NO_SOURCES, alone=True)
-            usage = Usage(**data[1])
-            return cast(ToolResultPart, read_part(data[0])), NO_USAGE if usage == NO_USAGE else usage
+                reading.say(frozenset(data.get("sources", ())), alone=True)
+            usage = Usage(**data["usage"])
+            ending = EndOfTask(data["ending"]) if "ending" in data else None
+            part = cast(ToolResultPart, read_part(data["part"]))
+            return ToolAnswer(part, NO_USAGE if usage == NO_USAGE else usage, ending)
 
         work = partial(self._execute, part, call)
         content = {"the id of the call": part.id, **named_arguments(part.arguments)}
         return await journal.step("tool", part.name, content, call, work, write=write, read=read)
 
-    async def _execute(self, part: ToolCallPart, call: CallContext) -> tuple[ToolResultPart, Usage]:
+    async def _execute(self, part: ToolCallPart, call: CallContext) -> ToolAnswer:
         result = await self._tools.execute(part.name, part.arguments, call, call_id=part.id)
         parts, text = result.notes.parts or (), _text(result)
         if parts and result.failed:
@@ -150,20 +197,23 @@ class ToolTurn:
         if edited is not None:
             told = f"whoever approved this call changed its arguments to {to_json(edited)}"
             text, parts = f"{told}\n{text}", (TextPart(told), *parts) if parts else ()
-        return ToolResultPart(part.id, part.name, text, result.failed, parts), result.usage
+        answer = ToolResultPart(part.id, part.name, text, result.failed, parts)
+        return ToolAnswer(answer, result.usage, None if result.failed else result.notes.ending)
 
-    def _denied(self, part: ToolCallPart, error: AgentflowError) -> ToolResultPart:
+    def _denied(self, part: ToolCallPart, error: AgentflowError) -> ToolAnswer:
         hint = "do it without what was read from there, or say what you would do and why"
-        return ToolResultPart(part.id, part.name, f"error ({error.code}): {error.message}; {hint}", True)
+        return ToolAnswer(ToolResultPart(part.id, part.name, f"error ({error.code}): {error.message}; {hint}", True))
 
-    def _refused(self, part: ToolCallPart, call: CallContext, why: str) -> ToolResultPart:
+    def _refused(self, part: ToolCallPart, call: CallContext, why: str) -> ToolAnswer:
         call.warn("tool/call-refused", why, tool=clip(part.name, 120), call_id=part.id)
-        return ToolResultPart(part.id, part.name, f"error: {why}", True)
+        return ToolAnswer(ToolResultPart(part.id, part.name, f"error: {why}", True))
 
 
 def _text(result: TaskResult) -> str:
     if result.failed:
         error = result.notes.error
+        if isinstance(result.exception, Retry):
+            return result.content
         return f"error ({error.reason}): {result.content}" if error is not None else f"error: {result.content}"
     text = result.content
     if not text and result.parsed_content is not None:
@@ -356,6 +406,8 @@ class ToolRegistry:
         if call_id is not None:
             inner.call_id = call_id
         tool, schema = self._usable(name, inner)
+        if isinstance(tool, Tool) and tool.deps is not None:
+            inner.require_deps(tool.deps, f"the tool '{tool.name}'")
         inner.toolbox = None  # which is the model's: what the tool does finds the tools of the flow
         edited = False
         if isinstance(tool, Tool) and (tool.approval or tool.prepare is not None):
@@ -457,7 +509,7 @@ async def _with_retries(tool: Tool, arguments: dict[str, Any], call: CallContext
 
 def _is_input_fault(result: TaskResult) -> bool:
     error = result.notes.error
-    return error is not None and error.reason == "input_validation_failure"
+    return isinstance(result.exception, Retry) or (error is not None and error.reason == "input_validation_failure")
 
 
 async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> TaskResult:
@@ -476,9 +528,13 @@ async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tas
                 value = unlabelled(value, call.reading)
             if type(value) in _DATA and tool.kind != "subtask":
                 value = await in_slices(TaskResult.of_data(value, guess=not tool.declares_data))
-            return _result(tool, value, call)
+            if type(value) is Handoff:
+                return _handing_over(tool, value, call)
+            return _ending(tool, _result(tool, value, call), value) if tool.ends else _result(tool, value, call)
     except (TaskError, RunStopped):
         raise
+    except Finish as finish:
+        return _ending(tool, TaskResult.of(finish.value), finish.value)
     except ToolInputError as error:
         return TaskResult.from_error(error)
     except ExceptionGroup as group:
@@ -492,6 +548,33 @@ async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tas
             return _timed_out(tool, call)
         _log.debug("tool %s raised %s", tool.name, type(error).__name__)
         return TaskResult.from_error(error, reason="tool_execution_error")
+
+
+def _ending(tool: Tool, result: TaskResult, value: object) -> TaskResult:
+    """The result of a tool that ends the task whose model called it, with ``value`` as that task's value."""
+    if result.status != "COMPLETE":
+        return result
+    try:
+        data = to_jsonable_python(value.value() if isinstance(value, TaskResult) else value)
+    except PydanticSerializationError as error:
+        message = f"the tool '{tool.name}' ends the task with {clip(repr(value), 120)}, which is not data: {error}"
+        return TaskResult.failure("tool_execution_error", message, details={"code": "tool/finish"})
+    return replace(result, notes=replace(result.notes, ending=EndOfTask({"finish": data})))
+
+
+def _handing_over(tool: Tool, handoff: Handoff, call: CallContext) -> TaskResult:
+    """The result of a tool that hands the conversation over, for the model of the task that goes on."""
+    stored = handoff.stored()
+    try:
+        data = to_jsonable_python(stored)
+    except PydanticSerializationError as error:
+        message = f"the arguments of the handoff by '{tool.name}' are not data: {error}"
+        return TaskResult.failure("tool_execution_error", message, details={"code": "tool/finish"})
+    if callable(handoff.keep) and call.run.journal is not None:
+        stored_handoff(data)  # found now, or not after an interruption either
+    return TaskResult(
+        "COMPLETE", f"handed over to {handoff.name}", notes=Notes(ending=EndOfTask({"handoff": data}, handoff))
+    )
 
 
 def _timed_out(tool: Tool, call: CallContext) -> TaskResult:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter
 from typing_extensions import TypedDict, is_typeddict
 
 from agentflow.core.call.call import CallContext
+from agentflow.core.call.endings import Handoff
 from agentflow.core.call.host_threads import as_async
 from agentflow.core.data.durations import seconds_of
 from agentflow.core.data.errors import ConfigurationError, clip
@@ -26,7 +27,7 @@ from agentflow.core.ports.ports import NeedsApproval, Tool
 from agentflow.lib.option_table import NAMES, unknown_option
 from agentflow.lib.schema.declared_schema import schema_of
 from agentflow.lib.schema.json_schema import Schema, is_large
-from agentflow.lib.signature import Signature, is_plain, plain_arguments, signature_of
+from agentflow.lib.signature import Signature, ToolInputError, context_in, is_plain, plain_arguments, signature_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 OPTIONS = "__agentflow_tool__"
@@ -49,6 +50,7 @@ class ToolOptions:
     reuse_key: str | None = None
     source: str | None = None
     sinks: Mapping[str, str] = field(default_factory=dict[str, str])
+    ends: bool = False
 
 
 class ToolSettings(TypedDict, total=False):
@@ -66,6 +68,7 @@ class ToolSettings(TypedDict, total=False):
     reuse_key: str | None
     source: str | None
     sinks: Mapping[str, str]
+    ends: bool
 
 
 @overload
@@ -85,12 +88,14 @@ def tool(
     reuse_key: str | None = None,
     source: str | None = None,
     sinks: Mapping[str, str] = ...,
+    ends: bool = False,
 ) -> Callable[[F], F]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Set the options of a function as a tool: ``@tool`` or ``@tool(sequential=True, timeout_s=5)``.
 
     The function itself is unchanged; pass it to ``AgentFlow(tools=[...])``. Its schema comes from the signature and the
-    docstring (Google, NumPy or Sphinx style). A parameter annotated ``CallContext`` is hidden from the model and filled in.
+    docstring (Google, NumPy or Sphinx style). A parameter annotated ``CallContext`` is hidden from the model and filled in; ``CallContext[Bank]``
+    declares the type of the run's dependencies, ``ctx.deps``.
     A plain (not async) function runs in a worker thread, which a time-out or a cancellation abandons but cannot stop.
 
     ``name`` and ``description`` replace the function's own. A ``read_only`` tool changes nothing, an ``idempotent`` one may
@@ -103,7 +108,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     age, from any run of a flow with the same ``durable=`` database; a function that holds values (a closure, a bound
     method, a partial) needs a ``reuse_key`` that identifies them. ``source`` is the source of its result
     (``source="web"``), ``sinks`` are the sources that may reach its arguments (``sinks={"to": "user"}``): approvers of
-    programs are shown both. Raises ConfigurationError for an unknown option (``config/option``) or one that is out of range
+    programs are shown both. With ``ends`` its result ends the task whose model called it, as that task's value; a failed call does
+    not. Raises ConfigurationError for an unknown option (``config/option``) or one that is out of range
     (``tool/options``).
     """
     chosen = _chosen(ToolOptions(), options)
@@ -185,7 +191,7 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
     signature = signature_of(function, name, chosen.description)
     _check_sinks(name, chosen.sinks, signature.schema)
     if chosen.reuse is not None and chosen.reuse_key is None and holds_values(function):
-        raise no_reuse_key(f"the tool '{name}'", "it")
+        raise no_reuse_key(f"the tool '{name}'", "it", "is a closure, a bound method or a partial")
     run = as_async(function)
 
     def execute(arguments: dict[str, Any], call: CallContext) -> Awaitable[Any]:
@@ -214,9 +220,11 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
         reuse_key=chosen.reuse_key,
         source=chosen.source,
         sinks=chosen.sinks,
+        ends=chosen.ends,
         function=function,
         returns=lambda: _returned(signature),
         declares_data=declares_data(signature.returns),
+        deps=signature.deps,
     )
 
 
@@ -253,10 +261,11 @@ def _is_filled(cell: Any) -> bool:
         return False
 
 
-def no_reuse_key(label: str, holder: str) -> ConfigurationError:
-    """The error for results that are to be reused although they depend on values that a function holds."""
+def no_reuse_key(label: str, holder: str, why: str) -> ConfigurationError:
+    """The error for results that are to be reused although they depend on more than the arguments: on values that
+    ``holder`` holds or reads, as ``why`` says."""
     return ConfigurationError(
-        f"{label} has reuse=, and {holder} is a closure, a bound method or a partial: calls with equal arguments may answer differently",
+        f"{label} has reuse=, and {holder} {why}: calls with equal arguments may answer differently",
         code="config/reuse-key",
         hint="say what it holds: reuse_key='user-42'; or pass that as an argument",
     )
@@ -342,7 +351,9 @@ def _takes_call(executor: Callable[..., Any]) -> bool:
     if len(parameters) < 2:
         return False
     annotation = parameters[1].annotation
-    return annotation is CallContext or (isinstance(annotation, str) and annotation.split(".")[-1] == "CallContext")
+    if isinstance(annotation, str):
+        return annotation.partition("[")[0].rpartition(".")[2] == "CallContext"
+    return context_in(annotation) is not None
 
 
 def parameters_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -409,6 +420,31 @@ def task_tool(task: Any, description: str, schema: Mapping[str, Any], function: 
 
     spec = ToolSpec(task.name, description, dict(schema))
     return Tool(spec=spec, call=request, kind="subtask", builtin=True, task=task, function=function)
+
+
+HANDOFF = "transfer_to_"
+"""What the name of a tool begins with that hands a conversation over to a task."""
+
+
+def handoff_tool(handoff: Handoff, compiled: Any) -> Tool:
+    """Build the tool ``transfer_to_NAME``, by whose call a model hands its conversation over to the task ``compiled``."""
+
+    parameters = dict(compiled.arguments_schema())
+    schema = Schema(parameters)
+
+    async def hand_over(arguments: dict[str, Any], call: CallContext) -> Handoff:
+        problems = schema.check(arguments)
+        if problems:
+            raise ToolInputError(f"the handoff to '{compiled.name}' cannot take these arguments: {'; '.join(problems)}")
+        return replace(handoff, arguments=arguments)
+
+    told = compiled.template.description or compiled.template.instructions
+    spec = ToolSpec(
+        f"{HANDOFF}{compiled.name}",
+        f"Hand the conversation over to {compiled.name}, which goes on with it. {compiled.name}: {told}",
+        parameters,
+    )
+    return Tool(spec=spec, call=hand_over, builtin=True, calls_models=True, ends=True, validates=True, task=compiled)
 
 
 def user_input_tool(

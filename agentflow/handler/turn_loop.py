@@ -108,7 +108,7 @@ class TurnLoop:
             raise _too_deep(call)
         inner = called_by_model(prompt, call, specs, toolbox, self._tools)
         outcome = await self._run(prompt, inner, adapter, model, self._system(prompt), specs)
-        if prompt.history.record_in_session_history:
+        if prompt.history.record_in_session_history and outcome.handed is None:
             call.session.commit(outcome.turn)
         return outcome if spent is NOTHING else _with(outcome, *spent)
 

@@ -51,12 +51,19 @@ OPTIONS: tuple[Option, ...] = (
     Option("name", "str", ("task",), "the task's name for programs, models and records; else the function's"),
     Option("model", "str", _PROMPTS, "the model, as `dialect:name`; else the flow's"),
     Option("fallbacks", "Sequence[str]", _PYTHON, "models to try after it, in order"),
-    Option("system", "str", _PROMPTS, "the system prompt, with `{{slots}}` of the parameters; it follows the flow's own"),
+    Option("system", "str | SystemFunction", _PYTHON, "the system prompt, with `{{slots}}` of the parameters, or a function of `ctx` that returns it; it follows the flow's own"),
+    Option("system", "str", ("text", "atom"), "the system prompt, with `{{slots}}` of the parameters; it follows the flow's own"),
     Option("output", "type", ("ask",), "the type of the answer: `str` unless it says so"),
     Option("session", "Session | None", ("ask",), "a conversation to go on with"),
     Option("purse", "str | None", ("ask",), "the purse that pays, where the question is a run of its own"),
+    Option("deps", "Any", ("ask",), "the dependencies of its tools, `ctx.deps`, in place of the run's"),
     Option("tools", "Sequence[Any] | ToolRegistry", _PROMPTS, "what the model may call: functions, tasks, workflows, names, or `flow.tools` for all"),
+    Option("handoffs", "Sequence[Any]", _PYTHON, "the tasks that the model may hand the conversation over to, as `transfer_to_NAME`: tasks, names, `Handoff`s"),
     Option("provider_tools", "Sequence[Mapping[str, Any]]", _PROMPTS, "tools that the provider runs, such as a web search"),
+    Option("tool_choice", "str", _PYTHON, "which tool the first turn must call: `auto`, `required`, `none` or a name"),
+    Option("tool_choice_each", "bool", _PYTHON, "`tool_choice` holds for every turn, not for the first alone"),
+    Option("check", "Check", _PYTHON, "a function of `(value, ctx)` that returns the answer, changed or not, or raises `Retry`"),
+    Option("rounds", "int", _PYTHON, "how often the model may repair an answer that misses its type or that `check` refuses; 1 by default"),
     Option("max_turns", "int", _PROMPTS, "model calls of the tool loop, at most", atom="max-turns"),
     Option("max_output_tokens", "int", _PROMPTS, "tokens of one answer, at most", atom="max-output-tokens"),
     Option("effort", "Effort", _PROMPTS, "how hard the model thinks: `none`, `low`, `medium`, `high` or `max`"),
@@ -87,6 +94,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("reuse_key", "str | None", ("tool",), "with `reuse`: what the function holds, if it is a closure, a bound method or a partial"),
     Option("source", "str | None", ("tool",), "where its result comes from: `web`; read by policies"),
     Option("sinks", "Mapping[str, str]", ("tool",), "who may fill arguments that leave the program by it: `{\"to\": \"user\"}`; held to under a policy"),
+    Option("ends", "bool", ("tool",), "its result ends the task whose model called it, as the value of that task"),
 )  # fmt: skip
 
 
@@ -114,6 +122,9 @@ _WORDS: Mapping[str, str] = MappingProxyType(
         "effort": "reasoning reasoning_effort thinking",
         "timeout_s": "timeout request_timeout timeout_seconds",
         "retries": "max_retries num_retries retry attempts tries",
+        "rounds": "output_retries result_retries max_rounds repairs",
+        "check": "output_validator result_validator validator validate guard output_guardrail",
+        "ends": "return_direct stop_on_call ends_run final",
         "tools": "functions toolsets tool mcp_servers builtin_tools",
         "provider_tools": "web_search_options native_tools",
         "history": "memory messages message_history chat_history history_config historyConfig",
@@ -150,10 +161,11 @@ _PROMPT: Mapping[Place, str] = MappingProxyType(
         "text": "the prompt is the function's body",
     }
 )
-_DEPS = "there are no declared dependencies yet: let the tool be a closure or a bound method that holds what it needs"
+_DEPS = (
+    "dependencies belong to a run: flow.run(call, deps=Bank()); a tool declares their type with ctx: CallContext[Bank]"
+)
 _AROUND = "there is no middleware around calls yet: check in the workflow, or in the tool"
-_HANDOFF = "there are no handoffs yet: give the other task as a tool, tools=[billing]"
-_ROUNDS = "an answer of another type is repaired once; retries=2 repeats the whole task"
+_HANDOFF = "handoffs=[billing] lets the model hand the conversation over; tools=[billing] lets it call the task"
 _STORED = (
     "it is an option of the database: AgentFlow(durable=Durable('sqlite:///runs.db', sync='full', on_inflight='ask'))"
 )
@@ -161,14 +173,12 @@ _ADAPTER = "it is an option of the adapter for model=: AgentFlow(model, provider
 _ABSENT: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("deps", "deps_type", "context_type", "dependencies"), _DEPS),
-        **dict.fromkeys(("handoffs", "sub_agents", "agents", "team"), _HANDOFF),
+        **dict.fromkeys(("sub_agents", "agents", "team", "handoff"), _HANDOFF),
         **dict.fromkeys(
             ("guardrails", "input_guardrails", "output_guardrails", "hooks", "callbacks", "middleware"), _AROUND
         ),
-        **dict.fromkeys(("output_retries", "result_retries", "rounds", "max_rounds"), _ROUNDS),
         **dict.fromkeys(("sync", "take_over", "on_inflight"), _STORED),
         **dict.fromkeys(("traits", "clocks", "retry"), _ADAPTER),
-        "tool_choice": "there is no tool_choice yet: it goes into settings={...}, as the model's dialect has it",
         "params": "the parameters are those of the function",
         "is_function": "a text function is a template: flow.task_system.register_template({..., 'is_function': True})",
         "sources": "files come by file_paths=[...] or context={...}; AgentFlow(sources=) proposes files",

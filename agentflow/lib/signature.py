@@ -10,7 +10,7 @@ from copy import deepcopy
 from enum import Enum
 from math import inf
 from types import FunctionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -92,12 +92,13 @@ class Signature:
     """The parameters of a typed function, as a schema for models and as arguments for Python; see :func:`signature_of`.
 
     Attributes: ``description``, ``schema`` the JSON Schema of the arguments object, ``returns`` the annotation of what the
-    function returns, ``kinds`` those of its parameters, ``memo`` values that other modules computed from it. It keeps no
-    reference to the function.
+    function returns, ``kinds`` those of its parameters, ``deps`` the type of the dependencies that it declares with
+    ``CallContext[...]`` (None: none), ``memo`` values that other modules computed from it. It keeps no reference to the function.
     """
 
     __slots__ = (
-        "_context", "_defaults", "_fields", "_label", "_open", "_validate", "description", "kinds", "memo", "returns", "schema",
+        "_context", "_defaults", "_fields", "_label", "_open", "_validate", "deps", "description", "kinds", "memo", "returns",
+        "schema",
     )  # fmt: skip
 
     def __init__(self, origin: _Origin) -> None:
@@ -105,6 +106,7 @@ class Signature:
         self.memo: dict[str, Any] = {}
         self._label = f"{origin.kind} '{origin.name}'"
         self._context: list[str] = []
+        self.deps: Any = None
         self._open = False
         self.returns = origin.hints.get("return", inspect.Signature.empty)
         fields: dict[str, Any] = {}
@@ -119,8 +121,10 @@ class Signature:
                     hint=f"say what it is: {parameter.name}: str",
                 )
             hint = origin.hints.get(parameter.name, Any)
-            if hint is CallContext or CallContext in get_args(hint):
+            context = context_in(hint)
+            if context is not None:
                 self._context.append(parameter.name)
+                self.deps = self.deps if context is Any else context
             elif parameter.kind is parameter.VAR_KEYWORD:
                 self._open = True
             elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
@@ -242,6 +246,17 @@ class Signature:
         )
 
 
+def context_in(hint: Any) -> Any:
+    """The type of the dependencies that an annotation declares if it is that of a call: Bank of ``CallContext[Bank]``, Any of
+    ``CallContext``; None for any other annotation."""
+    for each in (hint, *get_args(hint)):
+        if each is CallContext:
+            return Any
+        if get_origin(each) is CallContext:
+            return get_args(each)[0]
+    return None
+
+
 def _with_data(arguments: dict[str, Any], error: ValidationError) -> dict[str, Any]:
     """``arguments`` with the data in place of JSON text that ``error`` refuses."""
     changed = deepcopy(arguments)
@@ -282,8 +297,8 @@ def signature_of(
 ) -> Signature:
     """The signature of a function without positional-only parameters and ``*args``.
 
-    ``kind`` is its intended use: only a tool may have parameters without annotations. A parameter annotated ``CallContext``
-    is hidden from models and filled in. ``Annotated[str, "text"]`` and ``Field(description=...)`` describe a parameter,
+    ``kind`` is its intended use: only a tool may have parameters without annotations. A parameter annotated ``CallContext``,
+    or ``CallContext[Bank]`` with the type of the run's dependencies, is hidden from models and filled in. ``Annotated[str, "text"]`` and ``Field(description=...)`` describe a parameter,
     before the docstring; ``= Field(3)`` has the default 3. The result is cached for every function with the same
     annotations, defaults and documentation. Raises ConfigurationError if no JSON object can represent the arguments.
     """

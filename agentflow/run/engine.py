@@ -51,6 +51,7 @@ from agentflow.run.strand.strand import EffectHandler, FlowNames, Publish, Stran
 from agentflow.tasks.template import request_from_arguments
 
 if TYPE_CHECKING:
+    from agentflow.run.dependencies import Dependencies
     from agentflow.run.policy.guard import RulesMet
     from agentflow.run.purses import Purse, Purses
 
@@ -228,7 +229,7 @@ class Engine:
     opens no run. ``news`` returns the codes and texts of warnings for the next run. ``functions`` are the Python functions
     that may be programs of durable runs, by reference. ``estimator`` says what a written program may use before it runs;
     ``effects`` carries out effects in another way than with those ports; ``in_force`` has the policy of where values may go, in which files beneath
-    ``roots`` are called relative to them. ``compiler`` compiles programs, ``admission``
+    ``roots`` are called relative to them; ``dependencies`` makes those of runs that are given none. ``compiler`` compiles programs, ``admission``
     judges those that models wrote.
     """
 
@@ -249,6 +250,7 @@ class Engine:
         effects: EffectRunner | None = None,
         in_force: PolicyInForce | None = None,
         roots: Sequence[str] = (),
+        dependencies: Dependencies | None = None,
     ) -> None:
         self.tasks = tasks
         self.tools = tools
@@ -280,6 +282,7 @@ class Engine:
         self.purses: Purses | None = None
         """The purses of the flow; None for a flow without."""
         self.news: News | None = None
+        self.dependencies = dependencies
         self.functions: dict[str, PythonTarget] = {}
         self.recorded: EffectHandler | None = None
         """Carries out the effects of durable runs; set by the room of durable runs."""
@@ -370,6 +373,7 @@ class Engine:
             purse=None if spec.purse is None else self.payer(spec.purse),
             approval_ttl=spec.approval_ttl,
             tools=self.tools.edition,
+            deps=spec.deps,
         )
         root = CallContext(run, grants=grants, priority=priority)
         policy = self._in_force.policy
@@ -378,7 +382,9 @@ class Engine:
         scope = EventScope(
             root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None}
         )
-        return OpenRun(run, root, scope, fanout, self._redactor, self.news, spec.session)
+        makes = self.dependencies if spec.deps is None else None
+        deps = None if makes is None else makes.of_run(run.run_id, spec.session or root.session, spec)
+        return OpenRun(run, root, scope, fanout, self._redactor, self.news, spec.session, deps)
 
     def join(
         self,
@@ -400,7 +406,13 @@ class Engine:
         if spec.purse is not None:
             self.check_payer(outer, spec.purse)
         part = RunPart(
-            run_of_tool(outer), self, limits=spec.limits, own=own, approver=spec.approve, redactor=self._redactor
+            run_of_tool(outer),
+            self,
+            limits=spec.limits,
+            own=own,
+            approver=spec.approve,
+            redactor=self._redactor,
+            deps=spec.deps,
         )
         call = outer.at(path, run=part, grants=grants)
         call.session = session if session is not None else Session()

@@ -10,6 +10,7 @@ import os
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -120,8 +121,10 @@ class Run:
         purse: Purse | None = None,
         approval_ttl: float | None = None,
         tools: object = None,
+        deps: Any = None,
     ) -> None:
         self.tools = tools
+        self.deps = deps
         self.run_id = run_id or new_run_id()
         self.payer = purse
         self._approval_ttl = approval_ttl
@@ -342,6 +345,7 @@ class OpenRun:
     __slots__ = (
         "_clock",
         "_copy",
+        "_dependencies",
         "_fanout",
         "_news",
         "_pump",
@@ -361,8 +365,10 @@ class OpenRun:
         redactor: Redactor | None,
         news: News | None = None,
         session: Session | None = None,
+        dependencies: AbstractAsyncContextManager[Any] | None = None,
     ) -> None:
         self._news = news
+        self._dependencies = dependencies
         self._session = session
         self._copy: Session | None = None
         self._run = run
@@ -394,12 +400,27 @@ class OpenRun:
             if self._copy is not None:
                 self._copy.leave()
             raise
+        if self._dependencies is not None:
+            await self._make_dependencies(self._dependencies)
         return self._run, root
+
+    async def _make_dependencies(self, dependencies: AbstractAsyncContextManager[Any]) -> None:
+        """Make the dependencies that the flow makes for each run. Where that fails, the run fails."""
+        try:
+            self._run.deps = await dependencies.__aenter__()
+        except BaseException as error:  # also when cancelled: the run has begun, and ends
+            self._dependencies = None
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        raised = error
         try:
+            if self._dependencies is not None:
+                error = await _released(self._dependencies, error)
+                kind, trace = (None, None) if error is None else (type(error), error.__traceback__)
             if error is not None and is_stray(error, cancelled=True):
                 final: BaseException | None = contained(
                     error
@@ -418,7 +439,7 @@ class OpenRun:
                 self._account(shown)
             if self._pump is not None:
                 await self._pump.__aexit__(type(shown) if shown is not None else None, shown, trace)
-            if shown is not error and shown is not None:
+            if shown is not raised and shown is not None:
                 _raise_in_context(shown, context)
             return None
         finally:
@@ -465,6 +486,20 @@ class OpenRun:
         )
         self._scope.__exit__(type(error) if error is not None else None, error, None)
         run.watched = run.streaming = False  # events of an abandoned thread come too late
+
+
+async def _released(
+    dependencies: AbstractAsyncContextManager[Any], error: BaseException | None
+) -> BaseException | None:
+    """The error of a run whose dependencies are released after its work ended with ``error``; that of the release where
+    the work succeeded. Dependencies cannot swallow the failure of a run."""
+    try:
+        await dependencies.__aexit__(
+            None if error is None else type(error), error, getattr(error, "__traceback__", None)
+        )
+    except BaseException as failed:  # noqa: BLE001 - of any kind: the run ends with it
+        return error or failed
+    return error
 
 
 def _raise_in_context(error: BaseException, context: BaseException | None) -> NoReturn:
@@ -515,6 +550,7 @@ class RunPart(Run):
         own: Subscriber | None = None,
         approver: Approver | None = None,
         redactor: Redactor | None = None,
+        deps: Any = None,
     ) -> None:
         super().__init__(
             limits=outer.limits if limits is None else limits.within(outer.limits),
@@ -524,6 +560,7 @@ class RunPart(Run):
             run_id=outer.run_id,
             redactor=redactor,
             tools=outer.tools,
+            deps=outer.deps if deps is None else deps,
         )
         self._outer = outer
         self._narrowed = limits is not None

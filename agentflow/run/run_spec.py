@@ -22,7 +22,8 @@ class RunSpec:
 
     ``purse`` is the purse that pays, or its name. The questions of the run stay open for ``approval_ttl`` seconds (None: as
     long as the flow's). ``bindings`` and ``env`` hold the variables of its program, ``allow`` the names it may call. ``queue`` names the workers
-    that carry out a durable run, ``tenant`` for whom they do it, and ``on_inflight`` decides about its interrupted calls. A new option is a field here and
+    that carry out a durable run, ``tenant`` for whom they do it, and ``on_inflight`` decides about its interrupted calls. ``deps`` are its dependencies, which are never
+    stored. A new option is a field here and
     a key of :class:`~agentflow.flow.program_methods.RunOptions`; nothing between restates it.
     """
 
@@ -40,6 +41,7 @@ class RunSpec:
     tenant: str | None = None
     queue: str | None = None
     on_inflight: OnInflight | None = None
+    deps: Any = None
 
 
 PLAIN = RunSpec()

@@ -14,13 +14,16 @@ from typing import Any, Generic, TypeVar, cast, get_args
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
 from agentflow.core.call.call import CallContext, HostCode
+from agentflow.core.call.endings import called_by_host
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, InvalidOutput, TaskError, clip, cut
 from agentflow.core.data.media import MEDIA_PARTS
 from agentflow.core.data.models import validation_messages
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.templates import Parameter, TaskTemplate
+from agentflow.core.ports.ports import AnswerCheck
+from agentflow.lib.option_table import wrong_value
 from agentflow.lib.schema.tagged_unions import tagged_unions
-from agentflow.lib.signature import Signature, annotated
+from agentflow.lib.signature import Signature, annotated, context_in
 from agentflow.lib.text.slots import not_filled, not_used, single_braces, unused
 
 R = TypeVar("R")
@@ -68,6 +71,12 @@ class Returns(Generic[R]):
             self.fields = {"output_model": kind}
         else:
             self.fields = {"output_format": {"type": "json", "schema": schema}}
+
+    def of_answer(self, text: str, value: Any) -> Any:
+        """The Python value of an answer that has the right form: its text, or its ``value`` as the type asked for."""
+        if self._adapter is None or (self._class is not None and isinstance(value, self._class)):
+            return text if self._adapter is None else value
+        return self._adapter.validate_python(value)
 
     def read(self, result: TaskResult) -> R:
         """The Python value of a result. Raises the error of a FAILED one, InvalidOutput for data of another type."""
@@ -152,6 +161,8 @@ def _prompt_by_body(
     """A function that returns the prompt from the body of a task's function; the empty text if the body returns None."""
 
     async def say(values: Mapping[str, Any], call: CallContext) -> str:
+        if signature.deps is not None:
+            call.require_deps(signature.deps, f"task '{name}'")
         arguments = signature.bind(dict(values), call)
         try:
             with HostCode(call.at(call.path)) as code:
@@ -171,6 +182,71 @@ def _prompt_by_body(
         return text or ""
 
     return say
+
+
+def system_by(function: Callable[..., Any], label: str) -> Callable[[CallContext], Awaitable[str]]:
+    """A function that returns the system prompt of the task called ``label`` from a host's ``function`` of the call, async or
+    plain. Raises ConfigurationError (``config/option``) for a function of other parameters."""
+    deps = deps_of(function, 1, label, "system", "def system(ctx: CallContext) -> str")
+
+    async def say(call: CallContext) -> str:
+        call.require_deps(deps, f"the system function of {label}")
+        text = await called_by_host(
+            function, (inner := call.at(call.marked_path("system")),), inner, f"the system function of {label}"
+        )
+        if isinstance(text, str):
+            return text
+        raise TaskError(
+            f"the system function of {label} gives {clip(repr(text), 120)}, and not a text",
+            code="python/prompt",
+            hint="return the text of the system prompt",
+        )
+
+    return say
+
+
+def check_by(function: Callable[..., Any], returns: Returns[Any], label: str) -> AnswerCheck:
+    """The check of a prompt from a host's ``function`` of the value and the call, async or plain. Raises ConfigurationError
+    (``config/option``) for a function of other parameters."""
+    deps = deps_of(function, 2, label, "check", "def check(value: Review, ctx: CallContext) -> Review")
+
+    async def judge(text: str, value: Any, call: CallContext) -> tuple[Any] | None:
+        call.require_deps(deps, f"the check of {label}")
+        typed = returns.of_answer(text, value)
+        accepted = await called_by_host(function, (typed, call), call, f"the check of {label}")
+        if accepted is typed:
+            return None
+        if accepted is None:
+            raise TaskError(
+                f"the check of {label} returned nothing",
+                code="python/check",
+                hint="return the value, changed or not, or raise Retry('what is wrong')",
+            )
+        return (accepted,)
+
+    return judge
+
+
+def deps_of(function: object, count: int, label: str, option: str, example: str) -> Any:
+    """The type of the dependencies that a host's function declares for its last parameter, the call; None without one.
+
+    Raises ConfigurationError (``config/option``) for an object that cannot be called with ``count`` arguments.
+    """
+    try:
+        signature = inspect.signature(cast(Any, function)) if callable(function) else None
+        if signature is None:
+            raise TypeError
+        signature.bind(*[None] * count)
+    except TypeError:
+        raise wrong_value(
+            label, option, function, "cannot be called with what it is given", f"write {example}"
+        ) from None
+    except ValueError:  # a callable without a signature
+        return None
+    last = list(signature.parameters)[count - 1 : count]
+    hint = annotated(cast(Any, function)).get(last[0]) if last else None
+    context = context_in(hint)
+    return None if context is Any else context
 
 
 def returns_of(function: Callable[..., Any], signature: Signature, label: str) -> Any:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from agentflow.core.call.call import CallContext
+from agentflow.core.call.endings import HandedOver
 from agentflow.core.call.reading import files_read
 from agentflow.core.call.run_port import PAID_TEXT
 from agentflow.core.data.context import NOTHING_INHERITED, InheritedContext
@@ -27,7 +28,7 @@ from agentflow.core.data.messages import Part, TextPart
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.result_notes import Notes
 from agentflow.core.data.results import TaskResult
-from agentflow.core.data.templates import HistoryConfig
+from agentflow.core.data.templates import QUESTION, HistoryConfig
 from agentflow.core.data.values import HELD
 from agentflow.core.data.walk import LEAVES, LONG_TEXT
 from agentflow.core.events.events import TaskStarted
@@ -39,6 +40,7 @@ from agentflow.core.ports.toolbox import NO_TOOLBOX
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.context_sources import ContextSources, literal_paths, question_of, rendered_source, subset_of
+from agentflow.tasks.handoffs import handed_over, with_cost
 from agentflow.tasks.library import INTERNAL, builtin
 from agentflow.tasks.material import NO_CONTEXT, ContextInputs, PromptMaterial, attached, gather_material
 from agentflow.tasks.overrides import TaskOptions, offered_tools, select_model, task_mark
@@ -74,11 +76,13 @@ AS_DECLARED = ExecutionOverrides()
 
 @frozen
 class Execution:
-    """The outcome of an execution: ``result``, ``cost_usd`` (None: unknown) and the rendered ``goal``."""
+    """The outcome of an execution: ``result``, ``cost_usd`` (None: unknown), the rendered ``goal``, and the conversation if it is
+    ``handed`` over to another task."""
 
     result: TaskResult
     cost_usd: float | None = 0.0
     goal: str = ""
+    handed: HandedOver | None = None
 
 
 class AtomicTaskExecutor:
@@ -133,7 +137,10 @@ class AtomicTaskExecutor:
             if not goal.strip():
                 raise _nothing_to_ask(compiled)
             text = compiled.system
-            system = "" if not text.pieces else await _called(text, compiled, values, functions)
+            told = compiled.template.system_function
+            system = await told(call) if told is not None else ""
+            if text.pieces:
+                system = await _called(text, compiled, values, functions)
             material = await gather_material(self.files, context) if context is not NO_CONTEXT else PromptMaterial()
             if call.reading is not None:
                 files_read(call.reading, material.paths)
@@ -150,6 +157,9 @@ class AtomicTaskExecutor:
             notes = _notes(compiled, settings).merged({**others, **sources})
             return Execution(TaskResult.from_error(error, **notes), goal=goal)
         notes = _notes_of(outcome, compiled, context, material, others)
+        if outcome.handed is not None:
+            handing = TaskResult("COMPLETE", notes=notes, usage=outcome.usage)
+            return Execution(handing, outcome.cost_usd, goal, outcome.handed)
         return Execution(result_of(outcome, compiled.output, notes), outcome.cost_usd, goal)
 
     def functions(self, call: CallContext, depth: int = 0) -> FunctionCalls:
@@ -248,6 +258,11 @@ def _prompt(
         json_output=output.json,
         output_model=output.model,
         schema_text=compiled.format_instructions,
+        tool_choice=template.tool_choice,
+        tool_choice_each=template.tool_choice_each,
+        check=template.check,
+        rounds=template.rounds,
+        agent="" if compiled.name == QUESTION else compiled.name,
         history=compiled.history if settings.history is None else compiled.history_with(settings.history),
         max_turns=template.max_turns,
         max_output_tokens=template.max_output_tokens,
@@ -409,6 +424,8 @@ class TaskRunner:
             if compiled.template.priority is not None:
                 inner.priority = compiled.template.priority
             execution = await self._execute(compiled, request, inner, options)
+            if execution.handed is not None:
+                execution = await self._handed_over(compiled, execution, inner, options)
             result = execution.result
             rounds = self._rounds(compiled, result) if result.status == "FAILED" else 0
             if rounds:
@@ -426,6 +443,20 @@ class TaskRunner:
                 if result.failed:
                     scope.set(error=result.error)
         return result
+
+    async def _handed_over(
+        self, first: CompiledTemplate, execution: Execution, call: CallContext, options: TaskOptions
+    ) -> Execution:
+        """The execution of the last of the tasks that hand a conversation over, with the cost of all."""
+        while execution.handed is not None:
+            handed = execution.handed
+            named = self.registry.find(handed.handoff.name, call.definitions)
+            try:
+                following = await handed_over(first, handed, call, options, self._execute, named)
+            except (TaskError, ConfigurationError) as error:
+                following = Execution(TaskResult.from_error(error, template_used=handed.handoff.name))
+            execution = with_cost(following, execution)
+        return execution
 
     def _rounds(self, compiled: CompiledTemplate, result: TaskResult) -> int:
         """Maximum rounds for decomposing this result: 0 for anything but exhaustion."""

@@ -121,6 +121,8 @@ def result_of(outcome: PromptOutcome, spec: OutputSpec, notes: Notes) -> TaskRes
     details.
     """
     text, usage = outcome.response.text, outcome.usage
+    if outcome.refused is not None:
+        return replace(_not_accepted(outcome.refused, text, notes), usage=usage)
     if not spec.json:
         return TaskResult("COMPLETE", text, notes=notes, usage=usage)
     if outcome.parse_error is not None:
@@ -135,6 +137,19 @@ def result_of(outcome: PromptOutcome, spec: OutputSpec, notes: Notes) -> TaskRes
     if errors:
         return replace(_schema_failure(errors, text, value, notes), usage=usage)
     return TaskResult("COMPLETE", text, value, notes=notes, usage=usage)
+
+
+def _not_accepted(why: str, text: str, notes: Notes) -> TaskResult:
+    return TaskResult.failure(
+        "output_format_failure",
+        f"the check did not accept the answer: {why}",
+        details={
+            "code": "tasks/check",
+            "content": text,
+            "hint": "allow more rounds=, say in the prompt what the check wants, or try another model",
+        },
+        **notes,
+    )
 
 
 def _is_of(value: object, kind: Any) -> bool:

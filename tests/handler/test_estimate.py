@@ -10,7 +10,7 @@ from agentflow import AgentFlow, Limits, ScriptedProvider, Session
 from agentflow.core.data.context import DataContext, MatchItem
 from agentflow.core.data.messages import Message, ModelRequest, TextPart, ToolSpec, user
 from agentflow.core.data.templates import HistoryConfig
-from agentflow.handler.prompt_run import opening
+from agentflow.handler.prompt_opening import opening
 from agentflow.handler.token_estimate import Calibration, Estimator, size_of_message
 
 DATA = DataContext(items=[MatchItem(path="a.py", relevance="", score=1.0, content="x = 1")])

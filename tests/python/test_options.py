@@ -52,7 +52,13 @@ def test_type_checkers_know_the_rows_of_the_table() -> None:
         }
 
     assert plain(TaskSettings) == rows("task")
-    assert {**plain(AskSettings), "output": "type", "session": "Session | None", "purse": "str | None"} == rows("ask")
+    assert {
+        **plain(AskSettings),
+        "output": "type",
+        "session": "Session | None",
+        "purse": "str | None",
+        "deps": "Any",
+    } == rows("ask")
     assert plain(ToolSettings) == rows("tool")
     assert {field.name: field.type for field in fields(ToolOptions)} == rows("tool")
     assert get_type_hints(TaskSettings), "every name in the annotations is imported"
@@ -82,9 +88,9 @@ SLIPS = [
     ("response_model", "Review"),
     ("output_type", "Review"),
     ("result_type", "Review"),
-    ("deps_type", "closure"),
-    ("context_type", "closure"),
-    ("handoffs", "tools=[billing]"),
+    ("deps_type", "flow.run(call, deps="),
+    ("context_type", "flow.run(call, deps="),
+    ("sub_agents", "handoffs=[billing]"),
     ("guardrails", "middleware"),
     ("is_function", "register_template"),
     ("params", "parameters"),
@@ -320,7 +326,6 @@ async def test_a_prompt_of_the_handler_has_the_same_hints(option: dict[str, Any]
         ("traits", "provider=Provider(traits="),
         ("clocks", "provider=Provider("),
         ("retry", "provider=Provider("),
-        ("deps", "let the tool be a closure"),
         ("colour", "the options are "),
     ],
 )

@@ -81,6 +81,7 @@ class FakeRun:
         self,
         *,
         limits: Limits | None = None,
+        deps: object = None,
         watched: bool = True,
         streaming: bool | None = None,
         approve: bool | Callable[[ApprovalRequest], object] = False,
@@ -89,6 +90,7 @@ class FakeRun:
         solver: Any = None,
     ) -> None:
         self.run_id = "run-1"
+        self.deps = deps
         self.limits = limits or Limits()
         self.slice = 1
         self.journal = None

@@ -17,14 +17,16 @@ from contextvars import ContextVar, Token
 from functools import partial
 from hashlib import blake2b
 from types import TracebackType
-from typing import Any, TypeAlias, TypedDict, Unpack, cast
+from typing import Any, Generic, TypeAlias, TypedDict, Unpack, cast, get_origin
+
+from typing_extensions import TypeVar
 
 from agentflow.core.call.host_calls import HostCalls, StepLog
 from agentflow.core.call.journal_port import JournalPortOf
 from agentflow.core.call.reading import Reading
 from agentflow.core.call.run_port import RunPortOf, RunServicesOf
 from agentflow.core.data.context import InheritedContext
-from agentflow.core.data.errors import HostPanic, StrayExit, clip
+from agentflow.core.data.errors import ConfigurationError, HostPanic, StrayExit, clip
 from agentflow.core.data.known_names import Definitions, content_mark, label_mark, narrowed
 from agentflow.core.data.labels import NO_SOURCES, joined
 from agentflow.core.data.messages import Usage
@@ -147,8 +149,14 @@ Mark: TypeAlias = "str | Callable[[], str]"
 """One link of a subtask chain: its text, or a function that computes it when the chain is read, which is rare."""
 
 
-class CallContext:
+DepsT = TypeVar("DepsT", covariant=True, default=Any)
+"""The type of a run's dependencies."""
+
+
+class CallContext(Generic[DepsT]):
     """A call in a running workflow: its position in the run and its authority.
+
+    ``CallContext[Bank]`` as an annotation declares the type of the run's dependencies (:attr:`deps`).
 
     Attributes: ``run`` the run; ``path`` the branch path (``0/4.2/1.0``); ``parent`` the ``seq`` of the enclosing Started
     event; ``session`` the conversation in force; ``span`` that of the program's form; ``grants`` the names of tasks and
@@ -232,6 +240,17 @@ class CallContext:
     def run_id(self) -> str:
         """The run's identity."""
         return self.run.run_id
+
+    @property
+    def deps(self) -> DepsT:
+        """The dependencies of the run: the ``deps=`` that it was given, else those that the flow's ``deps=`` made for it;
+        None without either."""
+        return self.run.deps
+
+    def require_deps(self, kind: Any, label: str) -> None:
+        """Raise ConfigurationError (``config/deps``) unless the run's dependencies are of the class ``kind``, which the
+        code called ``label`` declares. A declaration that is not a class is not checked."""
+        check_deps(self.run.deps, kind, label)
 
     @property
     def idempotency_key(self) -> str:
@@ -504,6 +523,25 @@ class CallContext:
         return await self.run.call_value(function, arguments, self)
 
 
+def check_deps(deps: object, kind: Any, label: str) -> None:
+    """Raise ConfigurationError (``config/deps``) if ``kind`` is a class and ``deps`` is not an instance of it; ``label``
+    names the code that declares it."""
+    wanted = get_origin(kind) or kind
+    if not isinstance(wanted, type) or wanted is object:
+        return
+    try:
+        if isinstance(deps, wanted):
+            return
+    except TypeError:  # a Protocol without runtime checks, a TypedDict
+        return
+    name = wanted.__name__
+    raise ConfigurationError(
+        f"{label} takes CallContext[{name}], and the run's deps are {'None' if deps is None else type(deps).__name__}",
+        code="config/deps",
+        hint=f"pass them to the run, deps={name}(...), or make them for each run: AgentFlow(deps=function)",
+    )
+
+
 RunServices: TypeAlias = RunServicesOf[CallContext]
 """Operations that code inside a run may ask it to start."""
 RunPort: TypeAlias = RunPortOf[CallContext]
@@ -655,6 +693,7 @@ class RunOverrides(TypedDict, total=False):
     budget: object
     watched: bool
     streaming: bool
+    deps: Any
     publish: Callable[[Event], None]
     congested: Callable[[], bool]
     room: Callable[[], Awaitable[None]]

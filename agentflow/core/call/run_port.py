@@ -125,6 +125,11 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         ...
 
     @property
+    def deps(self) -> Any:
+        """The dependencies of the run, as the host gave or made them; None without any."""
+        ...
+
+    @property
     def budget(self) -> object:
         """The rest of the run's limits on steps, effects and branches: opaque outside the runtime; None without limits."""
         ...

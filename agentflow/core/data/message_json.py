@@ -66,6 +66,7 @@ def exchange_data(exchange: Iterable[Message]) -> list[Any]:
                 for part in message.parts
             ],
             **({"sources": sorted(message.sources)} if message.sources else {}),
+            **({"agent": message.agent} if message.agent else {}),
         }
         for message in exchange
     ]
@@ -92,7 +93,9 @@ def read_message(data: object, where: str = "the message") -> Message:
         if role in ("user", "assistant") and isinstance(parts, list):
             read = [read_part(part, f"{where}, part {at + 1}") for at, part in enumerate(cast(list[Any], parts))]
             sources = entries.get("sources") or ()
-            return Message(role, tuple(read), frozenset(map(str, cast("list[object]", sources))))
+            agent = entries.get("agent")
+            labels = frozenset(map(str, cast("list[object]", sources)))
+            return Message(role, tuple(read), labels, agent if isinstance(agent, str) else "")
     raise DataError(
         f"{where}: a message has a role, user or assistant, and a list of parts",
         code="message/invalid",

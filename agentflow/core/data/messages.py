@@ -167,12 +167,14 @@ WRITTEN = (TextPart, ThinkingPart)
 class Message:
     """A message of one side of a conversation.
 
-    ``sources`` of the last message of an exchange are those of all that was read in it, in a flow with a policy.
+    ``sources`` of the last message of an exchange are those of all that was read in it, in a flow with a policy; ``agent`` is
+    the name of the task that gave it.
     """
 
     role: Role
     parts: tuple[Part, ...]
     sources: frozenset[str] = field(default=frozenset(), repr=False)
+    agent: str = field(default="", repr=False, compare=False)
 
     @property
     def text(self) -> str:

@@ -15,8 +15,13 @@ from agentflow.core.data.models import MappingModel, unfit
 from agentflow.core.data.templates import ContextManagement, HistoryConfig
 from agentflow.core.data.values import pairs_to_dict
 
-WITHOUT_TOOLS = (1, 2)
-"""Turns of a prompt that no tools are offered to, nor run for by the provider: one, and by whether its answer is checked one to repair it."""
+
+def turns_without_tools(checked: bool, rounds: int) -> int:
+    """Turns of a prompt that no tools are offered to, nor run for by the provider: one, and ``rounds`` to repair an answer that is
+    ``checked``."""
+    return 1 + rounds if checked else 1
+
+
 MOST_SUMMARIES = 7
 """Model calls that summarise a conversation before one prompt."""
 

@@ -143,7 +143,8 @@ class FailedPart(Record):
 class Notes(Entries):
     """The notes of a result: a frozen mapping, with fields for the entries that agentflow itself uses.
 
-    All other entries are in ``others``. ``parse_error`` has the key ``parseError``; a field that is None is not an
+    All other entries are in ``others``. ``ending`` is no entry: with it, the result of a tool ends the task whose model called
+    it (:mod:`agentflow.core.call.endings`). ``parse_error`` has the key ``parseError``; a field that is None is not an
     entry.
     """
 
@@ -174,6 +175,7 @@ class Notes(Entries):
     model: str | None = None
     turns: int | None = None
     program: str | None = None
+    ending: Any = field(default=None, repr=False)
     others: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __getitem__(self, key: str) -> Any:

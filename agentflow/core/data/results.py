@@ -111,6 +111,11 @@ class TaskResult(Record):
         return self.status == "FAILED"
 
     @property
+    def task(self) -> str | None:
+        """The name of the task that gave it: after a handoff the last one. None for other results."""
+        return self.notes.template_used
+
+    @property
     def failed_parts(self) -> tuple[FailedPart, ...]:
         """The named parts that failed although the whole is COMPLETE; :meth:`value` raises the error of the first."""
         return self.notes.failed_parts or ()

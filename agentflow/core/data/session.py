@@ -197,6 +197,15 @@ class Session:
         return tuple(message for exchange in self.turns() for message in exchange)
 
     @property
+    def agent(self) -> str | None:
+        """The name of the task that gave the last answer: after a handoff the one that the conversation was handed to, so that
+        the next run may begin with it. None before the first answer of a task."""
+        for exchange in reversed(self.turns()):
+            if exchange and exchange[-1].agent:
+                return exchange[-1].agent
+        return None
+
+    @property
     def busy(self) -> bool:
         """Whether an unfinished run uses the session."""
         return self._runs > 0

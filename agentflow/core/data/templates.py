@@ -87,6 +87,10 @@ STATELESS = HistoryConfig.model_construct(use_session_history=False, record_in_s
 """The settings of a task that does not, where it names no others."""
 
 
+QUESTION = "ask"
+"""The name of the task behind a question that has no task of its own."""
+
+
 class Parameter(MappingModel):
     """A declared parameter of a template: ``type`` a simple name (``string``, ``integer``, ``string[]``, ...).
 
@@ -118,7 +122,11 @@ class TaskTemplate(MappingModel):
     hard the model is to think (``none``, ``low``, ``medium``, ``high``, ``max``); ``provider_tools`` are tools that the
     provider itself runs, in its own form (``{"type": "web_search"}``), offered in addition to ``tools``; ``sources`` are
     the sources of the data from which a program made its texts, in a flow with a policy. The host's ``prompt_function``,
-    awaited with the parameters' values and the call, may return a prompt in place of ``instructions``.
+    awaited with the parameters' values and the call, may return a prompt in place of ``instructions``;
+    its ``system_function``, awaited with the call, returns the system prompt in place of ``system``; its ``check``, awaited with
+    the text of an answer, its value and the call, may refuse it (see :class:`~agentflow.core.ports.ports.Prompt`). ``rounds``
+    is how often the model may repair an answer that misses its form or is refused. ``tool_choice`` is ``auto``, ``required``,
+    ``none`` or the name of a tool, for the first turn, or with ``tool_choice_each`` for every turn.
     """
 
     name: str
@@ -157,6 +165,11 @@ class TaskTemplate(MappingModel):
     sources: list[str] = Field(default_factory=list[str])
     output_model: Any = Field(default=None, exclude=True)
     prompt_function: Callable[..., Any] | None = Field(default=None, exclude=True)
+    system_function: Callable[..., Any] | None = Field(default=None, exclude=True)
+    check: Callable[..., Any] | None = Field(default=None, exclude=True)
+    rounds: int = Field(default=1, ge=0, le=20)
+    tool_choice: str = "auto"
+    tool_choice_each: bool = False
 
     @field_validator("output_format", mode="before")
     @classmethod

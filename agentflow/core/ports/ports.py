@@ -17,6 +17,7 @@ from hashlib import blake2b
 from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from agentflow.core.call.call import CallContext
+from agentflow.core.call.endings import HandedOver
 from agentflow.core.call.spending import PriceQuote
 from agentflow.core.data.context import DataContext
 from agentflow.core.data.errors import AgentflowError
@@ -135,6 +136,11 @@ Prepare: TypeAlias = Callable[[dict[str, Any], CallContext], Awaitable[Callable[
 """Called with a tool's arguments and call before it starts; the function it returns is run."""
 
 
+AnswerCheck: TypeAlias = Callable[[str, Any, CallContext], Awaitable[tuple[Any] | None]]
+"""Judges an answer by its text and its value. Returns None to accept it, or a tuple of the value to put in its place; raises
+Retry to have it repaired."""
+
+
 @frozen(kw_only=True)
 class Tool:
     """A tool: its specification, its function, and how it may be run.
@@ -151,7 +157,8 @@ class Tool:
     before the tool starts, and returns the function to run in place of ``call``. ``function`` is the host function it was
     made from, ``task`` the compiled template that a ``subtask`` runs instead of looking one up by name. ``origin`` names
     its owner, if not the host: approvers are shown it. ``declares_data``: a dict returned by ``call`` is an instance of its
-    declared class, not a result.
+    declared class, not a result. ``deps`` is the type of the run's dependencies that its function declares, if any. ``ends``: its
+    result ends the task whose model called it.
     """
 
     spec: ToolSpec
@@ -177,6 +184,8 @@ class Tool:
     function: Any = None
     task: Any = None
     reuse_key: str | None = None
+    deps: Any = None
+    ends: bool = False
 
     @property
     def name(self) -> str:
@@ -268,13 +277,15 @@ class Prompt:
 
     ``tools`` names the tools offered (None: every tool that is not built in); those in ``toolbox`` are its own objects.
     ``output_schema`` is a JSON Schema for the answer; ``json_output`` asks for JSON without one; ``output_model`` a
-    pydantic model for the validated value and for partials. ``max_turns`` bounds the tool loop. ``settings`` are native to
+    pydantic model for the validated value and for partials. ``check`` judges an answer of that form, and ``rounds`` is how often
+    one may be repaired. ``tool_choice`` is for the first turn, with ``tool_choice_each`` for every turn. ``max_turns`` bounds the tool loop. ``settings`` are native to
     the dialect. ``prompt_cache`` is how long the provider is to cache its input
     (:data:`~agentflow.core.data.messages.PromptCache`; None: the turn loop's own), ``effort`` how hard the model is to
     think; ``provider_tools`` are tools of the provider, in its own form, offered in addition to ours. ``schema_text``
     describes the form of the answer in words, after the parts and for this prompt only: it is sent if no schema is, or to a
     server that may ignore one, and never becomes part of the history. Without ``base_system`` the turn loop's own system
-    text is left out.
+    text is left out. ``agent`` is the name of the task that asks; ``handed`` is the conversation that it goes on with in
+    place of the session's.
     """
 
     parts: tuple[Part, ...]
@@ -284,6 +295,9 @@ class Prompt:
     tools: tuple[str, ...] | None = None
     toolbox: Mapping[str, Tool] | None = None
     tool_choice: str = "auto"
+    tool_choice_each: bool = False
+    check: AnswerCheck | None = None
+    rounds: int = 1
     output_schema: dict[str, Any] | None = None
     json_output: bool = False
     output_model: Any = None
@@ -297,13 +311,17 @@ class Prompt:
     provider_tools: tuple[dict[str, Any], ...] = ()
     schema_text: str = ""
     base_system: bool = True
+    agent: str = ""
+    handed: HandedOver | None = None
 
 
 @frozen(kw_only=True)
 class PromptOutcome:
     """The outcome of a prompt: the last response, the whole exchange, usage and, for JSON, the parsed value.
 
-    ``parse_error`` says why the text is not JSON; ``schema_errors`` where valid JSON violates the schema.
+    ``parse_error`` says why the text is not JSON; ``schema_errors`` where valid JSON violates the schema,
+    ``refused`` why the prompt's check did not accept the last answer. ``handed``: the conversation is handed over, and has no
+    answer yet.
     """
 
     response: ModelResponse
@@ -314,7 +332,9 @@ class PromptOutcome:
     value: Any = None
     parse_error: str | None = None
     schema_errors: tuple[str, ...] = ()
+    refused: str | None = None
     model: str = ""
+    handed: HandedOver | None = None
 
 
 class PromptRunner(Protocol):

@@ -10,7 +10,7 @@ from agentflow.core.call.provenance import PolicyInForce
 from agentflow.core.data.frozen import slotted
 from agentflow.core.data.known_names import CompiledTask, Definitions
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.requests import MOST_SUMMARIES, WITHOUT_TOOLS
+from agentflow.core.data.requests import MOST_SUMMARIES, turns_without_tools
 from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.events.facts import TaskFacts, ToolFacts, WorkflowFacts
 from agentflow.core.ports.ports import TemplatePort, Tool, ToolPort
@@ -156,7 +156,8 @@ class Facts:
         kind = template.output_format.get("type", "json" if template.output_format else "text")
         most = template.max_turns or turns
         if not tools and not template.provider_tools:
-            most = min(most, WITHOUT_TOOLS[kind != "text" or template.output_model is not None])
+            checked = kind != "text" or template.output_model is not None or template.check is not None
+            most = min(most, turns_without_tools(checked, template.rounds))
         history = template.history_config
         return most + (MOST_SUMMARIES if history is not None and history.compact_after_tokens is not None else 0)
 

@@ -178,7 +178,7 @@ class RunGuard:
     ) -> SexpEvaluationError | None:
         if not around and not any(labels.values()):
             return None
-        registered = self._tools.find(name, call if isinstance(call, CallContext) else None) if tool else None
+        registered = self._tools.find(name, _as_call(call)) if tool else None
         declared = None if registered is None else registered.sinks
         first: SexpEvaluationError | None = None
         for argument, own in (labels or {"*": NO_SOURCES}).items():
@@ -197,8 +197,9 @@ class RunGuard:
     def _denied(self, denial: Denial, span: Span | None, call: object) -> SexpEvaluationError:
         self.denials.append(denial)
         error = self._error(denial, span)
-        if isinstance(call, CallContext):
-            self._tell(denial, error, span, call)
+        here = _as_call(call)
+        if here is not None:
+            self._tell(denial, error, span, here)
         return error
 
     def small(
@@ -234,7 +235,7 @@ class RunGuard:
         here.emit(PolicyDenied, name=name, argument=argument, sources=sources, refused=refused, message=message)
 
     def source_of(self, tool: str, call: object = None) -> Sources:
-        registered = self._tools.find(tool, call if isinstance(call, CallContext) else None)
+        registered = self._tools.find(tool, _as_call(call))
         seen = self._sources.get(tool)
         if seen is None or seen[0] is not registered:
             seen = self._sources[tool] = (registered, self._looked_up(tool, registered))
@@ -525,3 +526,8 @@ def _value(env: SexpEnvironment, name: str) -> Any:
 
 def _wrong(message: str, hint: str) -> ConfigurationError:
     return ConfigurationError(message, code="provenance/policy", hint=hint)
+
+
+def _as_call(call: object) -> CallContext | None:
+    """A call, from the port that passes it without its type."""
+    return cast("CallContext", call) if isinstance(call, CallContext) else None

@@ -1,0 +1,128 @@
+"""The messages that a prompt begins with: the history of its session, or a conversation that was handed over, and the data
+context."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agentflow.core.data.context import DataContext
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.messages import Message, Part, TextPart, user
+from agentflow.core.data.session import Compaction, Session
+from agentflow.core.data.templates import HistoryConfig
+from agentflow.handler.token_estimate import size_of, size_of_message
+
+_CLOSING = re.compile(
+    r"<(?=/?\s*(?:data_context|item|(?:conversation_)?summary(?:_so_far)?|conversation)\b)", re.IGNORECASE
+)
+
+
+@frozen
+class Opening:
+    """The messages a prompt begins with: those before the index ``at`` are history, the prompt's own is the last.
+
+    ``size`` is the estimated number of characters of the history, from cached sizes.
+    """
+
+    messages: list[Message]
+    at: int
+    size: int
+
+
+def opening(session: Session, history: HistoryConfig, prompt: Message) -> Opening:
+    """History as ``history`` says, then the prompt.
+
+    The data context precedes the first user message, as a separate part that the provider may cache: it is the same for
+    every prompt, and its text never has the authority of a system prompt.
+    """
+    messages: list[Message] = []
+    size = 0
+    if history.use_session_history:
+        count = session.turn_count
+        if count:
+            size = _add_history(messages, session, history, count)
+    at = len(messages)
+    messages.append(prompt)
+    if session.data_context is not None:
+        text = render(session.data_context)
+        if text:
+            first = messages[0]
+            messages[0] = Message(first.role, (TextPart(text, cache="auto"), *first.parts))
+            if at:
+                size += size_of(text)
+    return Opening(messages, at, size)
+
+
+def opening_of_handoff(kept: Sequence[Message], parts: tuple[Part, ...]) -> Opening:
+    """The messages that a conversation was handed over with, then the prompt of the task that goes on, in one message with the
+    results of the handoff: roles alternate."""
+    messages = list(kept)
+    if messages and messages[-1].role == "user":
+        parts = (*messages.pop().parts, TextPart("\n\n"), *parts)
+    size = sum(map(size_of_message, messages))
+    return Opening([*messages, Message("user", parts)], len(messages), size)
+
+
+def _add_history(messages: list[Message], session: Session, history: HistoryConfig, count: int) -> int:
+    """Add the exchanges that ``history`` asks for, of ``count``. Returns their estimated characters."""
+    compaction = session.compaction if history.compact_after_tokens is not None else None
+    messages.extend(summary_messages(compaction))
+    most = history.history_turns_to_include
+    start = 0 if most is None else count - min(count, max(0, most))
+    if compaction is not None:
+        start = max(start, compaction.turns)
+    size = sum(map(size_of_message, messages)) + session.size(size_of_message, start)
+    for exchange in session.turns(max(0, count - start)):
+        messages.extend(exchange)
+    return size
+
+
+def opening_sources(session: Session, history: HistoryConfig) -> frozenset[str]:
+    """The sources of the session history sent with a prompt; a summary has the sources of the turns it replaces."""
+    if not history.use_session_history or not session.turn_count:
+        return frozenset()
+    most = history.history_turns_to_include
+    shortened = session.compaction is not None and history.compact_after_tokens is not None
+    turns = session.turns(None if shortened or most is None else max(0, most))
+    return frozenset[str]().union(*[message.sources for turn in turns for message in turn])
+
+
+def summary_messages(compaction: Compaction | None) -> tuple[Message, ...]:
+    """The exchange sent instead of the summarised turns; empty without a summary. Its text cannot close its own element."""
+    if compaction is None:
+        return ()
+    text = f"<conversation_summary>\n{contained(compaction.summary)}\n</conversation_summary>"
+    return (
+        user(f"The conversation before this, shortened:\n\n{text}"),
+        Message("assistant", (TextPart("I go on from there."),)),
+    )
+
+
+def render(data: DataContext) -> str:
+    """A data context as text for the model; empty if it has no items.
+
+    Each item is an element. In its content, every ``<`` that would open or close one of these elements becomes
+    ``&lt;``, so that no content can end its own element. All other characters are unchanged.
+    """
+    if not data.items and not data.overall_summary:
+        return ""
+    lines = ["<data_context>"]
+    if data.overall_summary:
+        lines.append(f"<summary>{contained(data.overall_summary)}</summary>")
+    for item in data.items:
+        position = f' lines="{item.start_line}-{item.end_line}"' if item.start_line is not None else ""
+        lines.append(
+            f'<item path="{_attribute(item.path)}"{position}>\n{contained(item.content or item.relevance)}\n</item>'
+        )
+    lines.append("</data_context>\n\n")
+    return "\n".join(lines)
+
+
+def contained(text: str) -> str:
+    """``text`` escaped so that it cannot open or close an element of the data context."""
+    return _CLOSING.sub("&lt;", text)
+
+
+def _attribute(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")

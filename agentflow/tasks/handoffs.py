@@ -1,0 +1,76 @@
+"""Conversations that one task hands over to another."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.endings import HandedOver
+from agentflow.core.data.errors import ConfigurationError, TaskError
+from agentflow.core.data.known_names import narrowed
+from agentflow.core.data.limits import added
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.events.events import TaskStarted
+from agentflow.tasks.overrides import TaskOptions
+from agentflow.tasks.template_registry import CompiledTemplate
+
+Execute = Callable[[CompiledTemplate, SubtaskRequest, CallContext, TaskOptions], Awaitable[Any]]
+"""Executes a task for a request at a call; returns an Execution."""
+
+
+def check_handoffs(compiled: object) -> None:
+    """Raise ConfigurationError (``config/handoff``) for a compiled task that may hand over to one that returns another type."""
+    for tool in compiled.toolbox.values() if isinstance(compiled, CompiledTemplate) else ():
+        if tool.ends and isinstance(tool.task, CompiledTemplate):
+            _check_type(compiled, tool.task)
+
+
+def _check_type(first: CompiledTemplate, other: CompiledTemplate) -> None:
+    if first.output != other.output:
+        raise ConfigurationError(
+            f"task '{first.name}' may hand over to '{other.name}', which returns another type",
+            code="config/handoff",
+            hint="the value of the last task is that of the first: give both the same return annotation",
+        )
+
+
+async def handed_over(
+    first: CompiledTemplate, handed: HandedOver, call: CallContext, options: TaskOptions, execute: Execute, named: Any
+) -> Any:
+    """The execution of the task that a conversation was handed over to by the task ``first``, within the call of that task.
+
+    ``named`` is the template of the handoff's name at the call, None if there is none. It takes part in the conversation as
+    ``first`` does. Raises TaskError (``tasks/handoff``) for a name without a task, ConfigurationError.
+    """
+    handoff = handed.handoff
+    following = handoff.compiled if handoff.compiled is not None else named
+    if not isinstance(following, CompiledTemplate):
+        raise TaskError(
+            f"task '{first.name}' hands over to '{handoff.name}', and there is no such task",
+            code="tasks/handoff",
+            hint="declare it with @flow.task, or give the function itself: Handoff(billing)",
+        )
+    _check_type(first, following)
+    request = SubtaskRequest(name=following.name, inputs=dict(handoff.arguments))
+    history = options.prompt.get("history", first.history)
+    with call.scope(TaskStarted, name=following.name, request=request) as scope:
+        inner = scope.call
+        if following.grants is not None:
+            inner.grants = narrowed(call.grants, following.grants)
+        inner.session = call.session
+        following_options = replace(options, prompt={**options.prompt, "handed": handed, "history": history})
+        execution = await execute(following, request, inner, following_options)
+        result: TaskResult = execution.result
+        scope.set(result=result, usage=result.usage, cost_usd=execution.cost_usd)
+        if result.failed:
+            scope.set(error=result.error)
+    return execution
+
+
+def with_cost(execution: Any, before: Any) -> Any:
+    """An execution with the usage and the cost of the task ``before`` it in the same conversation."""
+    result = replace(execution.result, usage=execution.result.usage + before.result.usage)
+    return replace(execution, result=result, cost_usd=added(execution.cost_usd, before.cost_usd))
