@@ -29,6 +29,7 @@ from agentflow.flow.python_functions import (
     TaskSettings,
     WorkflowFunction,
     check_options,
+    chooses_tools,
     tools_of,
 )
 from agentflow.lang.builtins.results import value_of
@@ -381,8 +382,9 @@ class ProgramMethods:
             check_options(settings, "ask")
             if "tools" in settings or "handoffs" in settings:
                 names, own = tools_of(self._host, cast(TaskSettings, settings), "flow.ask")
-                settings = {**settings, "tools": self._host.tools if names is None else tuple(names)}
-                settings.pop("handoffs", None)  # which are among the tools now
+                if not chooses_tools(settings.get("tools")):
+                    settings = {**settings, "tools": self._host.tools if names is None else tuple(names)}
+                    settings.pop("handoffs", None)  # which are among the tools now
         if session is not None:
             check_run(None, None, session)
         span = self._host.spans.here()

@@ -16,6 +16,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict, Unpack
 
 from agentflow.core.call.call import CallContext
+from agentflow.core.call.endings import called_by_host
 from agentflow.core.data.errors import ConfigurationError, TaskError
 from agentflow.core.data.known_names import CompiledTask, Template, narrowed
 from agentflow.core.data.messages import Effort, PromptCache, ToolSpec
@@ -24,7 +25,7 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source, Span
 from agentflow.core.data.templates import ContextManagement, HistoryConfig
 from agentflow.core.events.effects import TaskCall
-from agentflow.core.ports.ports import Tool
+from agentflow.core.ports.ports import Tool, ToolChooser
 from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.flow.line import Line
 from agentflow.flow.program_files import ProgramLike, load_program
@@ -35,10 +36,10 @@ from agentflow.handler.tools import declares_data, holds_values, no_reuse_key, t
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.option_table import CALLED, FIELDS, NAMES, Place, unknown_option, wrong_value
-from agentflow.lib.signature import FunctionKind, plain_arguments, signature_of
+from agentflow.lib.signature import FunctionKind, annotated, context_in, plain_arguments, signature_of
 from agentflow.run.engine import PythonTarget
 from agentflow.run.strand.strand import Strand
-from agentflow.tasks.from_function import Returns, check_by, check_used, returns_of, system_by, template_fields
+from agentflow.tasks.from_function import Returns, check_by, check_used, deps_of, returns_of, system_by, template_fields
 from agentflow.tasks.handoffs import check_handoffs
 
 if TYPE_CHECKING:  # how values are stored is loaded where there are durable runs
@@ -49,6 +50,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Check: TypeAlias = Callable[[Any, CallContext[Any]], Any]
 """Judges the answer of a task: of the value and the call, async or plain. Returns the value, changed or not, or raises Retry."""
+ToolsFunction: TypeAlias = Callable[[CallContext[Any]], "Sequence[Any] | Awaitable[Sequence[Any]]"]
+"""Returns the tools of the next turn for a call; async or plain."""
 SystemFunction: TypeAlias = Callable[[CallContext[Any]], "str | Awaitable[str]"]
 """Returns the system prompt for a call; async or plain."""
 
@@ -59,7 +62,8 @@ class AskSettings(TypedDict, total=False):
     ``model`` and ``fallbacks`` are names of models; ``system`` is the system prompt, which follows the flow's own: a text with
     ``{{slots}}``, or a function of the :class:`CallContext`, async or plain;
     ``tools`` are the tools that the model may call: functions, tasks, workflows, Tools, MCP servers, names of the flow's
-    tools, or ``flow.tools`` for all of these; the default is none. ``handoffs`` are the tasks, as functions, names or :class:`~agentflow.Handoff`,
+    tools, or ``flow.tools`` for all of these; the default is none. A function of ``ctx`` that returns such a list is called
+    before each turn. ``handoffs`` are the tasks, as functions, names or :class:`~agentflow.Handoff`,
     that it may hand the conversation over to. ``provider_tools`` are tools of the provider itself, for
     example a web search. ``tool_choice`` is ``auto``, ``required``, ``none`` or the name of a tool, for the first turn, or with
     ``tool_choice_each`` for every one. ``check`` is called with each answer and the :class:`CallContext`: it returns the value,
@@ -79,7 +83,7 @@ class AskSettings(TypedDict, total=False):
     model: str
     fallbacks: Sequence[str]
     system: str | SystemFunction
-    tools: Sequence[Any] | ToolRegistry
+    tools: Sequence[Any] | ToolRegistry | ToolsFunction
     handoffs: Sequence[Any]
     provider_tools: Sequence[Mapping[str, Any]]
     tool_choice: str
@@ -123,7 +127,7 @@ class Task(Generic[R]):
             "stateless": True,
             **fields,
             **returns.fields,
-            **_fields(settings, fields["name"], returns),
+            **_fields(settings, fields["name"], returns, host),
             "tools": names,
         }
         self._template: CompiledTask = host.engine.tasks.prepare(chosen)
@@ -499,14 +503,16 @@ def check_options(settings: Mapping[str, Any], where: Place) -> None:
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
         raise wrong_value(CALLED[where], "retries", retries, "is no number of attempts", "0 or more: retries=2")
     if settings.get("reuse") is not None and settings.get("reuse_key") is None:
-        for name in ("system", "check"):
+        for name in ("system", "check", "tools"):
             if callable(settings.get(name)):
                 raise no_reuse_key(CALLED[where], f"its {name} function", _READS_DEPS)
 
 
 def tools_of(host: Host, settings: TaskSettings, label: str) -> tuple[list[str] | None, Toolbox]:
     """The names of the tools that a task is offered, and the objects among them. Raises ConfigurationError."""
-    names, toolbox = host.read_tools(settings["tools"], label) if "tools" in settings else ([], NO_TOOLBOX)
+    names, toolbox = [], NO_TOOLBOX
+    if "tools" in settings and not chooses_tools(settings["tools"]):
+        names, toolbox = host.read_tools(settings["tools"], label)
     if "handoffs" in settings:
         others, own = read_handoffs(settings["handoffs"], label)
         names = None if names is None else [*names, *others]
@@ -529,13 +535,40 @@ _OURS = frozenset({"retries", "tools", "reuse_key", "handoffs"})
 """Options without a field in a template."""
 
 
-def _fields(settings: TaskSettings, name: str, returns: Returns[Any]) -> dict[str, Any]:
+def chooses_tools(tools: object) -> bool:
+    """Whether the value of ``tools=`` is a function of ``ctx`` that chooses them."""
+    if not callable(tools) or isinstance(tools, ToolRegistry | type):
+        return False
+    try:
+        first = next(iter(inspect.signature(tools).parameters.values()), None)
+    except ValueError:  # a callable without a signature
+        return False
+    return first is not None and (first.name == "ctx" or context_in(annotated(tools).get(first.name)) is not None)
+
+
+def _tools_by(function: Any, host: Host, label: str) -> ToolChooser:
+    """The chooser of a prompt from a host's function of the call. Raises ConfigurationError (``config/option``) for a function
+    of other parameters."""
+    deps = deps_of(function, 1, label, "tools", "def tools(ctx: CallContext) -> list")
+
+    async def choose(call: CallContext) -> tuple[Sequence[str] | None, Mapping[str, Tool]]:
+        call.require_deps(deps, f"the tools function of {label}")
+        inner = call.at(call.marked_path("tools"))
+        listed = await called_by_host(function, (inner,), inner, f"the tools function of {label}")
+        return host.read_tools(listed, label)
+
+    return choose
+
+
+def _fields(settings: TaskSettings, name: str, returns: Returns[Any], host: Host) -> dict[str, Any]:
     """The fields of a template for the options of the task called ``name``."""
     fields: dict[str, Any] = {FIELDS.get(name, name): value for name, value in settings.items() if name not in _OURS}
     system = settings.get("system", "")
     if not isinstance(system, str):
         del fields["system"]
         fields["system_function"] = system_by(system, f"task '{name}'")
+    if chooses_tools(settings.get("tools")):
+        fields["tools_function"] = _tools_by(settings["tools"], host, f"task '{name}'")
     if "check" in settings:
         fields["check"] = check_by(settings["check"], returns, f"task '{name}'")
     return fields

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -110,13 +110,20 @@ def named_task(task: CompiledTask, call: CallContext) -> Tool:
 
 
 def called_by_model(
-    prompt: Prompt, call: CallContext, specs: tuple[ToolSpec, ...], toolbox: Toolbox | None, tools: ToolPort
+    prompt: Prompt,
+    call: CallContext,
+    specs: tuple[ToolSpec, ...],
+    toolbox: Toolbox | None,
+    tools: ToolPort,
+    inner: CallContext | None = None,
 ) -> CallContext:
-    """The call below which the calls of a prompt's model are numbered, with the authority of the offered tools.
+    """The call below which the calls of a prompt's model are numbered, with the authority of the offered tools: a new one, or
+    ``inner``, whose tools have changed.
 
     Files may be handed on to subtasks as far as the caller itself may give them.
     """
-    inner = call.at(call.next_path("Prompt", prompt.model, prompt.system, prompt.parts))
+    if inner is None:
+        inner = call.at(call.next_path("Prompt", prompt.model, prompt.system, prompt.parts))
     inner.grants = file_grants(call.grants).union([spec.name for spec in specs]) if specs else NO_TOOLS
     inner.held, inner.asked_by_model, inner.level = inner.grants, True, call.level + 1
     inner.toolbox = toolbox
@@ -125,6 +132,15 @@ def called_by_model(
         local = [name for name, tool in cast(Toolbox, prompt.toolbox).items() if find(name) is not tool]
         inner.held = inner.grants.difference(local)
     return inner
+
+
+async def with_chosen(prompt: Prompt, call: CallContext) -> Prompt:
+    """``prompt`` with the tools that its chooser chooses for a turn now, after those that it names."""
+    assert prompt.tool_chooser is not None
+    names, own = await prompt.tool_chooser(call)
+    if own:
+        prompt = replace(prompt, toolbox=(cast("Toolbox | None", prompt.toolbox) or NO_TOOLBOX).with_others(own))
+    return replace(prompt, tools=None if names is None else (*(prompt.tools or ()), *names))
 
 
 SEEN_S = 300.0
@@ -245,6 +261,7 @@ class PromptRun:
 
     Parameters: ``call`` has a path of its own and is granted exactly the ``offered`` tools; ``model`` is the adapter's
     name for it; ``system`` is the whole system text; ``shape`` is the form the answer must have;
+    ``offer`` chooses the tools of each later turn (None: they stay);
     ``calibration`` and ``caching`` are shared by the prompts of a turn loop; ``pricing`` knows what calls cost;
     ``rated`` says that adapters want to know how long requests are. ``clock`` is the prompt's time, if that is limited.
     """
@@ -266,6 +283,7 @@ class PromptRun:
         "_messages",
         "_model",
         "_model_used",
+        "_offer",
         "_offered",
         "_pricing",
         "_profile",
@@ -295,6 +313,7 @@ class PromptRun:
         offered: tuple[ToolSpec, ...],
         tools: ToolPort,
         shape: OutputSchema | None,
+        offer: Callable[[], Awaitable[tuple[ToolSpec, ...]]] | None = None,
         calibration: Calibration,
         caching: PromptCaching,
         pricing: Pricing | None = None,
@@ -310,7 +329,8 @@ class PromptRun:
         self._shape = shape
         self._choice_lasts = prompt.tool_choice_each or prompt.tool_choice == "none"
         self._tools = ToolTurn(tools, call)
-        self._calls_tools = bool(offered or prompt.provider_tools)
+        self._calls_tools = bool(offered or prompt.provider_tools or offer)
+        self._offer = offer
         self._profile = profile = adapter.profile(model)
         if shape is not None and profile.object_output:
             self._shape = shape.as_object()
@@ -380,6 +400,8 @@ class PromptRun:
                         limit=allowed,
                         hint="raise max_turns or Limits(turns=...), or split the task",
                     )
+                if self._offer is not None and self._turns:
+                    self._offered = _in_order(self._offered, await self._offer())
                 request = self._request()
                 if run.journal is None:
                     response = await self._ask(request, self._call)
@@ -734,6 +756,11 @@ class PromptRun:
             refused=answer.refused,
             model=self._model_used,
         )
+
+
+def _in_order(before: tuple[ToolSpec, ...], now: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+    """The tools of a turn in the order of the turn before, then the new ones: providers cache the beginning of a request."""
+    return (*[spec for spec in before if spec in now], *[spec for spec in now if spec not in before])
 
 
 def _digest(said: str, data: object) -> str:

@@ -7,7 +7,7 @@ that history stays valid for a strict server whatever interrupts the prompt.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from agentflow.core.data.templates import STATELESS
 from agentflow.core.ports.ports import ModelRouter, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.handler.compaction import NOTHING, compact
 from agentflow.handler.model_turn import OutputSchemas
-from agentflow.handler.prompt_run import PromptCaching, PromptRun, called_by_model, offered_to
+from agentflow.handler.prompt_run import PromptCaching, PromptRun, called_by_model, offered_to, with_chosen
 from agentflow.handler.token_estimate import Calibration
 from agentflow.handler.tool_registry import NO_TOOLS
 
@@ -97,7 +97,8 @@ class TurnLoop:
         else:
             raise ConfigurationError("the prompt is empty", code="handler/empty-prompt", hint="say what is wanted")
         adapter, model = self._route(prompt) if prompt.fallbacks else self._router.resolve(prompt.model)
-        specs, toolbox = offered_to(prompt, call, self._tools)
+        chosen = prompt if prompt.tool_chooser is None else await with_chosen(prompt, call)
+        specs, toolbox = offered_to(chosen, call, self._tools)
         if prompt.tool_choice not in ("auto", "none"):
             _check_choice(prompt.tool_choice, specs)
         spent = NOTHING
@@ -106,11 +107,19 @@ class TurnLoop:
             spent = await compact(call.session, prompt.history, ask, model, call)
         if call.level > call.run.limits.subtask_depth:
             raise _too_deep(call)
-        inner = called_by_model(prompt, call, specs, toolbox, self._tools)
-        outcome = await self._run(prompt, inner, adapter, model, self._system(prompt), specs)
+        inner = called_by_model(chosen, call, specs, toolbox, self._tools)
+        offer = None if prompt.tool_chooser is None else partial(self._offer, prompt, call, inner)
+        outcome = await self._run(prompt, inner, adapter, model, self._system(prompt), specs, offer)
         if prompt.history.record_in_session_history and outcome.handed is None:
             call.session.commit(outcome.turn)
         return outcome if spent is NOTHING else _with(outcome, *spent)
+
+    async def _offer(self, prompt: Prompt, call: CallContext, inner: CallContext) -> tuple[ToolSpec, ...]:
+        """The tools of the next turn of a prompt whose host chooses them, with whose authority ``inner`` is from now on."""
+        chosen = await with_chosen(prompt, call)
+        specs, toolbox = offered_to(chosen, call, self._tools)
+        called_by_model(chosen, call, specs, toolbox, self._tools, inner)
+        return specs
 
     async def _shorten(
         self, adapter: ProviderAdapter, model: str, timeout_s: float | None, system: str, text: str, call: CallContext
@@ -130,6 +139,7 @@ class TurnLoop:
         model: str,
         system: str,
         offered: tuple[ToolSpec, ...],
+        offer: Callable[[], Awaitable[tuple[ToolSpec, ...]]] | None = None,
     ) -> Coroutine[Any, Any, PromptOutcome]:
         """Run a prompt within its time limit; ``call`` has a path of its own and the authority of the offered tools."""
         work = PromptRun(
@@ -141,6 +151,7 @@ class TurnLoop:
             offered=offered,
             tools=self._tools,
             shape=self._shapes.of(prompt),
+            offer=offer,
             calibration=self._calibration,
             caching=self._caching,
             pricing=self._pricing,

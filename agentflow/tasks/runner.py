@@ -258,6 +258,7 @@ def _prompt(
         json_output=output.json,
         output_model=output.model,
         schema_text=compiled.format_instructions,
+        tool_chooser=template.tools_function,
         tool_choice=template.tool_choice,
         tool_choice_each=template.tool_choice_each,
         check=template.check,

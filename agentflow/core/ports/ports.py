@@ -136,6 +136,8 @@ Prepare: TypeAlias = Callable[[dict[str, Any], CallContext], Awaitable[Callable[
 """Called with a tool's arguments and call before it starts; the function it returns is run."""
 
 
+ToolChooser: TypeAlias = Callable[[CallContext], Awaitable[tuple[Sequence[str] | None, Mapping[str, "Tool"]]]]
+"""Chooses the tools of a turn: returns their names, None for all ordinary tools, and the objects among them."""
 AnswerCheck: TypeAlias = Callable[[str, Any, CallContext], Awaitable[tuple[Any] | None]]
 """Judges an answer by its text and its value. Returns None to accept it, or a tuple of the value to put in its place; raises
 Retry to have it repaired."""
@@ -275,7 +277,8 @@ class ToolPort(Protocol):
 class Prompt:
     """A request to a handler: one user message, with everything needed to answer it.
 
-    ``tools`` names the tools offered (None: every tool that is not built in); those in ``toolbox`` are its own objects.
+    ``tools`` names the tools offered (None: every tool that is not built in); those in ``toolbox`` are its own objects;
+    ``tool_chooser`` chooses more of them before each turn.
     ``output_schema`` is a JSON Schema for the answer; ``json_output`` asks for JSON without one; ``output_model`` a
     pydantic model for the validated value and for partials. ``check`` judges an answer of that form, and ``rounds`` is how often
     one may be repaired. ``tool_choice`` is for the first turn, with ``tool_choice_each`` for every turn. ``max_turns`` bounds the tool loop. ``settings`` are native to
@@ -294,6 +297,7 @@ class Prompt:
     fallbacks: tuple[str, ...] = ()
     tools: tuple[str, ...] | None = None
     toolbox: Mapping[str, Tool] | None = None
+    tool_chooser: ToolChooser | None = None
     tool_choice: str = "auto"
     tool_choice_each: bool = False
     check: AnswerCheck | None = None

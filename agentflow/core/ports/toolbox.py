@@ -56,6 +56,11 @@ class Toolbox(Mapping[str, Tool]):
         """The toolbox with ``tools`` too, which check their own arguments."""
         return Toolbox([*self._entries.values(), *[(tool, None) for tool in tools.values()]])
 
+    def with_others(self, other: Mapping[str, Tool]) -> Toolbox:
+        """The toolbox with the tools of another one."""
+        entries = [other.entry(name) for name in other] if isinstance(other, Toolbox) else []
+        return Toolbox([*self._entries.values(), *[entry for entry in entries if entry is not None]])
+
 
 NO_TOOLBOX = Toolbox()
 """The toolbox of a task that holds no objects."""

@@ -67,7 +67,7 @@ class Facts:
             reason=reason,
             tools=tools,
             own=(*own.values(),),
-            offered_all=declared.tools is None and bool(tools),
+            offered_all=declared.tools_function is not None or (declared.tools is None and bool(tools)),
             returns=task.returns,
             calls=task.calls,
             history=not task.history.alone,
@@ -145,6 +145,8 @@ class Facts:
         )
         if self.looks_up and fresh == "enabled":
             return f"task '{template.name}' looks up files, which asks models as often as the files need"
+        if template.tools_function is not None:
+            return f"the tools of task '{template.name}' are chosen in the run"
         for tool in tools:
             if tool.calls_models:
                 return f"the model of task '{template.name}' may call '{tool.name}', which runs tasks"
