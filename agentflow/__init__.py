@@ -28,7 +28,7 @@ _NAMES = {
     "core.data.values": "Symbol",
     "executors.command_executor": "CommandExecutor",
     "executors.file_access": "FileAccessManager",
-    "handler.tools": "tool",
+    "handler.tools": "external tool",
     "lang.closure": "Closure",
     "lang.environment": "SexpEnvironment",
     "lang.program": "Program",

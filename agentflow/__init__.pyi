@@ -57,6 +57,7 @@ from agentflow.core.ports.toolbox import Toolbox as Toolbox
 from agentflow.core.data.values import Symbol as Symbol
 from agentflow.executors.command_executor import CommandExecutor as CommandExecutor
 from agentflow.executors.file_access import FileAccessManager as FileAccessManager
+from agentflow.handler.tools import external as external
 from agentflow.handler.tools import tool as tool
 from agentflow.lang.closure import Closure as Closure
 from agentflow.lang.environment import SexpEnvironment as SexpEnvironment

@@ -16,7 +16,7 @@ from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
 from agentflow.core.data.source import Span
 from agentflow.core.events.journal_rows import EffectRow, EffectState, OnInflight, OwnedRun
-from agentflow.core.events.questions import Question
+from agentflow.core.events.questions import ExternalCall, Question
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.branch_runs import BranchRuns
 from agentflow.durable.generations import TaskOverrides
@@ -156,6 +156,7 @@ def question_of(run_id: str, row: EffectRow) -> Question | None:
         reason="approval" if row.kind == "approval" else "question",
         run_id=run_id,
         path=row.path,
+        external=ExternalCall.of(asked.get("external")),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.journal_port import Content
+from agentflow.core.data.values import plain
 from agentflow.core.events.effects import Timer
 from agentflow.core.events.events import WaitStarted
 from agentflow.core.events.journal_rows import EffectRow, EffectState, effect_key
@@ -138,4 +139,5 @@ def _row(
 
 
 def _asked(question: Question) -> dict[str, Any]:
-    return {"question": question.question, "schema": question.schema}
+    outside = {} if question.external is None else {"external": plain(question.external)}
+    return {"question": question.question, "schema": question.schema, **outside}

@@ -24,7 +24,7 @@ from agentflow.core.data.errors import (
 )
 from agentflow.core.data.values import plain, to_json
 from agentflow.core.events.events import WaitReason, WaitStarted
-from agentflow.core.events.questions import Answerer, Question
+from agentflow.core.events.questions import Answerer, ExternalCall, Question
 from agentflow.lib.schema.declared_schema import schema_of
 from agentflow.lib.schema.json_schema import Schema
 from agentflow.run.strand.budget import Budget, Permits, without_permit
@@ -72,6 +72,7 @@ def waiting(question: Question, call: CallContext) -> EventScope:
         key=question.key,
         question=question.question,
         schema=question.schema,
+        external=None if question.external is None else plain(question.external),
     )
 
 
@@ -254,10 +255,16 @@ class Asking:
             path = path.rpartition("/")[0]
         return {}
 
-    async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
+    async def ask(
+        self,
+        question: str,
+        schema: Mapping[str, Any] | None,
+        call: CallContext,
+        external: ExternalCall | None = None,
+    ) -> Any:
         """Ask the answerer; without one, wait for an answer from ``flow.send``."""
         declared = plain(schema) if schema is None else asked_form(schema, call)
-        asked = Question(question=question, schema=declared, run_id=self._run_id, path=call.path)
+        asked = Question(question=question, schema=declared, run_id=self._run_id, path=call.path, external=external)
         consult = None if self._answerer is None else partial(self._checked, self._answerer, asked, call)
         with untimed():
             if call.run.journal is not None:

@@ -29,7 +29,7 @@ from agentflow.core.data.source import Lines
 from agentflow.core.data.values import plain_result
 from agentflow.core.data.walk import in_slices
 from agentflow.core.events.events import Event
-from agentflow.core.events.questions import Answerer
+from agentflow.core.events.questions import Answerer, ExternalCall
 from agentflow.lang.charging import BYTES_PER_CHARACTER
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import examination
@@ -289,9 +289,15 @@ class Run:
     def cover(self, path: str, tools: Mapping[str, str]) -> None:
         self._asking.cover(path, tools)
 
-    async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
+    async def ask(
+        self,
+        question: str,
+        schema: Mapping[str, Any] | None,
+        call: CallContext,
+        external: ExternalCall | None = None,
+    ) -> Any:
         """Ask the answerer; without one, wait for an answer from ``flow.send``."""
-        return await self._asking.ask(question, schema, call)
+        return await self._asking.ask(question, schema, call, external)
 
 
 def new_run_id() -> str:
@@ -632,6 +638,12 @@ class RunPart(Run):
         else:
             super().cover(path, tools)
 
-    async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
+    async def ask(
+        self,
+        question: str,
+        schema: Mapping[str, Any] | None,
+        call: CallContext,
+        external: ExternalCall | None = None,
+    ) -> Any:
         """Ask the run's answerer."""
-        return await self._outer.ask(question, schema, call)
+        return await self._outer.ask(question, schema, call, external)

@@ -21,7 +21,7 @@ from agentflow.core.call.approval import is_yes
 from agentflow.core.data.errors import AgentflowError, cut
 from agentflow.core.data.event_log import event_id
 from agentflow.core.data.messages import Usage
-from agentflow.core.data.values import plain_work
+from agentflow.core.data.values import plain, plain_work
 from agentflow.core.data.walk import in_slices
 from agentflow.core.events.questions import Question
 from agentflow.lib.redacted_copy import redaction
@@ -227,7 +227,13 @@ async def _decision(request: Request) -> Any:
 def asked_data(questions: Mapping[str, Question]) -> list[dict[str, Any]]:
     """Open questions and approvals by key, as JSON data."""
     return [
-        {"key": key, "reason": each.reason, "question": each.question, "schema": each.schema}
+        {
+            "key": key,
+            "reason": each.reason,
+            "question": each.question,
+            "schema": each.schema,
+            **({} if each.external is None else {"external": plain(each.external)}),
+        }
         for key, each in questions.items()
     ]
 

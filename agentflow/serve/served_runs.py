@@ -21,7 +21,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
 from agentflow.core.events.events import DeltaBase, EffectReplayed, Event, FinishedBase, WaitFinished, WaitStarted
-from agentflow.core.events.questions import Question
+from agentflow.core.events.questions import ExternalCall, Question
 from agentflow.durable.handle import DurableRun, RunInfo
 from agentflow.flow.program_methods import StartOptions
 from agentflow.lang.allowance import StepAllowance
@@ -75,7 +75,8 @@ MAX_ENDED_BYTES = 256 * 2**20
 def _question_of(event: WaitStarted) -> Question:
     """The question or approval that an event opens."""
     reason = "approval" if event.reason == "approval" else "question"
-    return Question(question=event.question, schema=event.schema, reason=reason, path=event.path)
+    outside = ExternalCall.of(event.external)
+    return Question(question=event.question, schema=event.schema, reason=reason, path=event.path, external=outside)
 
 
 class ServedRun:

@@ -158,7 +158,9 @@ class FakeRun:
         answer = self._approve(request) if callable(self._approve) else self._approve
         return decided(answer, request, call.warn)
 
-    async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
+    async def ask(
+        self, question: str, schema: Mapping[str, Any] | None, call: CallContext, external: object = None
+    ) -> Any:
         raise AssertionError("nobody can be asked here")
 
     def charge_text(self, characters: int) -> None:

@@ -14,7 +14,7 @@ from agentflow.cli.shared.common import Exit, exit_code, moment, show_error, wri
 from agentflow.cli.shared.options import ChangeOptions, DatabaseOptions, DurableOptions, FlowOptions, ResumeOptions
 from agentflow.cli.shared.state import stored_runs
 from agentflow.core.data.errors import AgentflowError
-from agentflow.core.data.values import to_json
+from agentflow.core.data.values import plain, to_json
 from agentflow.core.events.questions import Question
 from agentflow.lib.text.safe_text import clean
 
@@ -100,6 +100,7 @@ def _described(question: Question) -> dict[str, Any]:
         "schema": question.schema,
         "reason": question.reason,
         "path": question.path,
+        **({} if question.external is None else {"external": plain(question.external)}),
     }
 
 

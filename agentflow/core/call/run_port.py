@@ -20,6 +20,7 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Lines, Source
 from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.events.events import Event
+from agentflow.core.events.questions import ExternalCall
 
 C = TypeVar("C", contravariant=True)
 T = TypeVar("T")
@@ -219,8 +220,11 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         """Ask no more for ``tools``, by name and identity, which the program at ``path`` calls itself; see :meth:`approve`."""
         ...
 
-    async def ask(self, question: str, schema: Mapping[str, Any] | None, call: C) -> Any:
-        """Ask a person the question of ``call``. Returns the answer, which fits the JSON Schema ``schema``.
+    async def ask(
+        self, question: str, schema: Mapping[str, Any] | None, call: C, external: ExternalCall | None = None
+    ) -> Any:
+        """Ask a person the question of ``call``, or for the result of an ``external`` tool. Returns the answer, which fits the
+        JSON Schema ``schema``.
 
         Raises SexpEvaluationError: ``question/schema``, ``question/unanswered``.
         """

@@ -311,13 +311,15 @@ class SubtaskFinished(FinishedBase):
 class WaitStarted(EventBase):
     """A wait began; ``reason`` names its cause. Published only if there is a wait.
 
-    A question or approval that ``flow.send`` may answer has its ``key``, the ``question`` and the ``schema`` of the answer.
+    A question or approval that ``flow.send`` may answer has its ``key``, the ``question`` and the ``schema`` of the answer. ``external`` is
+    the call of an external tool that the wait is for: its ``name``, ``arguments`` and ``call_id``.
     """
 
     reason: WaitReason = "permit"
     key: str = ""
     question: str = ""
     schema: Mapping[str, Any] | None = None
+    external: Mapping[str, Any] | None = None
 
 
 @frozen

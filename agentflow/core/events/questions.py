@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from agentflow.core.data.frozen import frozen
 from agentflow.core.events.journal_rows import effect_key
+
+
+@frozen
+class ExternalCall:
+    """A call of a tool that somebody else carries out: ``name`` and ``arguments`` of the call, and ``call_id``, that of the model's
+    tool call if a model asked for it. The answer to its question is the result."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    call_id: str | None = None
+
+    @classmethod
+    def of(cls, data: object) -> ExternalCall | None:
+        """A call from its JSON data; None for anything else."""
+        if not isinstance(data, Mapping):
+            return None
+        fields = cast(Mapping[str, Any], data)
+        return cls(str(fields["name"]), fields["arguments"], fields.get("call_id"))
 
 
 @frozen(kw_only=True)
@@ -15,7 +33,8 @@ class Question:
 
     ``question`` is the text, safe to show for an approval; ``schema`` the JSON Schema of the answer (None: any data);
     ``reason`` says whether the program asks or a tool needs an approval, which is ``true`` or ``false``. ``run_id`` and
-    ``path`` locate the call; ``key`` is the key for ``flow.send``.
+    ``path`` locate the call; ``key`` is the key for ``flow.send``. ``external`` is the call of an external tool, whose result is the
+    answer.
     """
 
     question: str
@@ -23,6 +42,7 @@ class Question:
     reason: Literal["question", "approval"] = "question"
     run_id: str = ""
     path: str = ""
+    external: ExternalCall | None = None
 
     @property
     def key(self) -> str:
