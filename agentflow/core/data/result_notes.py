@@ -175,8 +175,8 @@ class Notes(Entries):
     model: str | None = None
     turns: int | None = None
     program: str | None = None
-    ending: Any = field(default=None, repr=False)
     others: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    ending: Any = field(default=None, repr=False)
 
     def __getitem__(self, key: str) -> Any:
         name = self.FIELDS.get(key)
