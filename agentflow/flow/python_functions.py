@@ -567,8 +567,9 @@ def _fields(settings: TaskSettings, name: str, returns: Returns[Any], host: Host
     if not isinstance(system, str):
         del fields["system"]
         fields["system_function"] = system_by(system, f"task '{name}'")
-    if chooses_tools(settings.get("tools")):
-        fields["tools_function"] = _tools_by(settings["tools"], host, f"task '{name}'")
+    tools = settings.get("tools")
+    if chooses_tools(tools):
+        fields["tools_function"] = _tools_by(tools, host, f"task '{name}'")
     if "check" in settings:
         fields["check"] = check_by(settings["check"], returns, f"task '{name}'")
     return fields

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from math import isfinite
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from agentflow.core.call.call import CallContext, JournalPort
 from agentflow.core.call.endings import HandedOver, Handoff, Retry, called_by_host
@@ -38,6 +38,7 @@ from agentflow.core.data.messages import (
     PromptCache,
     TextPart,
     ToolCallPart,
+    ToolResultPart,
     ToolSpec,
     Usage,
     thinking_tokens,
@@ -54,17 +55,20 @@ from agentflow.handler.model_turn import ContextGuard, OutputSchema, checked_cal
 from agentflow.handler.prompt_opening import opening, opening_of_handoff, opening_sources
 from agentflow.handler.token_estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator
 from agentflow.handler.tool_registry import NO_TOOLS, ToolTurn
-from agentflow.handler.tools import HANDOFF, handoff_tool, task_tool
+from agentflow.handler.tools import HANDOFF, SEARCH_TOOLS, handoff_tool, search_tool, task_tool
+from agentflow.lib.schema.json_schema import Schema
 
 
-def offered_to(prompt: Prompt, call: CallContext, tools: ToolPort) -> tuple[tuple[ToolSpec, ...], Toolbox | None]:
+def offered_to(
+    prompt: Prompt, call: CallContext, tools: ToolPort, loaded: frozenset[str] = frozenset()
+) -> tuple[tuple[ToolSpec, ...], Toolbox | None]:
     """The specs of the tools that ``prompt`` offers at ``call``, and those of its tools that are not in the table ``tools``.
 
-    A name that is no tool's may be a task's. Raises ConfigurationError (``tool/unknown``) for a name that is neither.
+    Tools whose loading is deferred are left out until they are among ``loaded``, and a tool to search them is offered. A name that is no tool's may be a task's. Raises ConfigurationError (``tool/unknown``) for a name that is neither.
     """
     toolbox = cast("Toolbox | None", prompt.toolbox)
     if prompt.tools is None:
-        if call.grants is None and (toolbox is None or toolbox is NO_TOOLBOX):
+        if call.grants is None and (toolbox is None or toolbox is NO_TOOLBOX) and not tools.defers:
             return tools.ordinary(call), toolbox  # nearly all prompts of texts: nothing is looked up
     elif not prompt.tools:
         return (), toolbox
@@ -77,6 +81,12 @@ def offered_to(prompt: Prompt, call: CallContext, tools: ToolPort) -> tuple[tupl
     for tool in objects.values():
         if tool.deps is not None:  # said before a model is paid
             call.require_deps(tool.deps, f"the tool '{tool.name}'")
+    deferred = [tool for tool in objects.values() if tool.defer_loading]
+    if deferred:
+        search = search_tool([tool.spec for tool in deferred])
+        objects = {name: tool for name, tool in objects.items() if not tool.defer_loading or name in loaded}
+        objects[search.name] = search
+        toolbox = (toolbox or NO_TOOLBOX).with_others(Toolbox([(search, Schema(search.spec.input_schema))]))
     specs = tuple([tool.spec for tool in objects.values()])
     return specs, (toolbox or NO_TOOLBOX).with_all(tasks) if tasks else toolbox
 
@@ -313,7 +323,7 @@ class PromptRun:
         offered: tuple[ToolSpec, ...],
         tools: ToolPort,
         shape: OutputSchema | None,
-        offer: Callable[[], Awaitable[tuple[ToolSpec, ...]]] | None = None,
+        offer: Offer | None = None,
         calibration: Calibration,
         caching: PromptCaching,
         pricing: Pricing | None = None,
@@ -400,8 +410,10 @@ class PromptRun:
                         limit=allowed,
                         hint="raise max_turns or Limits(turns=...), or split the task",
                     )
-                if self._offer is not None and self._turns:
-                    self._offered = _in_order(self._offered, await self._offer())
+                if self._offer is not None:
+                    loaded = found_in(self._messages)
+                    if self._turns or loaded:
+                        self._offered = _in_order(self._offered, await self._offer(loaded))
                 request = self._request()
                 if run.journal is None:
                     response = await self._ask(request, self._call)
@@ -756,6 +768,20 @@ class PromptRun:
             refused=answer.refused,
             model=self._model_used,
         )
+
+
+Offer: TypeAlias = Callable[[frozenset[str]], Awaitable[tuple[ToolSpec, ...]]]
+"""Chooses the tools of a turn, with those deferred ones that the model has found."""
+
+
+def found_in(messages: Sequence[Message]) -> frozenset[str]:
+    """The names of the tools that the model has found in a conversation."""
+    loaded: set[str] = set()
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolResultPart) and part.name == SEARCH_TOOLS and not part.is_error:
+                loaded.update([str(each["name"]) for each in json.loads(part.text)])
+    return frozenset(loaded)
 
 
 def _in_order(before: tuple[ToolSpec, ...], now: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:

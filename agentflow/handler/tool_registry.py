@@ -257,6 +257,7 @@ class ToolRegistry:
         self.executors: ReadOnlyDict[str, Callable[..., Any]] = ReadOnlyDict("the executors of tools", _REGISTER)
         self._tools: dict[str, Tool] = {}
         self.revision = object()
+        self.defers = False
         self._ordinary: tuple[ToolSpec, ...] | None = None
         self._schemas: dict[str, Schema | None] = {}
         self._infos: dict[str, NameInfo] = {}
@@ -314,6 +315,7 @@ class ToolRegistry:
         if tool.name in self.words:
             _log.warning(out_of_reach("tool", tool.name))
         self._tools[tool.name] = tool
+        self.defers = self.defers or tool.defer_loading
         self._infos.pop(tool.name, None)
         self._changed()
         self._schemas[tool.name] = None if tool.validates else Schema(shown.input_schema)

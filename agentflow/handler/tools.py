@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, is_dataclass, replace
 from types import UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, overload
@@ -53,6 +53,7 @@ class ToolOptions:
     source: str | None = None
     sinks: Mapping[str, str] = field(default_factory=dict[str, str])
     ends: bool = False
+    defer_loading: bool = False
 
 
 class ToolSettings(TypedDict, total=False):
@@ -71,6 +72,7 @@ class ToolSettings(TypedDict, total=False):
     source: str | None
     sinks: Mapping[str, str]
     ends: bool
+    defer_loading: bool
 
 
 @overload
@@ -91,6 +93,7 @@ def tool(
     source: str | None = None,
     sinks: Mapping[str, str] = ...,
     ends: bool = False,
+    defer_loading: bool = False,
 ) -> Callable[[F], F]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Set the options of a function as a tool: ``@tool`` or ``@tool(sequential=True, timeout_s=5)``.
@@ -111,7 +114,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     method, a partial) needs a ``reuse_key`` that identifies them. ``source`` is the source of its result
     (``source="web"``), ``sinks`` are the sources that may reach its arguments (``sinks={"to": "user"}``): approvers of
     programs are shown both. With ``ends`` its result ends the task whose model called it, as that task's value; a failed call does
-    not. Raises ConfigurationError for an unknown option (``config/option``) or one that is out of range
+    not. With ``defer_loading`` it is not sent to models, which find it with the tool ``search_tools``. Raises ConfigurationError for an unknown option (``config/option``) or one that is out of range
     (``tool/options``).
     """
     chosen = _chosen(ToolOptions(), options)
@@ -223,6 +226,7 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
         source=chosen.source,
         sinks=chosen.sinks,
         ends=chosen.ends,
+        defer_loading=chosen.defer_loading,
         function=function,
         returns=lambda: _returned(signature),
         declares_data=declares_data(signature.returns),
@@ -478,6 +482,32 @@ def external(
         return await call.run.ask(f"{name} {to_json(arguments)}", returns, asking, outside)
 
     return Tool(spec=ToolSpec(name, description, form), call=ask, returns=returns)
+
+
+SEARCH_TOOLS = "search_tools"
+"""The name of the tool by which models find tools whose loading is deferred."""
+_MOST_FOUND = 5
+
+
+def search_tool(deferred: Sequence[ToolSpec]) -> Tool:
+    """Build the tool that finds tools among ``deferred`` by words; those that it finds are offered from the next turn on."""
+
+    async def search(arguments: dict[str, Any], call: CallContext) -> str:
+        from agentflow.lib.text.sentence_rank import LexicalSentenceRanker  # few models search for tools
+
+        rank = LexicalSentenceRanker()
+        texts = [f"{spec.name.replace('_', ' ')} {spec.description}" for spec in deferred]
+        scores = rank(arguments["query"], texts)
+        best = sorted(zip(scores, deferred, strict=True), key=lambda each: (-each[0], each[1].name))
+        hits = [spec for score, spec in best if score > 0][:_MOST_FOUND]
+        return to_json([{"name": spec.name, "description": spec.description} for spec in hits])
+
+    about = (
+        f"Find more tools by what they do. There are {len(deferred)}, and those that are found can be called from your next "
+        "answer on."
+    )
+    schema = parameters_schema({"query": {"type": "string", "description": "words for what the tool should do"}})
+    return Tool(spec=ToolSpec(SEARCH_TOOLS, about, schema), call=search, builtin=True, read_only=True)
 
 
 def user_input_tool(

@@ -7,7 +7,7 @@ that history stays valid for a strict server whatever interrupts the prompt.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,9 +24,10 @@ from agentflow.core.data.templates import STATELESS
 from agentflow.core.ports.ports import ModelRouter, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.handler.compaction import NOTHING, compact
 from agentflow.handler.model_turn import OutputSchemas
-from agentflow.handler.prompt_run import PromptCaching, PromptRun, called_by_model, offered_to, with_chosen
+from agentflow.handler.prompt_run import Offer, PromptCaching, PromptRun, called_by_model, offered_to, with_chosen
 from agentflow.handler.token_estimate import Calibration
 from agentflow.handler.tool_registry import NO_TOOLS
+from agentflow.handler.tools import SEARCH_TOOLS
 
 
 class OneModel:
@@ -108,16 +109,20 @@ class TurnLoop:
         if call.level > call.run.limits.subtask_depth:
             raise _too_deep(call)
         inner = called_by_model(chosen, call, specs, toolbox, self._tools)
-        offer = None if prompt.tool_chooser is None else partial(self._offer, prompt, call, inner)
+        changes = prompt.tool_chooser is not None or (bool(specs) and specs[-1].name == SEARCH_TOOLS)
+        offer = partial(self._offer, prompt, call, inner) if changes else None
         outcome = await self._run(prompt, inner, adapter, model, self._system(prompt), specs, offer)
         if prompt.history.record_in_session_history and outcome.handed is None:
             call.session.commit(outcome.turn)
         return outcome if spent is NOTHING else _with(outcome, *spent)
 
-    async def _offer(self, prompt: Prompt, call: CallContext, inner: CallContext) -> tuple[ToolSpec, ...]:
-        """The tools of the next turn of a prompt whose host chooses them, with whose authority ``inner`` is from now on."""
-        chosen = await with_chosen(prompt, call)
-        specs, toolbox = offered_to(chosen, call, self._tools)
+    async def _offer(
+        self, prompt: Prompt, call: CallContext, inner: CallContext, loaded: frozenset[str]
+    ) -> tuple[ToolSpec, ...]:
+        """The tools of the next turn of a prompt whose tools change, with whose authority ``inner`` is from now on; ``loaded`` are
+        the deferred ones that the model has found."""
+        chosen = prompt if prompt.tool_chooser is None else await with_chosen(prompt, call)
+        specs, toolbox = offered_to(chosen, call, self._tools, loaded)
         called_by_model(chosen, call, specs, toolbox, self._tools, inner)
         return specs
 
@@ -139,7 +144,7 @@ class TurnLoop:
         model: str,
         system: str,
         offered: tuple[ToolSpec, ...],
-        offer: Callable[[], Awaitable[tuple[ToolSpec, ...]]] | None = None,
+        offer: Offer | None = None,
     ) -> Coroutine[Any, Any, PromptOutcome]:
         """Run a prompt within its time limit; ``call`` has a path of its own and the authority of the offered tools."""
         work = PromptRun(

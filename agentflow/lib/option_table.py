@@ -95,6 +95,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("reuse_key", "str | None", ("tool",), "with `reuse`: what the function holds, if it is a closure, a bound method or a partial"),
     Option("source", "str | None", ("tool",), "where its result comes from: `web`; read by policies"),
     Option("sinks", "Mapping[str, str]", ("tool",), "who may fill arguments that leave the program by it: `{\"to\": \"user\"}`; held to under a policy"),
+    Option("defer_loading", "bool", ("tool",), "the tool is not sent to models, which find it with the tool `search_tools`"),
     Option("ends", "bool", ("tool",), "its result ends the task whose model called it, as the value of that task"),
 )  # fmt: skip
 

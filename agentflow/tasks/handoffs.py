@@ -23,7 +23,9 @@ Execute = Callable[[CompiledTemplate, SubtaskRequest, CallContext, TaskOptions],
 
 def check_handoffs(compiled: object) -> None:
     """Raise ConfigurationError (``config/handoff``) for a compiled task that may hand over to one that returns another type."""
-    for tool in compiled.toolbox.values() if isinstance(compiled, CompiledTemplate) else ():
+    if not isinstance(compiled, CompiledTemplate):
+        return
+    for tool in compiled.toolbox.values():
         if tool.ends and isinstance(tool.task, CompiledTemplate):
             _check_type(compiled, tool.task)
 

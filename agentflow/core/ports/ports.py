@@ -160,7 +160,7 @@ class Tool:
     made from, ``task`` the compiled template that a ``subtask`` runs instead of looking one up by name. ``origin`` names
     its owner, if not the host: approvers are shown it. ``declares_data``: a dict returned by ``call`` is an instance of its
     declared class, not a result. ``deps`` is the type of the run's dependencies that its function declares, if any. ``ends``: its
-    result ends the task whose model called it.
+    result ends the task whose model called it. ``defer_loading``: it is offered once the model has found it with ``search_tools``.
     """
 
     spec: ToolSpec
@@ -188,6 +188,7 @@ class Tool:
     reuse_key: str | None = None
     deps: Any = None
     ends: bool = False
+    defer_loading: bool = False
 
     @property
     def name(self) -> str:
@@ -234,6 +235,11 @@ class ToolPort(Protocol):
     @property
     def revision(self) -> object:
         """A token that stays the same until a tool is registered or removed, and then is another for good."""
+        ...
+
+    @property
+    def defers(self) -> bool:
+        """Whether the loading of any of them is deferred."""
         ...
 
     @property
