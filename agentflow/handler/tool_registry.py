@@ -564,6 +564,7 @@ def _ending(tool: Tool, result: TaskResult, value: object) -> TaskResult:
     return replace(result, notes=replace(result.notes, ending=EndOfTask({"finish": data})))
 
 
+# An ending is a value of a class, so that no data from elsewhere can end a task (decision 52)
 def _handing_over(tool: Tool, handoff: Handoff, call: CallContext) -> TaskResult:
     """The result of a tool that hands the conversation over, for the model of the task that goes on."""
     stored = handoff.stored()
