@@ -13,6 +13,7 @@ from agentflow.core.data.known_names import CompiledTask
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
+from agentflow.core.data.templates import HOST_FUNCTIONS
 from agentflow.core.data.values import to_json
 from agentflow.core.events.effects import CallWorkflow, Draw, Effect, HostCall, Solve, Step, TaskCall, ToolCall
 from agentflow.core.events.questions import Question
@@ -180,11 +181,13 @@ class Rehearsal:
 
 
 def _without_code(compiled: CompiledTask) -> CompiledTemplate:
-    """A task whose prompt is not built by a function of the host."""
+    """A task that calls no function of the host."""
     own = cast(CompiledTemplate, compiled)
-    if own.template.prompt_function is None:
+    functions = [name for name in HOST_FUNCTIONS if getattr(own.template, name) is not None]
+    if not functions:
         return own
-    return replace(own, template=own.template.model_copy(update={"prompt_function": _prompt}))
+    without = {**dict.fromkeys(functions), **({"prompt_function": _prompt} if "prompt_function" in functions else {})}
+    return replace(own, template=own.template.model_copy(update=without))
 
 
 async def _prompt(values: Mapping[str, Any], call: CallContext) -> str:

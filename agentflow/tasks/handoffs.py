@@ -44,8 +44,7 @@ async def handed_over(
 ) -> Any:
     """The execution of the task that a conversation was handed over to by the task ``first``, within the call of that task.
 
-    ``named`` is the template of the handoff's name at the call, None if there is none. It takes part in the conversation as
-    ``first`` does. Raises TaskError (``tasks/handoff``) for a name without a task, ConfigurationError.
+    ``named`` is the template of the handoff's name at the call, None if there is none. Raises TaskError (``tasks/handoff``) for a name without a task, ConfigurationError.
     """
     handoff = handed.handoff
     following = handoff.compiled if handoff.compiled is not None else named
@@ -57,13 +56,12 @@ async def handed_over(
         )
     _check_type(first, following)
     request = SubtaskRequest(name=following.name, inputs=dict(handoff.arguments))
-    history = options.prompt.get("history", first.history)
     with call.scope(TaskStarted, name=following.name, request=request) as scope:
         inner = scope.call
         if following.grants is not None:
             inner.grants = narrowed(call.grants, following.grants)
         inner.session = call.session
-        following_options = replace(options, prompt={**options.prompt, "handed": handed, "history": history})
+        following_options = replace(options, prompt={**options.prompt, "handed": handed})
         execution = await execute(following, request, inner, following_options)
         result: TaskResult = execution.result
         scope.set(result=result, usage=result.usage, cost_usd=execution.cost_usd)

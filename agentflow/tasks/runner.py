@@ -426,7 +426,7 @@ class TaskRunner:
                 inner.priority = compiled.template.priority
             execution = await self._execute(compiled, request, inner, options)
             if execution.handed is not None:
-                execution = await self._handed_over(compiled, execution, inner, options)
+                execution = await self._handed_over(compiled, request, execution, inner, options)
             result = execution.result
             rounds = self._rounds(compiled, result) if result.status == "FAILED" else 0
             if rounds:
@@ -446,9 +446,17 @@ class TaskRunner:
         return result
 
     async def _handed_over(
-        self, first: CompiledTemplate, execution: Execution, call: CallContext, options: TaskOptions
+        self,
+        first: CompiledTemplate,
+        request: SubtaskRequest,
+        execution: Execution,
+        call: CallContext,
+        options: TaskOptions,
     ) -> Execution:
-        """The execution of the last of the tasks that hand a conversation over, with the cost of all."""
+        """The execution of the last of the tasks that hand a conversation over, with the cost of all. Each takes part in the
+        conversation as the ``first`` does for its ``request``."""
+        history = {"history": first.history_with(request.history_config), **options.prompt}
+        options = replace(options, prompt=history)
         while execution.handed is not None:
             handed = execution.handed
             named = self.registry.find(handed.handoff.name, call.definitions)

@@ -12,6 +12,7 @@ from agentflow import AgentFlow, ConfigurationError, Handoff, Limits, ScriptedPr
 from agentflow.core.data.errors import ResourceExhausted, TaskError
 from agentflow.core.data.messages import Message, TextPart, ToolCallPart, ToolResultPart
 from agentflow.core.events.events import Event, TaskFinished, TaskStarted
+from agentflow.testing import explore
 
 
 def calling(*names: str, **arguments: Any) -> dict[str, Any]:
@@ -265,3 +266,28 @@ async def test_a_name_without_a_task_is_told_when_it_is_offered() -> None:
         with pytest.raises((ConfigurationError, TaskError), match="biling"):
             await flow.ask("x", handoffs=["biling"])
     assert not model.requests
+
+
+async def test_an_exploration_calls_no_function_of_the_host() -> None:
+    """``explore`` tries a program out without calling anything: neither tools nor the functions of a task run."""
+
+    called: list[str] = []
+
+    def noting(*_: Any) -> Any:
+        called.append("a function of the host")
+        return []
+
+    async with AgentFlow(provider=ScriptedProvider([])) as flow:
+        _, billing = desk(flow)
+
+        @flow.task(system=lambda ctx: noting(), check=lambda value, ctx: noting(), handoffs=[billing])
+        async def front(question: str) -> str:
+            """{{question}}"""
+
+        @flow.task(tools=lambda ctx: noting())
+        async def other(question: str) -> str:
+            """{{question}}"""
+
+        text = '(list (front (question "x")) (other (question "y")))'
+        explored = await explore(text, flow=flow, runs=40)
+    assert not explored.errors and not called

@@ -104,6 +104,10 @@ class Parameter(MappingModel):
     default: Any = None
 
 
+HOST_FUNCTIONS = ("prompt_function", "system_function", "check", "tools_function")
+"""The fields of a template that hold functions of the host."""
+
+
 class TaskTemplate(MappingModel):
     """A task as registered with the task system.
 
