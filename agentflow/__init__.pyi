@@ -34,9 +34,13 @@ from agentflow.core.ports.memory_ports import Candidate as Candidate
 from agentflow.core.data.messages import (
     ModelDelta as ModelDelta,
     ModelRequest as ModelRequest,
+    ModelResponse as ModelResponse,
     Usage as Usage,
 )
-from agentflow.core.ports.ports import ProviderAdapter as ProviderAdapter
+from agentflow.core.ports.ports import (
+    ProviderAdapter as ProviderAdapter,
+    ToolCall as ToolCall,
+)
 from agentflow.core.call.provenance import (
     Labelled as Labelled,
     Provenance as Provenance,

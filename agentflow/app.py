@@ -24,6 +24,7 @@ from agentflow.arguments import (
     finder_of,
     is_own_memory,
     mcp_servers,
+    middleware,
     notes_of,
     paths_of,
     patterns,
@@ -45,7 +46,7 @@ from agentflow.core.data.session import Session
 from agentflow.core.data.source import Surface
 from agentflow.core.events.questions import Answerer
 from agentflow.core.ports.memory_ports import CandidateSource, Embedder, MemoryPort
-from agentflow.core.ports.ports import Observer, ProviderAdapter
+from agentflow.core.ports.ports import ModelMiddleware, Observer, ProviderAdapter, ToolMiddleware
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import DENIED, CommandPolicy
@@ -154,6 +155,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
         deps: makes the dependencies of each run that is given none: a function of any of ``run_id``, ``session``, ``bindings``
             and ``labels``, async or plain, or an async context manager, which is entered when a run begins, when a durable
             run is resumed, and on workers. Tools read them as ``ctx.deps``.
+        around_tool: async functions around each call of a tool, ``async def careful(call, run, ctx)``, the outermost first.
+        around_model: the same around each call of a model, ``async def redact(request, run, ctx)``.
         settings: a ready :class:`Settings`; else ``agentflow.toml`` of the working directory (never of a root) and
             ``AGENTFLOW_*`` variables are read.
 
@@ -216,6 +219,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
         mcp: Sequence[McpServer] = (),
         provenance: Provenance | str | os.PathLike[str] | None = None,
         deps: Callable[..., Any] | None = None,
+        around_tool: Sequence[ToolMiddleware] = (),
+        around_model: Sequence[ModelMiddleware] = (),
         settings: Settings | None = None,
         **unknown: Never,
     ) -> None:
@@ -343,6 +348,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
             in_force=in_force,
             roots=tuple(map(str, self.files.roots)),
             dependencies=dependencies_of(deps),
+            around_tool=middleware("around_tool", around_tool),
+            around_model=middleware("around_model", around_model),
         )
         self._stored_purses = None if store is None else store.purses
         self.engine.purses = purses_of(purses, self._stored_purses)

@@ -70,6 +70,15 @@ def dependencies_of(make: object) -> Dependencies | None:
     return Dependencies(make)
 
 
+def middleware(option: str, functions: Sequence[Any]) -> tuple[Any, ...]:
+    """The middleware of a flow. Raises ConfigurationError (``config/middleware``)."""
+    if isinstance(functions, tuple) and not functions:
+        return ()
+    from agentflow.core.ports.around import middleware_in
+
+    return middleware_in(option, functions, "AgentFlow")
+
+
 def reuse_in(store: JournalStore, redactor: Redactor) -> ReusePort:
     """Answers effects declared with ``reuse`` from the results of a store. Loads the room of durable runs."""
     from agentflow.durable.reuse import Reuse

@@ -29,7 +29,7 @@ from agentflow.core.data.session import Session, Unread
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import is_long
 from agentflow.core.data.walk import LONG_TEXT, in_slices
-from agentflow.core.events.effects import Effect, HostCall, LogMessage, Step, TaskCall, Timer, ToolCall
+from agentflow.core.events.effects import CallTool, Effect, HostCall, LogMessage, Step, TaskCall, Timer
 from agentflow.core.events.events import EffectReplayed, Outcome
 from agentflow.core.events.journal_rows import EffectRow, EffectState, effect_key
 from agentflow.core.events.questions import Question
@@ -640,7 +640,7 @@ class Journaled:
                 except AgentflowError:
                     return template.fields  # the call fails with the same error every time
                 return self.runner.tasks.content(template, request, call)
-        if isinstance(effect, TaskCall | ToolCall):
+        if isinstance(effect, TaskCall | CallTool):
             tool = self.runner.tools.find(effect.name, call)
             return None if tool is None else self._digest(tool, effect.arguments)
         return None
@@ -656,7 +656,7 @@ class Journaled:
                     effect.name, call
                 )
                 return None if gives is None else output_of(gives)
-            case ToolCall():
+            case CallTool():
                 tool = self.runner.tools.find(effect.name, call)
                 return None if tool is None else output_of(tool)
             case Step():

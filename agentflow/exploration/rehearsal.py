@@ -15,7 +15,7 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
 from agentflow.core.data.templates import HOST_FUNCTIONS
 from agentflow.core.data.values import to_json
-from agentflow.core.events.effects import CallWorkflow, Draw, Effect, HostCall, Solve, Step, TaskCall, ToolCall
+from agentflow.core.events.effects import CallTool, CallWorkflow, Draw, Effect, HostCall, Solve, Step, TaskCall
 from agentflow.core.events.questions import Question
 from agentflow.core.ports.ports import Tool
 from agentflow.executors.note_tools import NOTE_TOOLS
@@ -249,7 +249,7 @@ class _RehearsedEffects(EffectRunner):
 def _name(effect: Effect) -> str:
     """The name of whoever answers an effect."""
     match effect:
-        case TaskCall() | ToolCall():
+        case TaskCall() | CallTool():
             return effect.name
         case CallWorkflow():
             return f"workflow {effect.name}"

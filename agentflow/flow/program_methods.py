@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
 
@@ -16,13 +16,16 @@ from agentflow.core.data.media import PromptParts, load_parts
 from agentflow.core.data.messages import TextPart
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Surface
-from agentflow.core.events.effects import AskHuman, Draw, Effect, Endorse, GetContext, Solve, Step, Timer, ToolCall
+from agentflow.core.events.effects import AskHuman, CallTool, Draw, Effect, Endorse, GetContext, Solve, Step, Timer
+from agentflow.core.ports.ports import ModelMiddleware, ToolMiddleware
 from agentflow.core.ports.toolbox import NO_TOOLBOX
 from agentflow.flow.flow_host import FlowHost
 from agentflow.flow.line import Line, in_turn
 from agentflow.flow.program_files import ProgramLike, check_surface, in_surface, load_program, source_of
 from agentflow.flow.python import FlowCall, SingleEffect, WorkCall, check_arguments, in_run
 from agentflow.flow.python_functions import (
+    AROUND,
+    SETTLED,
     AskSettings,
     ProgramFunction,
     TaskFunction,
@@ -70,6 +73,8 @@ class RunOptions(TypedDict, total=False):
     approval_ttl: float | None
     surface: Surface | None
     deps: Any
+    around_tool: Sequence[ToolMiddleware]
+    around_model: Sequence[ModelMiddleware]
 
 
 class StartOptions(TypedDict, total=False):
@@ -113,7 +118,22 @@ def spec_of(where: str, names: Collection[str], program: object, options: Mappin
     allow = chosen.get("allow")
     if not (allow is None or isinstance(allow, Collection)):
         chosen["allow"] = tuple(allow)
+    if not AROUND.isdisjoint(chosen):
+        _read_middleware(where, chosen, program)
     return RunSpec(**chosen)
+
+
+def _read_middleware(where: str, options: dict[str, Any], program: object) -> None:
+    """Put tuples in place of the middleware among ``options``. Raises ConfigurationError (``config/middleware``)."""
+    from agentflow.core.ports.around import middleware_in
+
+    try:
+        for name in AROUND.intersection(options):
+            options[name] = middleware_in(name, options[name], where)
+    except ConfigurationError:
+        if isinstance(program, FlowCall):
+            program.close()
+        raise
 
 
 def check_run(program: object, limits: object, session: object = None) -> None:
@@ -222,7 +242,7 @@ class ProgramMethods:
         and ``labels`` say what it belongs to (a user, a thread); its events carry both. ``max_cost`` (USD) and
         ``max_tokens`` lower the limits in force, and never raise them; of calls that wait for rates or connections, the one
         with the highest ``priority`` (-1000 to 1000) goes first; ``purse`` is the name of the purse that pays
-        (:class:`~agentflow.Purses`), in addition to the limits; if it has too little for a call, the run ends with PurseEmpty; questions of the run stay open for ``approval_ttl`` seconds (None: as long as the flow's); ``deps`` are its dependencies, ``ctx.deps`` of its tools and checks and :meth:`deps` of its workflows, in place of those that ``AgentFlow(deps=...)`` makes; ``surface`` is the language of a text (``"sexp"``, the default, or ``"python"``; a file's name implies it).
+        (:class:`~agentflow.Purses`), in addition to the limits; if it has too little for a call, the run ends with PurseEmpty; questions of the run stay open for ``approval_ttl`` seconds (None: as long as the flow's); ``deps`` are its dependencies, ``ctx.deps`` of its tools and checks and :meth:`deps` of its workflows, in place of those that ``AgentFlow(deps=...)`` makes; ``around_tool`` and ``around_model`` are its middleware, within the flow's; ``surface`` is the language of a text (``"sexp"``, the default, or ``"python"``; a file's name implies it).
         Called from inside a tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that
         run's, and the result's usage is the program's own. Raises the program's error: SexpSyntaxError,
         SexpEvaluationError, TaskError, LimitExceeded, SessionBusy; ConfigurationError for an invalid ``run_id`` or
@@ -380,11 +400,13 @@ class ProgramMethods:
         own = NO_TOOLBOX
         if settings:
             check_options(settings, "ask")
-            if "tools" in settings or "handoffs" in settings:
+            if not SETTLED.isdisjoint(settings):
                 names, own = tools_of(self._host, cast(TaskSettings, settings), "flow.ask")
-                if not chooses_tools(settings.get("tools")):
-                    settings = {**settings, "tools": self._host.tools if names is None else tuple(names)}
-                    settings.pop("handoffs", None)  # which are among the tools now
+                chosen = chooses_tools(settings.get("tools"))
+                offers = not chosen and not settings.keys().isdisjoint(("tools", "handoffs"))
+                offered = {"tools": self._host.tools if names is None else tuple(names)} if offers else {}
+                gone = AROUND if chosen else SETTLED  # handoffs are among the tools now
+                settings = {**{each: settings[each] for each in settings.keys() - gone}, **offered}
         if session is not None:
             check_run(None, None, session)
         span = self._host.spans.here()
@@ -503,7 +525,7 @@ class ProgramMethods:
         """The result of the tool with this name. Raises the error of a FAILED result."""
         if arguments:
             check_arguments(name, (), arguments)
-        return SingleEffect(self._host, name, self._host.spans.here(), ToolCall(name, arguments), value_of)
+        return SingleEffect(self._host, name, self._host.spans.here(), CallTool(name, arguments), value_of)
 
     def context(self, query: str, **options: Any) -> FlowCall[list[str]]:
         """The paths of the files that ``query`` is about, best first. The options are those of ``get_context``."""

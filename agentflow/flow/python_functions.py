@@ -25,7 +25,7 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source, Span
 from agentflow.core.data.templates import ContextManagement, HistoryConfig
 from agentflow.core.events.effects import TaskCall
-from agentflow.core.ports.ports import Tool, ToolChooser
+from agentflow.core.ports.ports import ModelMiddleware, Tool, ToolChooser, ToolMiddleware
 from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.flow.line import Line
 from agentflow.flow.program_files import ProgramLike, load_program
@@ -77,7 +77,8 @@ class AskSettings(TypedDict, total=False):
     age of an equal call's result that is used again, ``reuse_key`` identifies the state of tools that are closures or bound
     methods, ``prompt_cache`` is how long the provider caches the prompt, ``priority`` (-1000 to 1000) the place of its
     calls among waiting ones, ``decompose`` the number of rounds in which a model may split the task by a program once it
-    ran out of room.
+    ran out of room. ``around_tool`` and ``around_model`` are async functions around the calls of its tools and of its model,
+    within those of the flow and the run.
     """
 
     model: str
@@ -104,6 +105,8 @@ class AskSettings(TypedDict, total=False):
     prompt_cache: PromptCache
     priority: int
     decompose: int
+    around_tool: Sequence[ToolMiddleware]
+    around_model: Sequence[ModelMiddleware]
 
 
 class TaskSettings(AskSettings, total=False):
@@ -517,6 +520,8 @@ def tools_of(host: Host, settings: TaskSettings, label: str) -> tuple[list[str] 
         others, own = read_handoffs(settings["handoffs"], label)
         names = None if names is None else [*names, *others]
         toolbox = toolbox.with_all(own) if own else toolbox
+    if not AROUND.isdisjoint(settings):
+        toolbox = _with_middleware(toolbox, settings, label)
     if settings.get("reuse") is None:
         return names, toolbox
     key = settings.get("reuse_key")
@@ -528,10 +533,30 @@ def tools_of(host: Host, settings: TaskSettings, label: str) -> tuple[list[str] 
         return names, toolbox
     if key is None:
         raise no_reuse_key(label, f"its tool '{holders[0]}'", "is a closure, a bound method or a partial")
-    return names, Toolbox([entry_of(replace(tool, reuse_key=key)) for tool in toolbox.values()])
+    keyed = Toolbox([entry_of(replace(tool, reuse_key=key)) for tool in toolbox.values()])
+    return names, keyed.with_around(toolbox.around_tool, toolbox.around_model, toolbox.mark)
 
 
-_OURS = frozenset({"retries", "tools", "reuse_key", "handoffs"})
+AROUND = frozenset({"around_tool", "around_model"})
+"""The options of a task that hold middleware."""
+SETTLED = AROUND | {"tools", "handoffs"}
+"""The options of a task that are in its toolbox."""
+
+
+def _with_middleware(toolbox: Toolbox, settings: TaskSettings, label: str) -> Toolbox:
+    """A toolbox with the middleware of its task. Raises ConfigurationError."""
+    from agentflow.core.ports.around import middleware_in, name_of
+
+    around_tool, around_model = [
+        middleware_in(name, settings.get(name), label) for name in ("around_tool", "around_model")
+    ]
+    functions, key = (*around_tool, *around_model), settings.get("reuse_key")
+    if functions and settings.get("reuse") is not None and key is None:
+        raise no_reuse_key(label, f"its middleware '{name_of(functions[0])}'", _READS_DEPS)
+    return toolbox.with_around(around_tool, around_model, key or "")
+
+
+_OURS = frozenset({"retries", "tools", "reuse_key", "handoffs", *AROUND})
 """Options without a field in a template."""
 
 

@@ -130,7 +130,7 @@ async def _approve(admission: ToolAdmission, tool: Tool) -> None:
         admission.arguments, admission.edited = dict(decision.arguments), True
         await _fit(admission, tool)
         if admission.tool is tool:
-            _judge(admission, tool)
+            admission.tool = judged(tool, admission.arguments, call) or tool
 
 
 async def _prepare(admission: ToolAdmission, tool: Tool) -> None:
@@ -200,15 +200,12 @@ def _refused(tool: Tool, denied: Denied) -> TaskResult:
     )
 
 
-def _judge(admission: ToolAdmission, tool: Tool) -> None:
-    """Check changed arguments against the policy. A changed argument may contain its old value, so it keeps its sources."""
-    call, arguments = admission.call, admission.arguments
+def judged(tool: Tool, arguments: dict[str, Any], call: CallContext) -> TaskResult | None:
+    """The FAILED result if the policy does not allow changed ``arguments``. A changed argument may contain its old value, so it
+    keeps its sources."""
     reading = call.reading
     if reading is None:
-        return
+        return None
     labels = {name: reading.labels.get(name, NO_SOURCES) for name in arguments}
-    error = reading.guard.judge(
-        tool.name, labels, reading.around, call.span, call, tool=True, arguments=admission.arguments
-    )
-    if error is not None:
-        admission.tool = TaskResult.from_error(error, reason="tool_execution_error")
+    error = reading.guard.judge(tool.name, labels, reading.around, call.span, call, tool=True, arguments=arguments)
+    return None if error is None else TaskResult.from_error(error, reason="tool_execution_error")

@@ -570,7 +570,7 @@ def model_turn(
     if call.run.watched:
         return _watched(adapter, request, call, turn, shape, account)
     call.next_path()  # paths must not depend on observers
-    return _answer(adapter, request, None, account)
+    return answered(adapter, request, None, account)
 
 
 async def _watched(
@@ -585,9 +585,9 @@ async def _watched(
         if are_long(message.parts):
             await call.run.examine(message)
     with call.scope(ModelStarted, request=request, turn=turn, model=request.model) as scope:
-        progress = _Progress(scope.call, shape)
+        progress = TurnProgress(scope.call, shape)
         try:
-            response = await _answer(adapter, request, progress, account)
+            response = await answered(adapter, request, progress, account)
         except BaseException as error:  # also when cancelled: the event reports the tokens that are lost
             progress.ended(error)
             scope.set(usage=sum(progress.lost, NO_USAGE) if progress.lost else None)
@@ -607,8 +607,8 @@ async def _watched(
         return response
 
 
-async def _answer(
-    adapter: ProviderAdapter, request: ModelRequest, progress: _Progress | None, account: Payer
+async def answered(
+    adapter: ProviderAdapter, request: ModelRequest, progress: TurnProgress | None, account: Payer
 ) -> ModelResponse:
     """The answer that ends a model call; ``progress`` publishes the deltas before it."""
     response: ModelResponse | None = None
@@ -676,7 +676,7 @@ async def _answer(
     return response
 
 
-class _Progress:
+class TurnProgress:
     """Publishes a provider's deltas as events."""
 
     __slots__ = ("_attempt", "_began", "_call", "_names", "_partial", "_wait", "lost", "run")

@@ -51,7 +51,15 @@ from agentflow.core.data.values import is_long, plain, to_json
 from agentflow.core.events.events import WaitReason, WaitStarted
 from agentflow.core.ports.ports import AnswerCheck, Pricing, Prompt, PromptOutcome, ProviderAdapter, Tool, ToolPort
 from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox, offered
-from agentflow.handler.model_turn import ContextGuard, OutputSchema, checked_calls, model_turn, without_calls
+from agentflow.handler.model_turn import (
+    ContextGuard,
+    OutputSchema,
+    TurnProgress,
+    answered,
+    checked_calls,
+    model_turn,
+    without_calls,
+)
 from agentflow.handler.prompt_opening import opening, opening_of_handoff, opening_sources
 from agentflow.handler.token_estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator
 from agentflow.handler.tool_registry import NO_TOOLS, ToolTurn
@@ -278,6 +286,7 @@ class PromptRun:
 
     __slots__ = (
         "_adapter",
+        "_around",
         "_asked",
         "_at",
         "_cache_key",
@@ -331,6 +340,8 @@ class PromptRun:
     ) -> None:
         self._prompt = prompt
         self._call = call
+        own = cast("Toolbox | None", prompt.toolbox)
+        self._around = call.run.around_model if own is None else (*call.run.around_model, *own.around_model)
         self._adapter = adapter
         self._model = model
         self._model_used = model
@@ -415,9 +426,12 @@ class PromptRun:
                     if self._turns or loaded:
                         self._offered = _in_order(self._offered, await self._offer(loaded))
                 request = self._request()
-                if run.journal is None:
+                if run.journal is None and not self._around:
                     response = await self._ask(request, self._call)
                     calls = self._take(request, response)
+                elif run.journal is None:
+                    response = await self._wrapped(request, self._call.start(self._call.span, "ModelStarted"))
+                    calls = self._take(request, response, charged=True)
                 else:
                     response, calls = await self._ask_once(request, run.journal)
                 if calls:
@@ -446,7 +460,37 @@ class PromptRun:
             if self._reserved is not None:
                 self._reserved.free()
 
-    async def _ask(self, request: ModelRequest, call: CallContext) -> ModelResponse:
+    async def _wrapped(self, request: ModelRequest, call: CallContext) -> ModelResponse:
+        """The answer of the middleware around a turn's model call. What it cost is charged."""
+        from agentflow.handler.around_model import WrappedModel  # which few flows have
+
+        turn = self._turns
+        response = await WrappedModel(self._around, request, call, turn + 1, self._shape, self).answer()
+        self._turns = turn + 1
+        return response
+
+    async def paid(
+        self, request: ModelRequest, call: CallContext, progress: TurnProgress
+    ) -> tuple[ModelResponse, Usage, float | None]:
+        """Make a model call for middleware, and charge it. Returns the answer, its usage and its cost, with those of attempts that gave none."""
+        lost = len(self._lost)
+        try:
+            response = await self._ask(request, call, progress)
+            usage, cost = response.usage, self.cost_of(response)
+            self._call.run.charge_usage(usage, cost)
+        finally:
+            self.due = False
+            if self._reserved is not None:
+                self._reserved.free()
+        if self._reserved is not None:
+            self._reserved.check(response)
+        for tokens, price in self._lost[lost:]:
+            usage, cost = usage + tokens, added(cost, price)
+        return response, usage, cost
+
+    async def _ask(
+        self, request: ModelRequest, call: CallContext, progress: TurnProgress | None = None
+    ) -> ModelResponse:
         if self._estimator is not None:
             tokens = self._estimator.input_tokens(request)
             if self._guard is not None:
@@ -462,7 +506,10 @@ class PromptRun:
             if self._asked is None:
                 run.under_way(self.so_far, True)
             self._asked = request
-        response = await model_turn(self._adapter, request, call, self._turns, self._shape, self)
+        if progress is None:
+            response = await model_turn(self._adapter, request, call, self._turns, self._shape, self)
+        else:
+            response = await answered(self._adapter, request, progress, self)
         if self._calls_tools or ToolCallPart not in map(type, response.parts):
             return response
         return without_calls(response, call, checked=self._shape is not None)
@@ -519,7 +566,7 @@ class PromptRun:
         return usage
 
     def unwanted(self, response: ModelResponse) -> None:
-        self._charge_lost(response.usage, self._cost_of(response))
+        self._charge_lost(response.usage, self.cost_of(response))
 
     def _charge_lost(self, usage: Usage, cost: float | None) -> None:
         self.due = False
@@ -570,12 +617,17 @@ class PromptRun:
             return response, self._take(request, response, charged=True)
         opening = list(self._messages)
         self._lost.clear()
-        response = await self._ask(replace(request, idempotency_key=call.idempotency_key), call)
+        if self._around:
+            response = await self._wrapped(request, call)
+        else:
+            response = await self._ask(replace(request, idempotency_key=call.idempotency_key), call)
         if await self._goes_on(response):
             record = {"response": plain(response)}
-            usage, cost = response.usage, self._cost_of(response)
+            usage, cost = response.usage, self.cost_of(response)
             for lost, lost_cost in self._lost:
                 usage, cost = usage + lost, added(cost, lost_cost)
+            if self._around:
+                usage, cost = NO_USAGE, 0.0  # its model calls have records of their own
             if self._lost:
                 record["lost"] = [[plain(each), price] for each, price in self._lost]
             if self._turns == 1:
@@ -585,7 +637,7 @@ class PromptRun:
             kept = await journal.keep("model", self._model, content, record, call, usage, cost)
             await self._note(kept["response"])
             response = read_response(kept["response"])
-        return response, self._take(request, response)
+        return response, self._take(request, response, charged=bool(self._around))
 
     async def _note(self, data: object) -> None:
         """Add to the digest, kept by records of later turns, of everything said since the opening."""
@@ -627,7 +679,7 @@ class PromptRun:
         ``charged``: it was charged when it was recorded. An answer after a pause extends the last message, since roles must
         alternate.
         """
-        usage, cost = response.usage, self._cost_of(response)
+        usage, cost = response.usage, self.cost_of(response)
         self.due = False
         self._count(usage, cost)
         self._model_used = response.model or self._model
@@ -654,7 +706,7 @@ class PromptRun:
                 self._guard.after(response)
         return calls
 
-    def _cost_of(self, response: ModelResponse) -> float | None:
+    def cost_of(self, response: ModelResponse) -> float | None:
         """The cost of an answer in US dollars; if its adapter does not say, the most it may cost where money is limited."""
         cost = response.cost_usd
         if cost is not None and not isfinite(cost):

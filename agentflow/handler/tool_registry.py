@@ -395,21 +395,35 @@ class ToolRegistry:
         return self._ordinary
 
     async def execute(
-        self, name: str, arguments: dict[str, Any], call: CallContext, *, call_id: str | None = None
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        call: CallContext,
+        *,
+        call_id: str | None = None,
+        within: EventScope | None = None,
     ) -> TaskResult:
         """Check grants, arguments and approval, then run the tool with its time-out and retries, between Tool events.
 
-        The order is that of :mod:`agentflow.handler.admitting`. If the approver changed the arguments, the result has the
+        Middleware around the call comes first, the flow's, the run's, the task's and the tool's own; a call that runs inside
+        it is ``within`` the scope of the whole. The order after it is that of :mod:`agentflow.handler.admitting`. If the approver changed the arguments, the result has the
         note ``approved_arguments``. If it returns a CONTINUATION, its subtask is run, and the result is the subtask's. A
         failure is a FAILED result; TaskError, RunStopped and cancellation pass through unwrapped.
         """
-        scope = call.scope(ToolStarted, name=name, arguments=arguments, call_id=call_id)
+        scope = within or call.scope(ToolStarted, name=name, arguments=arguments, call_id=call_id)
         inner = scope.call
         if call_id is not None:
             inner.call_id = call_id
         tool, schema = self._usable(name, inner)
         if isinstance(tool, Tool) and tool.deps is not None:
             inner.require_deps(tool.deps, f"the tool '{tool.name}'")
+        if within is None and isinstance(tool, Tool):
+            own = () if inner.toolbox is None else cast(Toolbox, inner.toolbox).around_tool
+            middleware = (*inner.run.around_tool, *own, *tool.around)
+            if middleware:
+                from agentflow.handler.around_tools import WrappedCall  # which few flows have
+
+                return await WrappedCall(tool, middleware, scope, self.execute).result(arguments, call_id)
         inner.toolbox = None  # which is the model's: what the tool does finds the tools of the flow
         edited = False
         if isinstance(tool, Tool) and (tool.approval or tool.prepare is not None):

@@ -25,7 +25,7 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.data.templates import ContextManagement
 from agentflow.core.data.values import to_json
 from agentflow.core.events.questions import ExternalCall
-from agentflow.core.ports.ports import NeedsApproval, Tool
+from agentflow.core.ports.ports import NeedsApproval, Tool, ToolMiddleware
 from agentflow.lib.option_table import NAMES, unknown_option
 from agentflow.lib.schema.declared_schema import schema_of
 from agentflow.lib.schema.json_schema import Schema, is_large
@@ -54,6 +54,7 @@ class ToolOptions:
     sinks: Mapping[str, str] = field(default_factory=dict[str, str])
     ends: bool = False
     defer_loading: bool = False
+    around: Sequence[ToolMiddleware] = ()
 
 
 class ToolSettings(TypedDict, total=False):
@@ -73,6 +74,7 @@ class ToolSettings(TypedDict, total=False):
     sinks: Mapping[str, str]
     ends: bool
     defer_loading: bool
+    around: Sequence[ToolMiddleware]
 
 
 @overload
@@ -94,6 +96,7 @@ def tool(
     sinks: Mapping[str, str] = ...,
     ends: bool = False,
     defer_loading: bool = False,
+    around: Sequence[ToolMiddleware] = ...,
 ) -> Callable[[F], F]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Set the options of a function as a tool: ``@tool`` or ``@tool(sequential=True, timeout_s=5)``.
@@ -114,8 +117,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     method, a partial) needs a ``reuse_key`` that identifies them. ``source`` is the source of its result
     (``source="web"``), ``sinks`` are the sources that may reach its arguments (``sinks={"to": "user"}``): approvers of
     programs are shown both. With ``ends`` its result ends the task whose model called it, as that task's value; a failed call does
-    not. With ``defer_loading`` it is not sent to models, which find it with the tool ``search_tools``. Raises ConfigurationError for an unknown option (``config/option``) or one that is out of range
-    (``tool/options``).
+    not. With ``defer_loading`` it is not sent to models, which find it with the tool ``search_tools``. ``around`` are async functions around each call, ``async def careful(call, run, ctx)``, innermost
+    of all. Raises ConfigurationError for an unknown option (``config/option``) or one that is out of range
+    (``tool/options``), and for a function in ``around`` that is none (``config/middleware``).
     """
     chosen = _chosen(ToolOptions(), options)
 
@@ -130,6 +134,10 @@ def _chosen(before: ToolOptions, options: Mapping[str, Any]) -> ToolOptions:
     """``before`` with these options in place of its own, checked."""
     if not options.keys() <= NAMES["tool"]:
         raise unknown_option(options, "tool")
+    if "around" in options:
+        from agentflow.core.ports.around import middleware_in
+
+        options = {**options, "around": middleware_in("around", options["around"], "@tool")}
     chosen = replace(before, **options)
     _check_options(chosen)
     return chosen
@@ -227,6 +235,7 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
         sinks=chosen.sinks,
         ends=chosen.ends,
         defer_loading=chosen.defer_loading,
+        around=chosen.around,
         function=function,
         returns=lambda: _returned(signature),
         declares_data=declares_data(signature.returns),

@@ -16,7 +16,7 @@ from agentflow.lang.ir import IR, Lambda, Var
 
 _EFFECTS: dict[str, type[Any]] = {
     "task": effects.TaskCall,
-    "tool": effects.ToolCall,
+    "tool": effects.CallTool,
     "workflow": effects.CallWorkflow,
     "context": effects.GetContext,
     "items": effects.GetContext,

@@ -81,6 +81,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("prompt_cache", "PromptCache", _PROMPTS, "how long the provider keeps what the prompt begins with"),
     Option("priority", "int", _PROMPTS, "-1000 to 1000: which call goes first where calls wait"),
     Option("decompose", "int", _PYTHON, "rounds in which a model may split the task by a program, once it ran out of room"),
+    Option("around_tool", "Sequence[ToolMiddleware]", _PYTHON, "async functions around each call of a tool: `async def careful(call, run, ctx)`"),
+    Option("around_model", "Sequence[ModelMiddleware]", _PYTHON, "async functions around each call of the model: `async def redact(request, run, ctx)`"),
     Option("description", "str", _NAMED, "what the task is for, as models and lookups read it"),
     Option("subtype", "str", _NAMED, "the group by which `atomic:SUBTYPE` finds the task"),
     Option("name", "str | None", ("tool",), "the tool's name; else the function's"),
@@ -97,6 +99,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("sinks", "Mapping[str, str]", ("tool",), "who may fill arguments that leave the program by it: `{\"to\": \"user\"}`; held to under a policy"),
     Option("defer_loading", "bool", ("tool",), "the tool is not sent to models, which find it with the tool `search_tools`"),
     Option("ends", "bool", ("tool",), "its result ends the task whose model called it, as the value of that task"),
+    Option("around", "Sequence[ToolMiddleware]", ("tool",), "async functions around each call of it, within all others: `async def careful(call, run, ctx)`"),
 )  # fmt: skip
 
 
@@ -166,7 +169,7 @@ _PROMPT: Mapping[Place, str] = MappingProxyType(
 _DEPS = (
     "dependencies belong to a run: flow.run(call, deps=Bank()); a tool declares their type with ctx: CallContext[Bank]"
 )
-_AROUND = "there is no middleware around calls yet: check in the workflow, or in the tool"
+_AROUND = "around_tool=[careful] and around_model=[redact] are async functions around each call: async def careful(call, run, ctx)"
 _HANDOFF = "handoffs=[billing] lets the model hand the conversation over; tools=[billing] lets it call the task"
 _STORED = (
     "it is an option of the database: AgentFlow(durable=Durable('sqlite:///runs.db', sync='full', on_inflight='ask'))"
@@ -177,7 +180,23 @@ _ABSENT: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("deps", "deps_type", "context_type", "dependencies"), _DEPS),
         **dict.fromkeys(("sub_agents", "agents", "team", "handoff"), _HANDOFF),
         **dict.fromkeys(
-            ("guardrails", "input_guardrails", "output_guardrails", "hooks", "callbacks", "middleware"), _AROUND
+            (
+                "guardrails",
+                "input_guardrails",
+                "output_guardrails",
+                "tool_guardrails",
+                "hooks",
+                "callbacks",
+                "middleware",
+                "interceptors",
+                "before_tool_callback",
+                "after_tool_callback",
+                "before_model_callback",
+                "after_model_callback",
+                "wrap_tool_call",
+                "wrap_model_call",
+            ),
+            _AROUND,
         ),
         **dict.fromkeys(("sync", "take_over", "on_inflight"), _STORED),
         **dict.fromkeys(("traits", "clocks", "retry"), _ADAPTER),

@@ -230,7 +230,7 @@ class Engine:
     that may be programs of durable runs, by reference. ``estimator`` says what a written program may use before it runs;
     ``effects`` carries out effects in another way than with those ports; ``in_force`` has the policy of where values may go, in which files beneath
     ``roots`` are called relative to them; ``dependencies`` makes those of runs that are given none. ``compiler`` compiles programs, ``admission``
-    judges those that models wrote.
+    judges those that models wrote. ``around_tool`` and ``around_model`` are the middleware of every run.
     """
 
     def __init__(
@@ -251,8 +251,12 @@ class Engine:
         in_force: PolicyInForce | None = None,
         roots: Sequence[str] = (),
         dependencies: Dependencies | None = None,
+        around_tool: tuple[Any, ...] = (),
+        around_model: tuple[Any, ...] = (),
     ) -> None:
         self.tasks = tasks
+        self.around_tool = around_tool
+        self.around_model = around_model
         self.tools = tools
         self.limits = limits or Limits()
         self.observers: list[Observer] = []
@@ -374,6 +378,8 @@ class Engine:
             approval_ttl=spec.approval_ttl,
             tools=self.tools.edition,
             deps=spec.deps,
+            around_tool=self.around_tool + spec.around_tool,
+            around_model=self.around_model + spec.around_model,
         )
         root = CallContext(run, grants=grants, priority=priority)
         policy = self._in_force.policy
@@ -413,6 +419,8 @@ class Engine:
             approver=spec.approve,
             redactor=self._redactor,
             deps=spec.deps,
+            around_tool=spec.around_tool,
+            around_model=spec.around_model,
         )
         call = outer.at(path, run=part, grants=grants)
         call.session = session if session is not None else Session()

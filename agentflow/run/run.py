@@ -122,9 +122,13 @@ class Run:
         approval_ttl: float | None = None,
         tools: object = None,
         deps: Any = None,
+        around_tool: tuple[Any, ...] = (),
+        around_model: tuple[Any, ...] = (),
     ) -> None:
         self.tools = tools
         self.deps = deps
+        self.around_tool = around_tool
+        self.around_model = around_model
         self.run_id = run_id or new_run_id()
         self.payer = purse
         self._approval_ttl = approval_ttl
@@ -557,6 +561,8 @@ class RunPart(Run):
         approver: Approver | None = None,
         redactor: Redactor | None = None,
         deps: Any = None,
+        around_tool: tuple[Any, ...] = (),
+        around_model: tuple[Any, ...] = (),
     ) -> None:
         super().__init__(
             limits=outer.limits if limits is None else limits.within(outer.limits),
@@ -567,6 +573,8 @@ class RunPart(Run):
             redactor=redactor,
             tools=outer.tools,
             deps=outer.deps if deps is None else deps,
+            around_tool=outer.around_tool + around_tool,
+            around_model=outer.around_model + around_model,
         )
         self._outer = outer
         self._narrowed = limits is not None

@@ -23,7 +23,8 @@ class RunSpec:
     ``purse`` is the purse that pays, or its name. The questions of the run stay open for ``approval_ttl`` seconds (None: as
     long as the flow's). ``bindings`` and ``env`` hold the variables of its program, ``allow`` the names it may call. ``queue`` names the workers
     that carry out a durable run, ``tenant`` for whom they do it, and ``on_inflight`` decides about its interrupted calls. ``deps`` are its dependencies, which are never
-    stored. A new option is a field here and
+    stored. ``around_tool`` and ``around_model`` are its
+    middleware. A new option is a field here and
     a key of :class:`~agentflow.flow.program_methods.RunOptions`; nothing between restates it.
     """
 
@@ -42,6 +43,8 @@ class RunSpec:
     queue: str | None = None
     on_inflight: OnInflight | None = None
     deps: Any = None
+    around_tool: tuple[Any, ...] = ()
+    around_model: tuple[Any, ...] = ()
 
 
 PLAIN = RunSpec()

@@ -146,7 +146,7 @@ def _changed(prompt: Prompt) -> dict[str, Any]:
     values = {each.name: getattr(prompt, each.name) for each in fields(Prompt) if each.name != "parts"}
     changed = {name: value for name, value in values.items() if value != getattr(_PLAIN, name)}
     own = changed.pop("toolbox", None)
-    if own:
+    if own is not None and len(own):
         changed["tools"] = [own.get(name, name) for name in prompt.tools or ()]
     return {**changed, "schema_text": prompt.schema_text} if prompt.output_schema or prompt.json_output else changed
 

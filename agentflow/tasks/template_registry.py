@@ -531,7 +531,9 @@ def _own(compiled: CompiledTemplate) -> tuple[str, tuple[str, ...]]:
     if cached is None:
         fields = {name: value for name, value in compiled.fields.items() if name not in _NOT_CONTENT}
         data: list[Any] = [fields] if compiled.output.model is None else [fields, compiled.output.schema]
-        if compiled.toolbox:
+        if compiled.toolbox.mark:
+            data.append(compiled.toolbox.mark)
+        if len(compiled.toolbox):
             data.append([_tool(compiled.toolbox[name]) for name in sorted(compiled.toolbox)])
         text = json.dumps(plain(data), sort_keys=True)
         digest = blake2b(text.encode("ascii"), digest_size=16).hexdigest()

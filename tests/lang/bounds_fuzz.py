@@ -26,7 +26,7 @@ from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source, Surface
-from agentflow.core.events.effects import Effect, ToolCall
+from agentflow.core.events.effects import CallTool, Effect
 from agentflow.core.ports.ports import NameFacts
 from agentflow.lang.bounds.analysis import Analysis
 from agentflow.lang.bounds.interpret import AnalysisInputs
@@ -95,7 +95,7 @@ class Counted(World):
         self.sizes: collections.Counter[str] = collections.Counter()
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
-        if not isinstance(effect, ToolCall):
+        if not isinstance(effect, CallTool):
             return await super().perform(effect, call)
         self.calls += 1
         self.active += 1

@@ -91,7 +91,7 @@ SLIPS = [
     ("deps_type", "flow.run(call, deps="),
     ("context_type", "flow.run(call, deps="),
     ("sub_agents", "handoffs=[billing]"),
-    ("guardrails", "middleware"),
+    ("guardrails", "around_tool=[careful]"),
     ("is_function", "register_template"),
     ("params", "parameters"),
     ("sources", "file_paths"),

@@ -21,7 +21,7 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import SexpEvaluationError
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.results import TaskResult
-from agentflow.core.events.effects import Effect, LogMessage, ToolCall
+from agentflow.core.events.effects import CallTool, Effect, LogMessage
 from agentflow.lang.closure import Closure
 from agentflow.lang.portable import dump_closure, load_closure
 from agentflow.lang.program import ProgramCache
@@ -205,7 +205,7 @@ class Witness(World):
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         match effect:
-            case ToolCall():
+            case CallTool():
                 chain = str(effect.arguments.get("c", ""))
                 self.findings.ran += 1
                 self._count(chain)
@@ -226,7 +226,7 @@ class Witness(World):
     def _count(self, chain: str) -> None:
         self.findings.crossed += len(set(_BRACKET.findall(chain))) > 1
 
-    async def _tool(self, effect: ToolCall, chain: str, call: CallContext) -> Any:
+    async def _tool(self, effect: CallTool, chain: str, call: CallContext) -> Any:
         await asyncio.sleep(0)
         function = effect.arguments.get("f")
         if effect.name == "back" and self.backs < MAX_BACKS:

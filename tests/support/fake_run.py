@@ -16,6 +16,7 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Source
 from agentflow.core.events.effects import (
+    CallTool,
     CallWorkflow,
     Endorse,
     GetContext,
@@ -24,7 +25,6 @@ from agentflow.core.events.effects import (
     Solve,
     TaskCall,
     Timer,
-    ToolCall,
 )
 from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, compile_program
@@ -114,7 +114,7 @@ class FakePerformer:
         self.effects.append(effect)
         self.keys.append(call.path)
         match effect:
-            case TaskCall(name, arguments) | ToolCall(name, arguments):
+            case TaskCall(name, arguments) | CallTool(name, arguments):
                 if isinstance(effect, TaskCall):
                     call.run.charge_model_call()
                 function = self.tasks.get(name) or self.tools.get(name)

@@ -110,6 +110,8 @@ class FakeRun:
         self.budget = None
         self.funds = None
         self.tools = None
+        self.around_tool: tuple[Any, ...] = ()
+        self.around_model: tuple[Any, ...] = ()
         self.priority = 0
         self.services = self
         self.admission = FakeAdmission(checker)

@@ -12,7 +12,7 @@ from agentflow.core.data.known_names import NameInfo
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
-from agentflow.core.events.effects import Effect, GetContext, HostCall, LogMessage, TaskCall, Timer, ToolCall
+from agentflow.core.events.effects import CallTool, Effect, GetContext, HostCall, LogMessage, TaskCall, Timer
 from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.program import ProgramCache, compile_program
 from agentflow.run.engine import run_program
@@ -61,7 +61,7 @@ class World:
         self.effects.append(effect)
         await asyncio.sleep(0)
         match effect:
-            case ToolCall():
+            case CallTool():
                 return self.tools[effect.name](effect.arguments)
             case TaskCall():
                 return TaskResult.of(f"answer of {effect.name}")

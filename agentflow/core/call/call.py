@@ -694,6 +694,8 @@ class RunOverrides(TypedDict, total=False):
     watched: bool
     streaming: bool
     deps: Any
+    around_tool: tuple[Any, ...]
+    around_model: tuple[Any, ...]
     publish: Callable[[Event], None]
     congested: Callable[[], bool]
     room: Callable[[], Awaitable[None]]

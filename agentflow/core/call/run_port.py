@@ -141,6 +141,16 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         ...
 
     @property
+    def around_tool(self) -> tuple[Any, ...]:
+        """The middleware around each call of a tool, the flow's before the run's; see :data:`~agentflow.core.ports.around.ToolMiddleware`."""
+        ...
+
+    @property
+    def around_model(self) -> tuple[Any, ...]:
+        """The middleware around each call of a model."""
+        ...
+
+    @property
     def journal(self) -> JournalPortOf[C] | None:
         """The records of the run; None when it is not durable."""
         ...

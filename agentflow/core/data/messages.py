@@ -9,7 +9,7 @@ field; :mod:`agentflow.core.data.message_json` reads it back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from agentflow.core.data.frozen import frozen, slotted
@@ -322,6 +322,16 @@ class ModelResponse:
             if ToolCallPart in map(type, self.parts)
             else ()
         )
+
+    @classmethod
+    def of_text(cls, text: str) -> ModelResponse:
+        """An answer that no model gave, which costs nothing."""
+        return cls((TextPart(text),), "end", cost_usd=0.0)
+
+    def with_text(self, text: str) -> ModelResponse:
+        """The answer with this text in place of its own; its other parts stay."""
+        others = [part for part in self.parts if not isinstance(part, TextPart)]
+        return replace(self, parts=(TextPart(text), *others) if text else tuple(others))
 
     def message(self) -> Message:
         """The answer as a message for the history."""

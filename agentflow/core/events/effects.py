@@ -68,7 +68,7 @@ class TaskCall(NamedCall):
 
 
 @frozen
-class ToolCall(NamedCall):
+class CallTool(NamedCall):
     """``(tool (param value) ...)``: returns the tool's TaskResult."""
 
     @property
@@ -224,7 +224,7 @@ class Solve(EffectBase):
 
 Effect: TypeAlias = (
     TaskCall
-    | ToolCall
+    | CallTool
     | HostCall
     | Step
     | GetContext

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import (
     AsyncGenerator,
+    AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
+    Generator,
     Iterable,
     Mapping,
     Sequence,
@@ -16,6 +18,7 @@ from dataclasses import field
 from hashlib import blake2b
 from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
+from agentflow.core.call.approval import Denied
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.endings import HandedOver
 from agentflow.core.call.spending import PriceQuote
@@ -136,6 +139,36 @@ Prepare: TypeAlias = Callable[[dict[str, Any], CallContext], Awaitable[Callable[
 """Called with a tool's arguments and call before it starts; the function it returns is run."""
 
 
+@frozen
+class ToolCall:
+    """A call of a tool, as middleware sees it: the tool's ``name``, its ``arguments``, and the ``call_id`` of the model that
+    asks for it (None: a program or the host calls).
+
+    ``dataclasses.replace(call, arguments={...})`` is the same call with other arguments.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+    call_id: str | None = None
+
+
+class ModelCall(Protocol):
+    """A model call that middleware may carry out: await it for the answer, or iterate over its deltas, the last of which has
+    the answer."""
+
+    def __await__(self) -> Generator[Any, Any, ModelResponse]: ...
+    def __aiter__(self) -> AsyncIterator[ModelDelta]: ...
+
+
+ToolMiddleware: TypeAlias = Callable[
+    [ToolCall, Callable[[ToolCall], Awaitable[TaskResult]], CallContext], Awaitable[TaskResult | Denied]
+]
+"""A function around calls of tools; the one that it is given carries the call out."""
+ModelMiddleware: TypeAlias = Callable[
+    [ModelRequest, Callable[[ModelRequest], ModelCall], CallContext],
+    Awaitable[ModelResponse] | AsyncIterator[ModelDelta],
+]
+"""A function around calls of models: a coroutine function, or an async generator of deltas."""
 ToolChooser: TypeAlias = Callable[[CallContext], Awaitable[tuple[Sequence[str] | None, Mapping[str, "Tool"]]]]
 """Chooses the tools of a turn: returns their names, None for all ordinary tools, and the objects among them."""
 AnswerCheck: TypeAlias = Callable[[str, Any, CallContext], Awaitable[tuple[Any] | None]]
@@ -160,7 +193,8 @@ class Tool:
     made from, ``task`` the compiled template that a ``subtask`` runs instead of looking one up by name. ``origin`` names
     its owner, if not the host: approvers are shown it. ``declares_data``: a dict returned by ``call`` is an instance of its
     declared class, not a result. ``deps`` is the type of the run's dependencies that its function declares, if any. ``ends``: its
-    result ends the task whose model called it. ``defer_loading``: it is offered once the model has found it with ``search_tools``.
+    result ends the task whose model called it. ``defer_loading``: it is offered once the model has found it with ``search_tools``. ``around`` is
+    the middleware around its calls.
     """
 
     spec: ToolSpec
@@ -189,6 +223,7 @@ class Tool:
     deps: Any = None
     ends: bool = False
     defer_loading: bool = False
+    around: Sequence[ToolMiddleware] = ()
 
     @property
     def name(self) -> str:

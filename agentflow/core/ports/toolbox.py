@@ -13,17 +13,27 @@ T = TypeVar("T")
 
 # Objects, not names: two closures of one name are two tools (decision 3)
 class Toolbox(Mapping[str, Tool]):
-    """The tool objects of one task or prompt, by name; it never changes.
+    """The tool objects of one task or prompt, by name, and the middleware around the calls of its model; it never changes.
 
     The model of that task calls these even if the flow has others of the same names. Parameters: ``entries``, each a tool
     and the compiled schema that its arguments are checked against (None: it checks them itself); no two tools have one
-    name.
+    name. ``around_tool`` and ``around_model`` are the task's own middleware, ``mark`` says what that holds, where results are
+    reused.
     """
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "around_model", "around_tool", "mark")
 
-    def __init__(self, entries: Iterable[tuple[Tool, Any]] = ()) -> None:
+    def __init__(
+        self,
+        entries: Iterable[tuple[Tool, Any]] = (),
+        around_tool: tuple[Any, ...] = (),
+        around_model: tuple[Any, ...] = (),
+        mark: str = "",
+    ) -> None:
         self._entries: Mapping[str, tuple[Tool, Any]] = {entry[0].name: entry for entry in entries}
+        self.around_tool = around_tool
+        self.around_model = around_model
+        self.mark = mark
 
     def __eq__(self, other: object) -> bool:
         return self is other  # tools hold functions: two boxes are the same only if they are one
@@ -40,6 +50,9 @@ class Toolbox(Mapping[str, Tool]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __bool__(self) -> bool:
+        return bool(self._entries or self.around_tool or self.around_model)
+
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 
@@ -50,16 +63,26 @@ class Toolbox(Mapping[str, Tool]):
     def only(self, names: Iterable[str] | None) -> Toolbox:
         """The toolbox with those of its tools that are among ``names`` (None: all of them)."""
         kept = self._entries.keys() if names is None else self._entries.keys() & {*names}
-        return self if len(kept) == len(self) else Toolbox([self._entries[name] for name in self if name in kept])
+        if len(kept) == len(self):
+            return self
+        return self._with([self._entries[name] for name in self if name in kept])
 
     def with_all(self, tools: Mapping[str, Tool]) -> Toolbox:
         """The toolbox with ``tools`` too, which check their own arguments."""
-        return Toolbox([*self._entries.values(), *[(tool, None) for tool in tools.values()]])
+        return self._with([*self._entries.values(), *[(tool, None) for tool in tools.values()]])
+
+    def _with(self, entries: Iterable[tuple[Tool, Any]]) -> Toolbox:
+        """The toolbox with these tools in place of its own, and the same middleware."""
+        return Toolbox(entries, self.around_tool, self.around_model, self.mark)
+
+    def with_around(self, around_tool: tuple[Any, ...], around_model: tuple[Any, ...], mark: str = "") -> Toolbox:
+        """The toolbox with this middleware."""
+        return Toolbox(self._entries.values(), around_tool, around_model, mark)
 
     def with_others(self, other: Mapping[str, Tool]) -> Toolbox:
         """The toolbox with the tools of another one."""
         entries = [other.entry(name) for name in other] if isinstance(other, Toolbox) else []
-        return Toolbox([*self._entries.values(), *[entry for entry in entries if entry is not None]])
+        return self._with([*self._entries.values(), *[entry for entry in entries if entry is not None]])
 
 
 NO_TOOLBOX = Toolbox()

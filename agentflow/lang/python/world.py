@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from agentflow.core.data.known_names import ASK, DEFINE, ENDORSE, NameInfo
-from agentflow.core.events.effects import CallWorkflow, Draw, GetContext, LogMessage, ToolCall
+from agentflow.core.events.effects import CallTool, CallWorkflow, Draw, GetContext, LogMessage
 from agentflow.lang.generated import LOAD
 from agentflow.lang.literals import mismatch
 from agentflow.lang.python.declarations import answer_schema, define_at_start
@@ -356,7 +356,7 @@ def _note(g: Emitter, node: ast.Call, tool: str, first: str, option: str) -> ast
     g.meanings[node] = ("effect", tool)
     values = [g.value(node.args[0]), *map(g.value, options.values())]
     arguments = ast.Dict([g.const(first), *map(g.const, options)], values, **g.loc)
-    effect = g.call(g.const_param(ToolCall, "ToolCall"), [g.const(tool), arguments])
+    effect = g.call(g.const_param(CallTool, "CallTool"), [g.const(tool), arguments])
     return g.ours(unwrapped, _perform(g, node, effect))
 
 

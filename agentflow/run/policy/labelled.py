@@ -31,6 +31,7 @@ from agentflow.core.data.source import Span
 from agentflow.core.data.values import opened
 from agentflow.core.data.walk import Work, copied
 from agentflow.core.events.effects import (
+    CallTool,
     CallWorkflow,
     Draw,
     Effect,
@@ -38,7 +39,6 @@ from agentflow.core.events.effects import (
     GetContext,
     NamedCall,
     TaskCall,
-    ToolCall,
 )
 from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.builtins import Primitive
@@ -126,7 +126,7 @@ class LabelledStrand(Strand):
         labels = _NONE
         if around or not _is_bare(effect):
             effect, labels = await self._opened(effect)
-        elif type(effect) is ToolCall:  # nothing to be judged, as in most calls
+        elif type(effect) is CallTool:  # nothing to be judged, as in most calls
             reading = Reading(self.guard, default=self.guard.source_of(effect.name))
             return box(await self._read_by(reading, effect, labels, around, span), reading.given())
         if type(effect) is Endorse:
@@ -146,7 +146,7 @@ class LabelledStrand(Strand):
         """The bare value of an effect, and the sources read by it."""
         name = name_of_effect(effect)
         kind = type(effect)
-        named = kind is ToolCall or kind is TaskCall
+        named = kind is CallTool or kind is TaskCall
         if kind is TaskCall:
             around = joined(around, self.guard.written_from(name, self.definitions(cast(Any, effect).env)))
             if around and not labels:
@@ -189,7 +189,7 @@ class LabelledStrand(Strand):
         sources = reading.given()
         if sources:
             name = name_of_effect(effect)
-            if isinstance(effect, ToolCall | TaskCall):
+            if isinstance(effect, CallTool | TaskCall):
                 self.steps.sources = joined(self.steps.sources, sources)
             if name:
                 self.guard.note(name, labels, around, sources, span)
@@ -201,7 +201,7 @@ class LabelledStrand(Strand):
         sources = around
         for each in labels.values():
             sources = joined(sources, each)
-        default = self.guard.source_of(effect.name) if isinstance(effect, ToolCall) else NO_SOURCES
+        default = self.guard.source_of(effect.name) if isinstance(effect, CallTool) else NO_SOURCES
         return Reading(self.guard, sources, default=default, labels=labels, around=around)
 
     def _of_files(self, value: Any) -> Any:

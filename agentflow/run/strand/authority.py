@@ -10,7 +10,7 @@ from agentflow.core.data.errors import ConfigurationError, SexpEvaluationError, 
 from agentflow.core.data.known_names import FILES, GUARDED, Names, permitted
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Span
-from agentflow.core.events.effects import AskHuman, Effect, Endorse, GetContext, TaskCall, ToolCall
+from agentflow.core.events.effects import AskHuman, CallTool, Effect, Endorse, GetContext, TaskCall
 from agentflow.core.ports.ports import WorkflowPort
 from agentflow.lang.analyzer import EFFECT_NAMES
 from agentflow.lang.forms import FORMS
@@ -27,7 +27,7 @@ def missing_grant(effect: Effect, call: CallContext) -> str | None:
     name = effect.grant
     if name is None or name in grants:
         return None
-    if isinstance(effect, TaskCall | ToolCall):
+    if isinstance(effect, TaskCall | CallTool):
         template = call.definitions.task(name) if call.definitions is not None else None
         return None if template is not None and permitted(template, grants) else name
     if isinstance(effect, GetContext) and (grants & _CONTEXT or (effect.items and "get-context-items" in grants)):

@@ -27,6 +27,7 @@ from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.data.values import as_text, name_of, pairs_to_dict
 from agentflow.core.events.effects import (
     AskHuman,
+    CallTool,
     CallWorkflow,
     Draw,
     Effect,
@@ -38,7 +39,6 @@ from agentflow.core.events.effects import (
     Step,
     TaskCall,
     Timer,
-    ToolCall,
 )
 from agentflow.core.events.events import ContextStarted, Endorsed
 from agentflow.core.ports.memory_ports import ContextFinder
@@ -164,7 +164,7 @@ class EffectRunner:
             match effect:
                 case TaskCall():
                     result = await self._task(effect, call)
-                case ToolCall():
+                case CallTool():
                     arguments = effect.arguments
                     if not _SETTINGS.isdisjoint(arguments):
                         arguments = self._with_settings(effect)
@@ -225,7 +225,7 @@ class EffectRunner:
             _log.warning("task %s failed unexpectedly", effect.name, exc_info=True)
             return TaskResult.from_error(error)
 
-    def _with_settings(self, effect: ToolCall | TaskCall) -> dict[str, Any]:
+    def _with_settings(self, effect: CallTool | TaskCall) -> dict[str, Any]:
         """The arguments of a tool: a list of pairs becomes a dict, unless the tool declares the parameter as a list."""
         arguments = effect.arguments
         info = self.tools.describe(effect.name)

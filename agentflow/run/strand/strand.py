@@ -24,7 +24,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import HELD, Symbol, name_of, text_size, unshared
 from agentflow.core.data.walk import LONG_TEXT, PAUSE_S, Work
-from agentflow.core.events.effects import Effect, GetContext, LogMessage, TaskCall, ToolCall
+from agentflow.core.events.effects import CallTool, Effect, GetContext, LogMessage, TaskCall
 from agentflow.core.events.events import LoopProgress
 from agentflow.core.ports.ports import TemplatePort, ToolPort
 from agentflow.lang.abi import Code, Fork, Operation, Runtime
@@ -320,7 +320,7 @@ def carries_long_text(effect: Effect) -> bool:
     """Whether a long text is logged, or among the arguments of a task or tool."""
     if isinstance(effect, LogMessage):
         return len(effect.text) > LONG_TEXT
-    if not isinstance(effect, TaskCall | ToolCall):
+    if not isinstance(effect, TaskCall | CallTool):
         return False
     return any([len(each) > LONG_TEXT for each in effect.arguments.values() if type(each) is str])
 
@@ -696,7 +696,7 @@ class Strand(StrandNaming):
         kind = self.callable_kind(name, env)
         if kind == "context":
             return await self.perform(GetContext(arguments, EFFECT_NAMES[name] == "items"), span)
-        effect = TaskCall(name, arguments, env) if kind == "task" else ToolCall(name, arguments, env)
+        effect = TaskCall(name, arguments, env) if kind == "task" else CallTool(name, arguments, env)
         return await self.perform(effect, span)
 
     def perform(self, effect: Effect, span: Span | None) -> Coroutine[Any, Any, Any]:
@@ -712,7 +712,7 @@ class Strand(StrandNaming):
             call = call.start(span, kind.__name__, effect)
             call.grants = self.grants
             call.definitions = self.definitions(getattr(effect, "env", None))
-            if kind is TaskCall or kind is ToolCall:
+            if kind is TaskCall or kind is CallTool:
                 call.steps = self.steps
                 if len(self.steps) > MAX_UNFOLDED:
                     self.steps.fold()

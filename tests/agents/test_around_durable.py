@@ -1,0 +1,183 @@
+"""Middleware in durable runs: what it ran is paid once, however long it waits afterwards, and it is not left out on resuming."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentflow import (
+    AgentFlow,
+    CallContext,
+    Denied,
+    ModelRequest,
+    ModelResponse,
+    ScriptedProvider,
+    TaskResult,
+    ToolCall,
+    tool,
+)
+from agentflow.core.ports.ports import ModelCall
+from tests.support.children import HANG_S
+
+RunTool = Callable[[ToolCall], Awaitable[TaskResult]]
+RunModel = Callable[[ModelRequest], ModelCall]
+CALL: dict[str, Any] = {"tool_calls": [{"name": "transfer", "arguments": {"amount": 5}}]}
+TASK = '(defatom pay (params) (instructions "Pay.") (tools "transfer")) (value-of (pay))'
+
+
+class Bank:
+    """A tool, and middleware that asks a person what to do with a result that there is already."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+        self.entered = 0
+
+    async def transfer(self, amount: int) -> str:
+        """Send money."""
+        self.sent.append(amount)
+        return f"sent {amount}"
+
+    async def after(self, call: ToolCall, run: RunTool, ctx: CallContext) -> TaskResult:
+        """Asks once the tool has run."""
+        self.entered += 1
+        result = await run(replace(call, arguments={"amount": call.arguments["amount"] + 1}))
+        if not await ctx.ask_human("keep it?", {"type": "boolean"}):
+            raise Denied("taken back")
+        return replace(result, content=result.content + "!")
+
+    async def after_answer(self, request: ModelRequest, run: RunModel, ctx: CallContext) -> ModelResponse:
+        """Asks once the model has answered."""
+        self.entered += 1
+        response = await run(request)
+        if not response.tool_calls:
+            await ctx.ask_human("send it?", {"type": "boolean"})
+            return response.with_text(response.text + "!")
+        return response
+
+
+def opened(database: Path, bank: Bank, model: ScriptedProvider, **options: Any) -> AgentFlow:
+    """A flow of one process."""
+    return AgentFlow(provider=model, durable=f"sqlite:///{database}", tools=[bank.transfer], **options)
+
+
+@pytest.mark.parametrize("who", ["program", "model"])
+async def test_a_tool_is_paid_once_although_middleware_waits_after_it(tmp_path: Path, who: str) -> None:
+    """A run that waits for a person after the tool has run goes on, in another process, without running it again."""
+    database, bank = tmp_path / "runs.db", Bank()
+    model = ScriptedProvider([CALL, "done"])
+    text = TASK if who == "model" else "(value-of (transfer (amount 5)))"
+    async with opened(database, bank, model, around_tool=[bank.after]) as flow:
+        await flow.start(text, run_id="r1")
+        await parked(flow, "r1")
+    async with opened(database, bank, model, around_tool=[bank.after]) as flow:
+        (question,) = await flow.questions("r1")
+        await flow.send("r1", question.key, True)
+        run = await flow.resume("r1")
+        assert (await run.result()).value == ("done" if who == "model" else "sent 6!")
+    assert bank.sent == [6] and bank.entered == 2
+    if who == "model":
+        assert "sent 6!" in str(model.requests[-1].messages[-1])
+    async with opened(database, bank, model, around_tool=[bank.after]) as flow:
+        run = await flow.resume("r1")
+        assert (await run.result()).value == ("done" if who == "model" else "sent 6!")
+    assert bank.sent == [6] and bank.entered == 2, "what has a record runs neither tool nor middleware"
+
+
+async def parked(flow: AgentFlow, run_id: str) -> None:
+    """Wait until a run has a question."""
+    async with asyncio.timeout(20):
+        while not await flow.questions(run_id):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_model_is_paid_once_although_middleware_waits_after_it(tmp_path: Path) -> None:
+    """The same for the answer of a model, in the middle of a tool loop and at its end; the account says what was paid."""
+    database, bank = tmp_path / "runs.db", Bank()
+    last = {"text": "done", "usage": {"input_tokens": 10, "output_tokens": 5}, "cost_usd": 0.01}
+    model = ScriptedProvider([{**CALL, "usage": {"input_tokens": 20, "output_tokens": 5}, "cost_usd": 0.02}, last])
+    async with opened(database, bank, model, around_model=[bank.after_answer]) as flow:
+        await flow.start(TASK, run_id="r1")
+        await parked(flow, "r1")
+    async with opened(database, bank, model, around_model=[bank.after_answer]) as flow:
+        (question,) = await flow.questions("r1")
+        await flow.send("r1", question.key, True)
+        result = await (await flow.resume("r1")).result()
+    assert (result.value, len(model.requests), bank.sent) == ("done!", 2, [5])
+    assert (result.usage.total_tokens, result.cost) == (40, 0.03)
+
+
+SCRIPT = """
+import asyncio, os, sys
+from pathlib import Path
+from agentflow import AgentFlow, ScriptedProvider
+
+async def transfer(amount: int) -> str:
+    \"\"\"Send money.\"\"\"
+    with Path(sys.argv[2]).open("a") as file:
+        file.write("sent ")
+    return "sent"
+
+async def guard(call, run, ctx):
+    result = await run(call)
+    if sys.argv[3] == "die":
+        os._exit(9)
+    return result
+
+async def main():
+    database = "sqlite:///" + sys.argv[1]
+    async with AgentFlow(provider=ScriptedProvider("x"), durable=database, tools=[transfer], around_tool=[guard]) as flow:
+        if sys.argv[3] == "die":
+            run = await flow.start("(value-of (transfer (amount 1)))", run_id="r1")
+        else:
+            run = await flow.resume("r1")
+        print((await run.result()).value)
+
+asyncio.run(main())
+"""
+
+
+def test_a_kill_between_the_tool_and_the_return_of_middleware(tmp_path: Path) -> None:
+    """A process that is killed when the tool has run, and middleware has not returned, does not run the tool twice."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, "utf-8")
+    database, sent = tmp_path / "runs.db", tmp_path / "sent"
+    command = [sys.executable, str(script), str(database), str(sent)]
+    killed = subprocess.run([*command, "die"], capture_output=True, text=True, timeout=HANG_S)
+    assert killed.returncode == 9, killed.stderr
+    again = subprocess.run([*command, "live"], capture_output=True, text=True, timeout=HANG_S)
+    assert again.stdout.strip() == "sent", again.stderr
+    assert sent.read_text() == "sent "
+
+
+async def test_a_tool_that_ends_its_task_does_so_through_middleware(tmp_path: Path) -> None:
+    """``@tool(ends=True)`` and ``Finish`` end the task with middleware around the call too, plain and durable."""
+
+    async def watched(call: ToolCall, run: Any, ctx: CallContext) -> TaskResult:
+        return await run(call)
+
+    @tool(ends=True)
+    async def submit(answer: str) -> str:
+        """Submit the answer."""
+        return answer
+
+    reply = {"tool_calls": [{"name": "submit", "arguments": {"answer": "42"}}]}
+    for durable in (None, f"sqlite:///{tmp_path}/endings.db"):
+        model = ScriptedProvider([reply])
+        async with AgentFlow(provider=model, durable=durable, around_tool=[watched]) as flow:
+
+            @flow.task(name="ask_it", tools=[submit])
+            async def ask_it(question: str) -> str:
+                """{{question}}"""
+
+            if durable is None:
+                assert await ask_it("?") == "42"
+            else:
+                run = await flow.start('(content (ask_it (question "?")))', run_id="r")
+                assert (await run.result()).value == "42"
