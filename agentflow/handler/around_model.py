@@ -83,7 +83,7 @@ class _Tap(_HeldBack):
         self._pieces.put_nowait(None)
 
 
-class _Running:
+class RunningCall:
     """A :class:`~agentflow.core.ports.ports.ModelCall`, in the two forms in which middleware carries it out."""
 
     __slots__ = ("_deltas", "_whole")
@@ -183,12 +183,12 @@ class WrappedModel:
         function = self._middleware[index]
         ctx = inside(function, call)
 
-        def run(changed: ModelRequest) -> _Running:
+        def run(changed: ModelRequest) -> RunningCall:
             self._check(function, changed)
             inner = call.at(ctx.marked_path("run", _digest(changed)))
             if index + 1 == len(self._middleware):
-                return _Running(partial(self._asked, changed, inner), partial(self._tapped, changed, inner))
-            return _Running(
+                return RunningCall(partial(self._asked, changed, inner), partial(self._tapped, changed, inner))
+            return RunningCall(
                 partial(self._gathered, index + 1, changed, inner), partial(self._spread, index + 1, changed, inner)
             )
 

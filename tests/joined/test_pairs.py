@@ -20,8 +20,10 @@ import pytest
 from agentflow import (
     AgentFlow,
     AgentflowError,
+    Allowance,
     CommandExecutor,
     FileAccessManager,
+    LimitExceeded,
     Limits,
     MemorySystem,
     Price,
@@ -43,6 +45,7 @@ from agentflow.durable.decisions import JournalClock, JournalVerdict
 from agentflow.durable.journal import RunJournal
 from agentflow.durable.reuse import Reuse
 from agentflow.exploration.explorer import FlowExplorer
+from agentflow.handler.around_model import RunningCall
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool
@@ -54,6 +57,7 @@ from agentflow.journal.postgres.shared_rates import PostgresRates
 from agentflow.journal.sessions import Sessions
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.journal.store import Results
+from agentflow.journal.stored_purses import StoredPurses
 from agentflow.memory.file_memory import EmbeddingSource, FileMemory
 from agentflow.memory.index import LexicalRanker
 from agentflow.memory.notes import FlowNotes
@@ -185,6 +189,29 @@ async def adapter_keeps_to_its_rate(house: House) -> None:
         await adapter.aclose()
     assert deltas[-1].response is not None
     assert [rates.ready("openai-chat:m", 0) for _ in range(6)] == [True] * 5 + [False], "the call was counted"
+
+
+async def a_purse_is_spent_from_its_store(house: House) -> None:
+    purses, url = {"team": Allowance(model_calls=2)}, f"sqlite:///{house.root}/purses.db"
+    async with AgentFlow(provider=ScriptedProvider(["one", "two"]), durable=url, purses=purses) as flow:
+        await flow.ask("hi", purse="team")
+    async with AgentFlow(provider=ScriptedProvider(["two", "three"]), durable=url, purses=purses) as flow:
+        await flow.ask("hi", purse="team")
+        with pytest.raises(LimitExceeded):
+            await flow.ask("hi", purse="team")
+
+
+async def middleware_awaits_a_model_call(house: House) -> None:
+    seen: list[str] = []
+
+    async def watched(request: Any, run: Any, ctx: CallContext) -> Any:
+        response = await run(request)
+        seen.append(response.text)
+        return response
+
+    async with AgentFlow(provider=ScriptedProvider(["up"]), around_model=[watched]) as flow:
+        assert await flow.ask("hi") == "up"
+    assert seen == ["up"]
 
 
 async def fallback_goes_on_to_the_next(house: House) -> None:
@@ -725,6 +752,8 @@ PAIRS = [
     Pair("ModelRouter", "FallbackRouter", Router, turn_loop_finds_a_model),
     Pair("ModelRouter", "TurnLoop", OneModel, turn_loop_asks_offline),
     Pair("ModelRouter", "BaseHandler", FallbackRouter, handler_finds_a_model),
+    Pair("PurseStore", "Purses", StoredPurses, a_purse_is_spent_from_its_store),
+    Pair("ModelCall", "middleware", RunningCall, middleware_awaits_a_model_call),
     Pair("ToolPort", "TurnLoop", ToolRegistry, turn_loop_calls_a_tool),
     Pair("ToolPort", "EffectRunner", ToolRegistry, program_calls_a_tool),
     Pair("ToolPort", "EffectRunner", ToolRegistry, program_calls_a_subtask_tool),
