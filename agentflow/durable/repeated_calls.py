@@ -70,20 +70,34 @@ def usable_limits(run: str, limits: Limits | None, before: Limits, *, at_work: b
         raise unusable(run, what, "it has ended, under higher limits", "leave them out, or start another run")
 
 
-def given(spec: RunSpec) -> list[str]:
-    """The names of what a run is given that is never stored, and without which it may not be resumed."""
-    return [] if spec.deps is None else ["deps"]
+def given(spec: RunSpec, engine: Engine) -> list[str]:
+    """The names of what a run has that is never stored, and without which it may not be resumed."""
+    guards = [name for name in _GUARDS if getattr(engine, name)]
+    return guards if spec.deps is None else ["deps", *guards]
 
 
 def check_given(row: RunRow, spec: RunSpec, engine: Engine) -> None:
-    """Raise JournalError (``durable/deps``) if a run that was started with dependencies of its own is resumed without any."""
-    if "deps" not in row.input.get("given", ()) or spec.deps is not None or engine.dependencies is not None:
+    """Raise JournalError for a run that is resumed without what it was started with: ``durable/deps`` without dependencies,
+    ``durable/guards`` in a flow without the middleware that was around its calls."""
+    stored = row.input.get("given", ())
+    for name in _GUARDS:
+        if name in stored and not getattr(engine, name):
+            raise JournalError(
+                f"the run '{row.run}' was started with {name}=, and is resumed by a flow without: its calls would be unguarded",
+                code="durable/guards",
+                hint=f"resume it by a flow with the same middleware: AgentFlow({name}=[...])",
+            )
+    if "deps" not in stored or spec.deps is not None or engine.dependencies is not None:
         return
     raise JournalError(
         f"the run '{row.run}' was started with deps=, and is resumed without: they are never stored",
         code="durable/deps",
         hint=f"flow.resume('{row.run}', deps=...), or have the flow make them for each run: AgentFlow(deps=function)",
     )
+
+
+_GUARDS = ("around_tool", "around_model")
+"""The middleware of a flow, by its attributes of the engine."""
 
 
 def raises_limit(error: BaseException | None, limits: Limits) -> bool:

@@ -182,7 +182,7 @@ class DurableRuns:
         }
         if purse is not None:
             fields["purse"] = purse
-        if names_given := given(spec):
+        if names_given := given(spec, self._engine):
             fields["given"] = names_given
         trace = trace_of(self._engine.observers)
         if trace is not None:
@@ -442,6 +442,7 @@ class DurableRuns:
                 "durable/bindings",
                 "durable/mismatch",
                 "durable/deps",
+                "durable/guards",
             ):
                 raise
             return None

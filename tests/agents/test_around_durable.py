@@ -23,6 +23,7 @@ from agentflow import (
     ToolCall,
     tool,
 )
+from agentflow.core.data.errors import JournalError
 from agentflow.core.ports.ports import ModelCall
 from tests.support.children import HANG_S
 
@@ -181,3 +182,22 @@ async def test_a_tool_that_ends_its_task_does_so_through_middleware(tmp_path: Pa
             else:
                 run = await flow.start('(content (ask_it (question "?")))', run_id="r")
                 assert (await run.result()).value == "42"
+
+
+async def test_a_run_is_not_resumed_without_the_middleware_that_guarded_it(tmp_path: Path) -> None:
+    """A flow that leaves out ``around_tool=`` cannot resume the run: ``durable/guards`` before any code; with it, it can."""
+
+    async def watched(call: ToolCall, run: RunTool, ctx: CallContext) -> TaskResult:
+        return await run(call)
+
+    url = f"sqlite:///{tmp_path}/guards.db"
+    async with AgentFlow(durable=url, around_tool=[watched]) as flow:
+        await (await flow.start('(ask-human "on?")', run_id="r")).wait()
+    async with AgentFlow(durable=url) as flow:
+        with pytest.raises(JournalError, match="around_tool=") as error:
+            await flow.resume("r")
+        assert error.value.code == "durable/guards"
+    async with AgentFlow(durable=url, around_tool=[watched]) as flow:
+        await (await flow.resume("r")).wait()
+        await flow.send("r", (await flow.questions("r"))[0].key, "yes")
+        assert (await (await flow.resume("r")).result()).value == "yes"
