@@ -130,6 +130,8 @@ class ToolTurn:
                 together.append((part, child))
         results += await self._together(together)
         self.ending = next((each.ending for each in results if each.ending is not None), None)
+        if self.ending is not None:
+            return tuple([_in_time(each, self.ending) for each in results])
         return tuple([each.part for each in results])
 
     async def _together(self, numbered: list[tuple[ToolCallPart, CallContext]]) -> list[ToolAnswer]:
@@ -207,6 +209,15 @@ class ToolTurn:
     def _refused(self, part: ToolCallPart, call: CallContext, why: str) -> ToolAnswer:
         call.warn("tool/call-refused", why, tool=clip(part.name, 120), call_id=part.id)
         return ToolAnswer(ToolResultPart(part.id, part.name, f"error: {why}", True))
+
+
+def _in_time(answer: ToolAnswer, first: EndOfTask) -> ToolResultPart:
+    """The result of a call of an answer that ended the task: a second ending says that it came too late."""
+    if answer.ending is None or answer.ending is first:
+        return answer.part
+    return replace(
+        answer.part, text="an earlier call of the same answer had ended the task: this one changed nothing", parts=()
+    )
 
 
 def _text(result: TaskResult) -> str:

@@ -147,6 +147,21 @@ async def test_a_tool_hands_over_by_returning_a_handoff() -> None:
     assert shown(model.requests[1].messages)[-1] == "user: result handed over to billing | The problem: money"
 
 
+async def test_of_two_handoffs_in_one_answer_the_first_counts() -> None:
+    """The task that goes on reads that the second handoff changed nothing."""
+    model = ScriptedProvider([calling("transfer_to_billing", "transfer_to_shipping", problem="x"), "I am billing."])
+    async with AgentFlow(provider=model) as flow:
+        _, billing = desk(flow)
+
+        @flow.task
+        async def shipping(problem: str) -> str:
+            """The problem: {{problem}}"""
+
+        assert await flow.ask("help", handoffs=[billing, shipping]) == "I am billing."
+    last = shown(model.requests[1].messages)[-1]
+    assert last.startswith("user: result handed over to billing | result an earlier call")
+
+
 async def test_tasks_hand_over_to_each_other_by_name_until_the_turns_are_used_up() -> None:
     """``handoffs=["billing"]`` names a task that is declared later; two tasks that hand over for ever end at the turns of the run."""
 

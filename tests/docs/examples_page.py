@@ -127,6 +127,7 @@ LISTED = (
     Example("approval.py", "An approval that comes tomorrow"),
     Example("support_desk.py", "A support desk: tools of one user, an agent as a tool of another"),
     Example("airline.py", "A chat that is handed over: dependencies, a check, the agent of the conversation"),
+    Example("guards.py", "Guards: a judge beside the answer, around a tool and around the model"),
     Example("killed.py", "A run that is killed, and goes on as an edited program"),
     Example("reuse.py", "Results that other runs use again"),
     Example("fleet.py", "500 documents, three workers, one of them killed", needs_postgres=True),
