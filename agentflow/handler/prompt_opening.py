@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agentflow.core.data.context import DataContext
 from agentflow.core.data.frozen import frozen
@@ -59,9 +60,18 @@ def opening_of_handoff(kept: Sequence[Message], parts: tuple[Part, ...]) -> Open
     results of the handoff: roles alternate."""
     messages = list(kept)
     if messages and messages[-1].role == "user":
-        parts = (*messages.pop().parts, TextPart("\n\n"), *parts)
+        parts = following(messages.pop().parts, parts)
     size = sum(map(size_of_message, messages))
     return Opening([*messages, Message("user", parts)], len(messages), size)
+
+
+def following(before: tuple[Part, ...], parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The parts of one message, ``parts`` after those ``before``. Two texts have a blank line between them, in the second: servers
+    refuse a text of white space alone."""
+    first = parts[0]
+    if isinstance(first, TextPart) and before and isinstance(before[-1], TextPart):
+        parts = (replace(first, text=f"\n\n{first.text}"), *parts[1:])
+    return (*before, *parts)
 
 
 def _add_history(messages: list[Message], session: Session, history: HistoryConfig, count: int) -> int:

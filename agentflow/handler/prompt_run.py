@@ -60,7 +60,7 @@ from agentflow.handler.model_turn import (
     model_turn,
     without_calls,
 )
-from agentflow.handler.prompt_opening import opening, opening_of_handoff, opening_sources
+from agentflow.handler.prompt_opening import following, opening, opening_of_handoff, opening_sources
 from agentflow.handler.token_estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator
 from agentflow.handler.tool_registry import NO_TOOLS, ToolTurn
 from agentflow.handler.tools import HANDOFF, SEARCH_TOOLS, handoff_tool, search_tool, task_tool
@@ -786,7 +786,7 @@ class PromptRun:
         handed = self._prompt.handed
         if handed is None:
             return own
-        first = Message("user", (*handed.exchange[-1].parts, TextPart("\n\n"), *self._prompt.parts))
+        first = Message("user", following(handed.exchange[-1].parts, self._prompt.parts))
         return [*handed.exchange[:-1], first, *own[1:]]
 
     def _finished(self, response: ModelResponse, value: object) -> PromptOutcome:

@@ -73,6 +73,8 @@ async def test_a_model_hands_over_to_another_task_in_the_same_conversation() -> 
         "user: result handed over to billing | The problem: order 7 is broken",
     ]
     assert shown(third.messages)[-1] == "user: result refunded 7"
+    texts = [part.text for message in second.messages for part in message.parts if isinstance(part, TextPart)]
+    assert all(text.strip() for text in texts), "servers refuse a text of white space alone"
 
 
 async def test_the_whole_turn_is_in_the_session_and_its_agent_is_known() -> None:
