@@ -87,4 +87,4 @@ def test_a_run_that_nobody_traces_does_not_know_of_opentelemetry(tmp_path: Path)
             for name in counts
             if "opentelemetry" in name or name.startswith(("observe/otel", "observe/event_spans"))
         ]
-        assert abs(sum(counts.values()) - sum(absent.values())) <= 0.01 * sum(absent.values())  # workers begin by time
+        assert abs(sum(counts.values()) - sum(absent.values())) <= 0.02 * sum(absent.values())  # workers begin by time

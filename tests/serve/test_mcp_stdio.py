@@ -75,7 +75,9 @@ def command() -> list[str]:
 async def client_of(directory: Path, served: list[str] | None = None, **options: Any) -> AsyncIterator[Client]:
     first, *rest = served or command()
     env = {"PYTHONPATH": str(directory), "XDG_STATE_HOME": str(directory), "PATH": os.environ["PATH"]}
-    transport = stdio_client(StdioServerParameters(command=first, args=rest, cwd=str(directory), env=env))
+    started = StdioServerParameters(command=first, args=rest, cwd=str(directory), env=env)
+    # its default is what was sys.stderr when the SDK was imported: before this worker was forked, and closed since
+    transport = stdio_client(started, errlog=sys.__stderr__ or sys.stderr)
     async with Client(transport, **options) as client:
         yield client
 
