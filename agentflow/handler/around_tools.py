@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from agentflow.core.call.approval import Denied, refusal
 from agentflow.core.call.call import CallContext, EventScope, QuietScope
@@ -14,7 +13,7 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.data.walk import LONG_TEXT
 from agentflow.core.events.journal_rows import named_arguments
 from agentflow.core.ports.around import inside, name_of, outcome_of, wrong_outcome
-from agentflow.core.ports.ports import Tool, ToolCall, ToolMiddleware
+from agentflow.core.ports.ports import Tool, ToolCall, ToolMiddleware, ToolPort
 from agentflow.handler.admitting import judged
 
 _RETURN = "return the result of `await run(call)`, one of your own, TaskResult.complete('text'), or Denied('why') to refuse the call"
@@ -67,31 +66,17 @@ class _InnerScope(QuietScope):
             self._late.scope.change(**fields)
 
 
-class Execute(Protocol):
-    """Carries out a call of a tool, as :meth:`~agentflow.handler.tool_registry.ToolRegistry.execute` does, within the events of another
-    scope and without middleware."""
-
-    def __call__(
-        self,
-        name: str,
-        arguments: dict[str, Any],
-        call: CallContext,
-        *,
-        call_id: str | None = None,
-        within: EventScope | None = None,
-    ) -> Awaitable[TaskResult]: ...
-
-
 class WrappedCall:
-    """A call of a ``tool`` with ``middleware`` around it, the outermost first. ``scope`` are its events, not begun."""
+    """A call of a ``tool`` with ``middleware`` around it, the outermost first. ``scope`` are its events, not begun; ``tools``
+    carries the call out."""
 
-    __slots__ = ("_call_id", "_execute", "_late", "_middleware", "_original", "_tool")
+    __slots__ = ("_late", "_middleware", "_original", "_tool", "_tools")
 
-    def __init__(self, tool: Tool, middleware: tuple[ToolMiddleware, ...], scope: EventScope, execute: Execute) -> None:
+    def __init__(self, tool: Tool, middleware: tuple[ToolMiddleware, ...], scope: EventScope, tools: ToolPort) -> None:
         self._tool = tool
         self._middleware = middleware
         self._late = LateScope(scope)
-        self._execute = execute
+        self._tools = tools
         self._original: dict[str, Any] = {}
 
     async def result(self, arguments: dict[str, Any], call_id: str | None) -> TaskResult:
@@ -155,7 +140,7 @@ class WrappedCall:
             failure = judged(self._tool, arguments, call)
             if failure is not None:
                 return failure
-        return await self._execute(
+        return await self._tools.execute(
             asked.name, arguments, call, call_id=call.call_id, within=_InnerScope(self._late, call)
         )
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from math import isfinite
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from agentflow.core.call.call import CallContext, JournalPort
 from agentflow.core.call.endings import HandedOver, Handoff, Retry, called_by_host
@@ -22,9 +22,9 @@ from agentflow.core.call.reading import files_read
 from agentflow.core.call.run_port import PAID_TEXT
 from agentflow.core.call.spending import Funds, PriceQuote, Reservation
 from agentflow.core.call.work_clock import WorkClock
-from agentflow.core.data.errors import ConfigurationError, LimitExceeded, ResourceExhausted, TaskError, clip
+from agentflow.core.data.errors import LimitExceeded, ResourceExhausted, TaskError, clip
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.known_names import CompiledTask, file_grants
+from agentflow.core.data.known_names import file_grants
 from agentflow.core.data.limits import NANO, added
 from agentflow.core.data.message_json import read_message, read_response
 from agentflow.core.data.messages import (
@@ -38,7 +38,6 @@ from agentflow.core.data.messages import (
     PromptCache,
     TextPart,
     ToolCallPart,
-    ToolResultPart,
     ToolSpec,
     Usage,
     thinking_tokens,
@@ -62,9 +61,8 @@ from agentflow.handler.model_turn import (
 )
 from agentflow.handler.prompt_opening import following, opening, opening_of_handoff, opening_sources
 from agentflow.handler.token_estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator
+from agentflow.handler.tool_lists import Offer, find_named, found_in, in_order, searched
 from agentflow.handler.tool_registry import NO_TOOLS, ToolTurn
-from agentflow.handler.tools import HANDOFF, SEARCH_TOOLS, handoff_tool, search_tool, task_tool
-from agentflow.lib.schema.json_schema import Schema
 
 
 def offered_to(
@@ -72,7 +70,8 @@ def offered_to(
 ) -> tuple[tuple[ToolSpec, ...], Toolbox | None]:
     """The specs of the tools that ``prompt`` offers at ``call``, and those of its tools that are not in the table ``tools``.
 
-    Tools whose loading is deferred are left out until they are among ``loaded``, and a tool to search them is offered. A name that is no tool's may be a task's. Raises ConfigurationError (``tool/unknown``) for a name that is neither.
+    Tools whose loading is deferred are left out until they are among ``loaded``, and a tool to search them is offered. A name
+    that is no tool's may be a task's. Raises ConfigurationError (``tool/unknown``) for a name that is neither.
     """
     toolbox = cast("Toolbox | None", prompt.toolbox)
     if prompt.tools is None:
@@ -85,46 +84,16 @@ def offered_to(
     def ordinary() -> list[str]:
         return [spec.name for spec in tools.ordinary(call)]
 
-    objects = offered(prompt.tools, toolbox or NO_TOOLBOX, ordinary, call.grants, partial(_find, call, tools, tasks))
+    objects = offered(
+        prompt.tools, toolbox or NO_TOOLBOX, ordinary, call.grants, partial(find_named, call, tools, tasks)
+    )
     for tool in objects.values():
         if tool.deps is not None:  # said before a model is paid
             call.require_deps(tool.deps, f"the tool '{tool.name}'")
-    deferred = [tool for tool in objects.values() if tool.defer_loading]
-    if deferred:
-        search = search_tool([tool.spec for tool in deferred])
-        objects = {name: tool for name, tool in objects.items() if not tool.defer_loading or name in loaded}
-        objects[search.name] = search
-        toolbox = (toolbox or NO_TOOLBOX).with_others(Toolbox([(search, Schema(search.spec.input_schema))]))
+    if any([tool.defer_loading for tool in objects.values()]):
+        objects, toolbox = searched(objects, toolbox or NO_TOOLBOX, loaded)
     specs = tuple([tool.spec for tool in objects.values()])
     return specs, (toolbox or NO_TOOLBOX).with_all(tasks) if tasks else toolbox
-
-
-def _find(call: CallContext, tools: ToolPort, tasks: dict[str, Tool], name: str) -> Tool:
-    """The tool called ``name``, or the task, which is put among the ``tasks``."""
-    tool = tools.find(name, call)
-    if tool is None:
-        receiver = name.removeprefix(HANDOFF)
-        task = call.run.services.task(receiver, call)
-        if task is None:
-            raise ConfigurationError(
-                f"the prompt offers a tool '{clip(name, 120)}' that is not registered",
-                code="tool/unknown",
-                hint=tools.hint_for(name) or "register it, or leave it out of the task's tools",
-            )
-        tool = tasks[name] = named_task(task, call) if receiver == name else handoff_tool(Handoff(receiver), task)
-    return tool
-
-
-def named_task(task: CompiledTask, call: CallContext) -> Tool:
-    """A task as a tool of a model, for a list of tools that names it.
-
-    Where the host offers it, it runs with the host's authority, as a task that is given as an object does.
-    """
-    tool: Tool | None = task.memo.get("tool")
-    if tool is None:
-        told = task.template.description or task.template.instructions
-        tool = task.memo["tool"] = task_tool(task, told, task.arguments_schema())
-    return tool if call.grants is None else replace(tool, task=None)
 
 
 def called_by_model(
@@ -150,15 +119,6 @@ def called_by_model(
         local = [name for name, tool in cast(Toolbox, prompt.toolbox).items() if find(name) is not tool]
         inner.held = inner.grants.difference(local)
     return inner
-
-
-async def with_chosen(prompt: Prompt, call: CallContext) -> Prompt:
-    """``prompt`` with the tools that its chooser chooses for a turn now, after those that it names."""
-    assert prompt.tool_chooser is not None
-    names, own = await prompt.tool_chooser(call)
-    if own:
-        prompt = replace(prompt, toolbox=(cast("Toolbox | None", prompt.toolbox) or NO_TOOLBOX).with_others(own))
-    return replace(prompt, tools=None if names is None else (*(prompt.tools or ()), *names))
 
 
 SEEN_S = 300.0
@@ -405,8 +365,10 @@ class PromptRun:
         :meth:`agentflow.core.ports.ports.PromptRunner.run_prompt`."""
         run = self._call.run
         allowed = self._prompt.max_turns if self._prompt.max_turns is not None else run.limits.turns
+        before = 0
         if self._prompt.handed is not None:  # the tasks of a conversation share the run's turns, so that handoffs end
-            allowed = min(allowed, run.limits.turns - self._prompt.handed.turns)
+            before = self._prompt.handed.turns
+            allowed = min(allowed, run.limits.turns - before)
         if not self._calls_tools:
             checked = self._shape is not None or self._prompt.check is not None
             allowed = min(allowed, turns_without_tools(checked, self._prompt.rounds))
@@ -415,16 +377,16 @@ class PromptRun:
             while True:
                 if self._turns >= allowed:
                     raise ResourceExhausted(
-                        f"the model has had all of its {allowed} turns and has not answered",
+                        f"the model has had all of its {allowed + before} turns and has not answered",
                         resource="turns",
-                        used=self._turns,
-                        limit=allowed,
+                        used=self._turns + before,
+                        limit=allowed + before,
                         hint="raise max_turns or Limits(turns=...), or split the task",
                     )
                 if self._offer is not None:
                     loaded = found_in(self._messages)
                     if self._turns or loaded:
-                        self._offered = _in_order(self._offered, await self._offer(loaded))
+                        self._offered = in_order(self._offered, await self._offer(loaded))
                 request = self._request()
                 if run.journal is None and not self._around:
                     response = await self._ask(request, self._call)
@@ -820,25 +782,6 @@ class PromptRun:
             refused=answer.refused,
             model=self._model_used,
         )
-
-
-Offer: TypeAlias = Callable[[frozenset[str]], Awaitable[tuple[ToolSpec, ...]]]
-"""Chooses the tools of a turn, with those deferred ones that the model has found."""
-
-
-def found_in(messages: Sequence[Message]) -> frozenset[str]:
-    """The names of the tools that the model has found in a conversation."""
-    loaded: set[str] = set()
-    for message in messages:
-        for part in message.parts:
-            if isinstance(part, ToolResultPart) and part.name == SEARCH_TOOLS and not part.is_error:
-                loaded.update([str(each["name"]) for each in json.loads(part.text)])
-    return frozenset(loaded)
-
-
-def _in_order(before: tuple[ToolSpec, ...], now: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
-    """The tools of a turn in the order of the turn before, then the new ones: providers cache the beginning of a request."""
-    return (*[spec for spec in before if spec in now], *[spec for spec in now if spec not in before])
 
 
 def _digest(said: str, data: object) -> str:

@@ -1,17 +1,21 @@
-"""Reads lists of tools: the value of ``tools=`` as names and objects."""
+"""Lists of tools: the value of ``tools=`` as names and objects, and the tools that a list means when a prompt is run."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Container, Sequence
-from typing import Any, Protocol, cast
+import json
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeAlias, cast
 
+from agentflow.core.call.call import CallContext
 from agentflow.core.call.endings import Handoff
 from agentflow.core.data.errors import ConfigurationError, clip
-from agentflow.core.data.known_names import ASKED, DEFINE, EVERY, FILES, GUARDED
-from agentflow.core.ports.ports import Tool
+from agentflow.core.data.known_names import ASKED, DEFINE, EVERY, FILES, GUARDED, CompiledTask
+from agentflow.core.data.messages import Message, ToolResultPart, ToolSpec
+from agentflow.core.ports.ports import Prompt, Tool, ToolPort
 from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
-from agentflow.handler.tools import HANDOFF, handoff_tool, tool_from_function
+from agentflow.handler.tools import HANDOFF, SEARCH_TOOLS, handoff_tool, search_tool, task_tool, tool_from_function
 from agentflow.lib.schema.json_schema import Schema
 
 _RESERVED = ("system:", FILES, ASKED)
@@ -157,3 +161,76 @@ def _place(tool: Tool) -> str:
     if code is None:
         return tool.reference or tool.origin or "one that was registered"
     return f"{tool.reference} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def find_named(call: CallContext, tools: ToolPort, tasks: dict[str, Tool], name: str) -> Tool:
+    """The tool called ``name``, or the task, which is put among the ``tasks``."""
+    tool = tools.find(name, call)
+    if tool is None:
+        receiver = name.removeprefix(HANDOFF)
+        task = call.run.services.task(receiver, call)
+        if task is None:
+            raise ConfigurationError(
+                f"the prompt offers a tool '{clip(name, 120)}' that is not registered",
+                code="tool/unknown",
+                hint=tools.hint_for(name) or "register it, or leave it out of the task's tools",
+            )
+        tool = tasks[name] = named_task(task, call) if receiver == name else handoff_tool(Handoff(receiver), task)
+    return tool
+
+
+def named_task(task: CompiledTask, call: CallContext) -> Tool:
+    """A task as a tool of a model, for a list of tools that names it.
+
+    Where the host offers it, it runs with the host's authority, as a task that is given as an object does.
+    """
+    tool: Tool | None = task.memo.get("tool")
+    if tool is None:
+        told = task.template.description or task.template.instructions
+        tool = task.memo["tool"] = task_tool(task, told, task.arguments_schema())
+    return tool if call.grants is None else replace(tool, task=None)
+
+
+async def with_chosen(prompt: Prompt, call: CallContext) -> Prompt:
+    """``prompt`` with the tools that its chooser chooses for a turn now, after those that it names."""
+    assert prompt.tool_chooser is not None
+    names, own = await prompt.tool_chooser(call)
+    if own:
+        prompt = replace(prompt, toolbox=(cast("Toolbox | None", prompt.toolbox) or NO_TOOLBOX).with_others(own))
+    return replace(prompt, tools=None if names is None else (*(prompt.tools or ()), *names))
+
+
+def searched(objects: Mapping[str, Tool], toolbox: Toolbox, loaded: frozenset[str]) -> tuple[dict[str, Tool], Toolbox]:
+    """The tools that are offered of ``objects``, without those deferred ones that are not ``loaded``, and a tool to search them,
+    which is in the toolbox too.
+
+    Raises ConfigurationError (``tool/duplicate``) where another tool has the name of that.
+    """
+    search = search_tool([tool.spec for tool in objects.values() if tool.defer_loading])
+    if SEARCH_TOOLS in objects:
+        raise duplicate(f"tools are deferred, so '{SEARCH_TOOLS}' is offered", objects[SEARCH_TOOLS], search)
+    offers = {name: tool for name, tool in objects.items() if not tool.defer_loading or name in loaded}
+    return {**offers, search.name: search}, toolbox.with_others(Toolbox([entry_of(search)]))
+
+
+Offer: TypeAlias = Callable[[frozenset[str]], Awaitable[tuple[ToolSpec, ...]]]
+"""Chooses the tools of a turn, with those deferred ones that the model has found."""
+
+
+def found_in(messages: Sequence[Message]) -> frozenset[str]:
+    """The names of the tools that the model has found with ``search_tools`` in a conversation; a result of another form, such as
+    one that middleware has replaced, names none."""
+    names: set[str] = set()
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolResultPart) and part.name == SEARCH_TOOLS:
+                try:
+                    names.update([str(each["name"]) for each in json.loads(part.text)])
+                except (ValueError, TypeError, KeyError):
+                    continue
+    return frozenset(names)
+
+
+def in_order(before: tuple[ToolSpec, ...], now: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+    """The tools of a turn in the order of the turn before, then the new ones: providers cache the beginning of a request."""
+    return (*[spec for spec in before if spec in now], *[spec for spec in now if spec not in before])

@@ -416,10 +416,9 @@ class ToolRegistry:
     ) -> TaskResult:
         """Check grants, arguments and approval, then run the tool with its time-out and retries, between Tool events.
 
-        Middleware around the call comes first, the flow's, the run's, the task's and the tool's own; a call that runs inside
-        it is ``within`` the scope of the whole. The order after it is that of :mod:`agentflow.handler.admitting`. If the approver changed the arguments, the result has the
-        note ``approved_arguments``. If it returns a CONTINUATION, its subtask is run, and the result is the subtask's. A
-        failure is a FAILED result; TaskError, RunStopped and cancellation pass through unwrapped.
+        Middleware around the call comes first: the flow's, the run's, the task's and the tool's own. The order after it is
+        that of :mod:`agentflow.handler.admitting`. If the approver changed the arguments, the result has the note
+        ``approved_arguments``.
         """
         scope = within or call.scope(ToolStarted, name=name, arguments=arguments, call_id=call_id)
         inner = scope.call
@@ -434,7 +433,7 @@ class ToolRegistry:
             if middleware:
                 from agentflow.handler.around_tools import WrappedCall  # which few flows have
 
-                return await WrappedCall(tool, middleware, scope, self.execute).result(arguments, call_id)
+                return await WrappedCall(tool, middleware, scope, self).result(arguments, call_id)
         inner.toolbox = None  # which is the model's: what the tool does finds the tools of the flow
         edited = False
         if isinstance(tool, Tool) and (tool.approval or tool.prepare is not None):

@@ -24,8 +24,9 @@ from agentflow.core.data.templates import STATELESS
 from agentflow.core.ports.ports import ModelRouter, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.handler.compaction import NOTHING, compact
 from agentflow.handler.model_turn import OutputSchemas
-from agentflow.handler.prompt_run import Offer, PromptCaching, PromptRun, called_by_model, offered_to, with_chosen
+from agentflow.handler.prompt_run import PromptCaching, PromptRun, called_by_model, offered_to
 from agentflow.handler.token_estimate import Calibration
+from agentflow.handler.tool_lists import Offer, with_chosen
 from agentflow.handler.tool_registry import NO_TOOLS
 from agentflow.handler.tools import SEARCH_TOOLS
 
@@ -109,7 +110,7 @@ class TurnLoop:
         if call.level > call.run.limits.subtask_depth:
             raise _too_deep(call)
         inner = called_by_model(chosen, call, specs, toolbox, self._tools)
-        changes = prompt.tool_chooser is not None or (bool(specs) and specs[-1].name == SEARCH_TOOLS)
+        changes = prompt.tool_chooser is not None or (toolbox is not None and SEARCH_TOOLS in toolbox)
         offer = partial(self._offer, prompt, call, inner) if changes else None
         outcome = await self._run(prompt, inner, adapter, model, self._system(prompt), specs, offer)
         if prompt.history.record_in_session_history and outcome.handed is None:

@@ -282,6 +282,20 @@ async def test_an_ending_in_the_last_turn_still_ends_the_task() -> None:
         assert await flow.ask("x", tools=[done], max_turns=1) == "done"
 
 
+async def test_plain_functions_end_and_retry_as_async_ones_do() -> None:
+    """A tool that is not async, which runs on a thread, raises ``Retry`` and ``Finish`` as any other."""
+    tries = iter([Retry("say a number"), Finish("7")])
+
+    def guess(word: str) -> str:
+        """Guess."""
+        raise next(tries)
+
+    model = ScriptedProvider([calling("guess", word="x"), calling("guess", word="7")])
+    async with AgentFlow(provider=model) as flow:
+        assert await flow.ask("x", tools=[guess]) == "7"
+    assert last_text(model.requests[1]) == "say a number"
+
+
 async def test_programs_and_host_code_get_the_value() -> None:
     """For a program, or a workflow that calls the tool itself, Finish is the result of the call: no task ends."""
     async with AgentFlow(tools=[book]) as flow:

@@ -5,7 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agentflow import AgentFlow, ScriptedProvider, Session, tool
+import pytest
+
+from agentflow import (
+    AgentFlow,
+    CallContext,
+    ConfigurationError,
+    ScriptedProvider,
+    Session,
+    TaskResult,
+    ToolCall,
+    tool,
+)
 from agentflow.core.data.messages import ToolResultPart
 
 
@@ -98,3 +109,30 @@ async def test_the_flows_own_tools_may_be_deferred_too() -> None:
         await flow.ask("x", tools=flow.tools)
         assert (await flow.run("(content (weather))")).value == "weather ran"
     assert names(model.requests[0]) == ["plain", "search_tools"]
+
+
+async def test_a_tool_of_ones_own_may_have_the_name_of_the_search() -> None:
+    """``search_tools`` is an ordinary name where nothing is deferred, whatever it returns; beside deferred tools it is an error."""
+
+    async def search_tools(query: str) -> str:
+        """Search for hammers."""
+        return f"no {query}"
+
+    model = ScriptedProvider([calling("search_tools", query="hammer"), lambda request: results(request)[0]])
+    async with AgentFlow(provider=model) as flow:
+        assert await flow.ask("x", tools=[search_tools]) == "no hammer"
+        with pytest.raises(ConfigurationError) as error:
+            await flow.ask("x", tools=[search_tools, *TOOLS])
+        assert error.value.code == "tool/duplicate"
+
+
+async def test_a_result_of_the_search_that_was_replaced_finds_nothing() -> None:
+    """Middleware that answers in place of the search: the model reads that text, and no tool is loaded by it."""
+
+    async def closed(call: ToolCall, run: Any, ctx: CallContext) -> TaskResult:
+        return TaskResult.complete("the shop is closed")
+
+    model = ScriptedProvider([calling("search_tools", query="invoice"), lambda request: results(request)[0]])
+    async with AgentFlow(provider=model, around_tool=[closed]) as flow:
+        assert await flow.ask("x", tools=TOOLS) == "the shop is closed"
+    assert names(model.requests[1]) == ["search_tools"]

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-from agentflow import Session, tool
+from agentflow import CallContext, Retry, Session, tool
 from agentflow.media import DocumentPart, ImagePart, TextPart
 from agentflow.providers.fallback import FallbackProvider
 from tests.support.vendors import VENDORS
@@ -469,6 +469,88 @@ async def two_tasks(world: World) -> None:
     assert result.value == "nice"
 
 
+async def handed_over(world: World) -> None:
+    """A conversation is handed to a task without tools, whose next question is asked in it."""
+    flow = world.flow()
+
+    @flow.task(system="You are billing.", history=True)
+    async def billing(problem: str) -> str:
+        """The problem: {{problem}}"""
+        raise NotImplementedError
+
+    world.say(calls(("transfer_to_billing", {"problem": "x"}), thinking="hm"), "I am billing", "fine")
+    assert await world.ask(flow, "Help!", tools=[look], handoffs=[billing]) == "I am billing"
+    assert (await flow.run(billing("more"), session=world.session)).value == "fine"
+
+
+async def handed_between(world: World) -> None:
+    """A task at one vendor hands the conversation to one at another, which has tools of its own."""
+    first, second = world.vendor(world.first), world.vendor(world.second)
+    adapters = {f"{each.name}!": world.vendors.adapter(each.name) for each in (first, second)}
+    flow = world.flow(provider=ByModel(adapters))
+
+    @flow.task(model=f"{second.name}!", tools=[look], history=True)
+    async def billing(problem: str) -> str:
+        """The problem: {{problem}}"""
+        raise NotImplementedError
+
+    @flow.task(model=f"{first.name}!", handoffs=[billing], history=True)
+    async def desk(question: str) -> str:
+        """{{question}}"""
+        raise NotImplementedError
+
+    world.say(calls(("transfer_to_billing", {"problem": "x"}), thinking="hm"), calls("Oslo", thinking="hm"), "done")
+    assert (await flow.run(desk("Help!"), session=world.session)).value == "done"
+
+
+async def ended_by_a_tool(world: World) -> None:
+    """A tool that must be called ends the task; the conversation goes on."""
+    world.say(calls(("submit", {"answer": "42"}), "Oslo"), "fine")
+    flow = world.flow()
+    assert await world.ask(flow, "How much?", tools=[submit, look], tool_choice="required") == "42"
+    assert await world.ask(flow, "And now?", tools=[look]) == "fine"
+
+
+async def refused_by_a_check(world: World) -> None:
+    """A check has an answer repaired after a tool was called; the conversation goes on."""
+
+    def warm(text: str, ctx: CallContext) -> str:
+        if "cold" in text:
+            raise Retry("say it nicely")
+        return text
+
+    world.say(calls("Oslo", thinking="hm"), "cold", "mild", "fine")
+    flow = world.flow()
+    assert await world.ask(flow, "How warm?", tools=[look], check=warm) == "mild"
+    assert await world.ask(flow, "And now?") == "fine"
+
+
+async def tools_change(world: World) -> None:
+    """Other tools in each turn, and one that was found by searching."""
+    turns: list[int] = []
+
+    def chosen(ctx: CallContext) -> list[Any]:
+        turns.append(1)
+        return [look, late] if len(turns) == 1 else [broken, late]
+
+    world.say(calls("Oslo", ("search_tools", {"query": "send a letter"})), calls(("late", {})), "done", "fine")
+    flow = world.flow()
+    assert await world.ask(flow, "How?", tools=chosen) == "done"
+    assert await world.ask(flow, "And now?") == "fine"
+
+
+@tool(ends=True)
+async def submit(answer: str) -> str:
+    """Submit the answer."""
+    return answer
+
+
+@tool(defer_loading=True)
+async def late() -> str:
+    """Send a letter."""
+    return "sent"
+
+
 SINGLE = (
     Scenario("tool loop", tool_loop),
     Scenario("streamed", streamed),
@@ -502,10 +584,15 @@ SINGLE = (
     Scenario("compaction", compaction),
     Scenario("turns run out", turns_run_out),
     Scenario("interrupted", interrupted),
+    Scenario("handed over", handed_over),
+    Scenario("ended by a tool", ended_by_a_tool),
+    Scenario("refused by a check", refused_by_a_check),
+    Scenario("tools that change", tools_change),
 )  # fmt: skip
 PAIRED = (
     Scenario("moved", moved, pair=True),
     Scenario("fallback", fallback, pair=True),
     Scenario("two tasks", two_tasks, pair=True),
+    Scenario("handed to another vendor", handed_between, pair=True),
 )
 SCENARIOS = (*SINGLE, *PAIRED)

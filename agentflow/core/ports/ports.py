@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from agentflow.core.call.approval import Denied
-from agentflow.core.call.call import CallContext
+from agentflow.core.call.call import CallContext, EventScope
 from agentflow.core.call.endings import HandedOver
 from agentflow.core.call.spending import PriceQuote
 from agentflow.core.data.context import DataContext
@@ -305,11 +305,19 @@ class ToolPort(Protocol):
         ...
 
     async def execute(
-        self, name: str, arguments: dict[str, Any], call: CallContext, *, call_id: str | None = None
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        call: CallContext,
+        *,
+        call_id: str | None = None,
+        within: EventScope | None = None,
     ) -> TaskResult:
         """Check grants and approval, validate, run under the tool's time-out and retries, publish Tool events.
 
-        The subtask that a CONTINUATION asks for is run, and its result is the tool's. A failure is a FAILED result; TaskError, RunStopped and cancellation pass through unwrapped.
+        Middleware comes first; a call that it carries out is ``within`` the scope of the whole. The subtask that a CONTINUATION asks
+        for is run, and its result is the tool's. A failure is a FAILED result; TaskError, RunStopped and cancellation pass
+        through unwrapped.
         """
         ...
 
