@@ -25,7 +25,7 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source, Span
 from agentflow.core.data.templates import ContextManagement, HistoryConfig
 from agentflow.core.events.effects import TaskCall
-from agentflow.core.ports.ports import ModelMiddleware, Tool, ToolChooser, ToolMiddleware
+from agentflow.core.ports.ports import USUAL_RULES, ModelMiddleware, Tool, ToolChooser, ToolMiddleware, TurnRules
 from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.flow.line import Line
 from agentflow.flow.program_files import ProgramLike, load_program
@@ -495,6 +495,7 @@ def _alone(template: Template) -> SexpEnvironment:
     return env
 
 
+_MOST_ROUNDS = 20
 _READS_DEPS = "may read the dependencies of a run"
 
 
@@ -505,6 +506,9 @@ def check_options(settings: Mapping[str, Any], where: Place) -> None:
     retries: object = settings.get("retries", 0)
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
         raise wrong_value(CALLED[where], "retries", retries, "is no number of attempts", "0 or more: retries=2")
+    rounds: object = settings.get("rounds", 1)
+    if type(rounds) is not int or not 0 <= rounds <= _MOST_ROUNDS:
+        raise wrong_value(CALLED[where], "rounds", rounds, "is no number of repairs", f"0 to {_MOST_ROUNDS}: rounds=2")
     if settings.get("reuse") is not None and settings.get("reuse_key") is None:
         for name in ("system", "check", "tools"):
             if callable(settings.get(name)):
@@ -556,7 +560,9 @@ def _with_middleware(toolbox: Toolbox, settings: TaskSettings, label: str) -> To
     return toolbox.with_around(around_tool, around_model, key or "")
 
 
-_OURS = frozenset({"retries", "tools", "reuse_key", "handoffs", *AROUND})
+RULES = frozenset({"tools", "tool_choice_each", "check", "rounds"})
+"""The options of a task that are rules of its turns, ``tools`` where it is a function."""
+_OURS = frozenset({"retries", "reuse_key", "handoffs", *AROUND, *RULES})
 """Options without a field in a template."""
 
 
@@ -585,6 +591,18 @@ def _tools_by(function: Any, host: Host, label: str) -> ToolChooser:
     return choose
 
 
+def _rules(settings: TaskSettings, name: str, returns: Returns[Any], host: Host) -> TurnRules | None:
+    """The rules for the turns of the task called ``name``; None for the usual ones. Raises ConfigurationError."""
+    label, tools = f"task '{name}'", settings.get("tools")
+    rules = TurnRules(
+        chooser=_tools_by(tools, host, label) if chooses_tools(tools) else None,
+        choice_lasts=bool(settings.get("tool_choice_each")),
+        check=check_by(settings["check"], returns, label) if "check" in settings else None,
+        rounds=settings.get("rounds", 1),
+    )
+    return None if rules == USUAL_RULES else rules
+
+
 def _fields(settings: TaskSettings, name: str, returns: Returns[Any], host: Host) -> dict[str, Any]:
     """The fields of a template for the options of the task called ``name``."""
     fields: dict[str, Any] = {FIELDS.get(name, name): value for name, value in settings.items() if name not in _OURS}
@@ -592,9 +610,6 @@ def _fields(settings: TaskSettings, name: str, returns: Returns[Any], host: Host
     if not isinstance(system, str):
         del fields["system"]
         fields["system_function"] = system_by(system, f"task '{name}'")
-    tools = settings.get("tools")
-    if chooses_tools(tools):
-        fields["tools_function"] = _tools_by(tools, host, f"task '{name}'")
-    if "check" in settings:
-        fields["check"] = check_by(settings["check"], returns, f"task '{name}'")
+    if not RULES.isdisjoint(settings):
+        fields["rules"] = _rules(settings, name, returns, host)
     return fields

@@ -253,7 +253,6 @@ class PromptRun:
         "_calibration",
         "_call",
         "_calls_tools",
-        "_choice_lasts",
         "_cost",
         "_estimator",
         "_funds",
@@ -308,7 +307,6 @@ class PromptRun:
         self._system = system
         self._offered = offered
         self._shape = shape
-        self._choice_lasts = prompt.tool_choice_each or prompt.tool_choice == "none"
         self._tools = ToolTurn(tools, call)
         self._calls_tools = bool(offered or prompt.provider_tools or offer)
         self._offer = offer
@@ -363,15 +361,15 @@ class PromptRun:
     async def run(self) -> PromptOutcome:
         """Run the prompt and return its outcome. Raises the errors of
         :meth:`agentflow.core.ports.ports.PromptRunner.run_prompt`."""
-        run = self._call.run
+        run, rules = self._call.run, self._prompt.rules
         allowed = self._prompt.max_turns if self._prompt.max_turns is not None else run.limits.turns
         before = 0
         if self._prompt.handed is not None:  # the tasks of a conversation share the run's turns, so that handoffs end
             before = self._prompt.handed.turns
             allowed = min(allowed, run.limits.turns - before)
         if not self._calls_tools:
-            checked = self._shape is not None or self._prompt.check is not None
-            allowed = min(allowed, turns_without_tools(checked, self._prompt.rounds))
+            checked = self._shape is not None or rules.check is not None
+            allowed = min(allowed, turns_without_tools(checked, rules.rounds))
         repairs = 0
         try:
             while True:
@@ -410,9 +408,9 @@ class PromptRun:
                         return self._finished(response, self._tools.ending.data["finish"])
                 elif response.stop_reason != "pause":
                     answer = AS_TEXT if self._shape is None else await self._read(response, self._shape)
-                    if self._prompt.check is not None and answer.fault is None and response.stop_reason == "end":
-                        answer = await self._judged(response, answer, self._prompt.check)
-                    if answer.fault is None or repairs >= self._prompt.rounds or self._turns >= allowed:
+                    if rules.check is not None and answer.fault is None and response.stop_reason == "end":
+                        answer = await self._judged(response, answer, rules.check)
+                    if answer.fault is None or repairs >= rules.rounds or self._turns >= allowed:
                         return self._outcome(response, answer)
                     repairs += 1
                     self._messages.append(user(answer.fault))
@@ -608,7 +606,7 @@ class PromptRun:
 
     async def _goes_on(self, response: ModelResponse) -> bool:
         """Whether another model call follows this answer."""
-        if response.tool_calls or response.stop_reason == "pause" or self._prompt.check is not None:
+        if response.tool_calls or response.stop_reason == "pause" or self._prompt.rules.check is not None:
             return True  # with a check each answer is recorded before it is judged
         shape = self._shape
         return response.stop_reason == "end" and shape is not None and any((await shape.read_aside(response.text))[1:])
@@ -621,7 +619,9 @@ class PromptRun:
             tools=self._offered,
             model=self._model,
             output_schema=self._shape.requested if self._shape is not None else None,
-            tool_choice=prompt.tool_choice if self._turns == 0 or self._choice_lasts else "auto",
+            tool_choice=prompt.tool_choice
+            if self._turns == 0 or prompt.rules.choice_lasts or prompt.tool_choice == "none"
+            else "auto",
             max_output_tokens=prompt.max_output_tokens,
             settings=prompt.settings,
             stream=self._call.run.streaming,

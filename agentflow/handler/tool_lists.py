@@ -192,9 +192,11 @@ def named_task(task: CompiledTask, call: CallContext) -> Tool:
 
 
 async def with_chosen(prompt: Prompt, call: CallContext) -> Prompt:
-    """``prompt`` with the tools that its chooser chooses for a turn now, after those that it names."""
-    assert prompt.tool_chooser is not None
-    names, own = await prompt.tool_chooser(call)
+    """``prompt`` with the tools that its host chooses for a turn now, if it does, after those that it names."""
+    chooser = prompt.rules.chooser
+    if chooser is None:
+        return prompt
+    names, own = await chooser(call)
     if own:
         prompt = replace(prompt, toolbox=(cast("Toolbox | None", prompt.toolbox) or NO_TOOLBOX).with_others(own))
     return replace(prompt, tools=None if names is None else (*(prompt.tools or ()), *names))

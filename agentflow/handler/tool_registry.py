@@ -425,11 +425,14 @@ class ToolRegistry:
         if call_id is not None:
             inner.call_id = call_id
         tool, schema = self._usable(name, inner)
-        if isinstance(tool, Tool) and tool.deps is not None:
-            inner.require_deps(tool.deps, f"the tool '{tool.name}'")
         if within is None and isinstance(tool, Tool):
-            own = () if inner.toolbox is None else cast(Toolbox, inner.toolbox).around_tool
-            middleware = (*inner.run.around_tool, *own, *tool.around)
+            if tool.deps is not None:
+                inner.require_deps(tool.deps, f"the tool '{tool.name}'")
+            middleware = inner.run.around_tool
+            if inner.toolbox is not None:
+                middleware += cast(Toolbox, inner.toolbox).around_tool
+            if tool.around:
+                middleware = (*middleware, *tool.around)
             if middleware:
                 from agentflow.handler.around_tools import WrappedCall  # which few flows have
 

@@ -99,7 +99,8 @@ class TurnLoop:
         else:
             raise ConfigurationError("the prompt is empty", code="handler/empty-prompt", hint="say what is wanted")
         adapter, model = self._route(prompt) if prompt.fallbacks else self._router.resolve(prompt.model)
-        chosen = prompt if prompt.tool_chooser is None else await with_chosen(prompt, call)
+        rules = prompt.rules
+        chosen = prompt if rules.chooser is None else await with_chosen(prompt, call)
         specs, toolbox = offered_to(chosen, call, self._tools)
         if prompt.tool_choice not in ("auto", "none"):
             _check_choice(prompt.tool_choice, specs)
@@ -110,8 +111,9 @@ class TurnLoop:
         if call.level > call.run.limits.subtask_depth:
             raise _too_deep(call)
         inner = called_by_model(chosen, call, specs, toolbox, self._tools)
-        changes = prompt.tool_chooser is not None or (toolbox is not None and SEARCH_TOOLS in toolbox)
-        offer = partial(self._offer, prompt, call, inner) if changes else None
+        offer: Offer | None = None
+        if rules.chooser is not None or (toolbox and SEARCH_TOOLS in toolbox):
+            offer = partial(self._offer, prompt, call, inner)
         outcome = await self._run(prompt, inner, adapter, model, self._system(prompt), specs, offer)
         if prompt.history.record_in_session_history and outcome.handed is None:
             call.session.commit(outcome.turn)
@@ -122,7 +124,7 @@ class TurnLoop:
     ) -> tuple[ToolSpec, ...]:
         """The tools of the next turn of a prompt whose tools change, with whose authority ``inner`` is from now on; ``loaded`` are
         the deferred ones that the model has found."""
-        chosen = prompt if prompt.tool_chooser is None else await with_chosen(prompt, call)
+        chosen = await with_chosen(prompt, call)
         specs, toolbox = offered_to(chosen, call, self._tools, loaded)
         called_by_model(chosen, call, specs, toolbox, self._tools, inner)
         return specs

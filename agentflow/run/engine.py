@@ -378,8 +378,8 @@ class Engine:
             approval_ttl=spec.approval_ttl,
             tools=self.tools.edition,
             deps=spec.deps,
-            around_tool=self.around_tool + spec.around_tool,
-            around_model=self.around_model + spec.around_model,
+            around_tool=self.around_tool + spec.around_tool if spec.around_tool else self.around_tool,
+            around_model=self.around_model + spec.around_model if spec.around_model else self.around_model,
         )
         root = CallContext(run, grants=grants, priority=priority)
         policy = self._in_force.policy
@@ -388,8 +388,9 @@ class Engine:
         scope = EventScope(
             root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None}
         )
-        makes = self.dependencies if spec.deps is None else None
-        deps = None if makes is None else makes.of_run(run.run_id, spec.session or root.session, spec)
+        deps = None
+        if self.dependencies is not None and spec.deps is None:
+            deps = self.dependencies.of_run(run.run_id, spec.session or root.session, spec)
         return OpenRun(run, root, scope, fanout, self._redactor, self.news, spec.session, deps)
 
     def join(

@@ -34,7 +34,7 @@ from agentflow.core.data.walk import LEAVES, LONG_TEXT
 from agentflow.core.events.events import TaskStarted
 from agentflow.core.events.journal_rows import named_arguments
 from agentflow.core.ports.executor_ports import FilePort
-from agentflow.core.ports.ports import Prompt, PromptOutcome, PromptRunner
+from agentflow.core.ports.ports import USUAL_RULES, Prompt, PromptOutcome, PromptRunner
 from agentflow.core.ports.store_ports import ReusePort
 from agentflow.core.ports.toolbox import NO_TOOLBOX
 from agentflow.lib.text.suggest import did_you_mean
@@ -258,11 +258,8 @@ def _prompt(
         json_output=output.json,
         output_model=output.model,
         schema_text=compiled.format_instructions,
-        tool_chooser=template.tools_function,
         tool_choice=template.tool_choice,
-        tool_choice_each=template.tool_choice_each,
-        check=template.check,
-        rounds=template.rounds,
+        rules=template.rules or USUAL_RULES,
         agent="" if compiled.name == QUESTION else compiled.name,
         history=compiled.history if settings.history is None else compiled.history_with(settings.history),
         max_turns=template.max_turns,

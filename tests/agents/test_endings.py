@@ -441,3 +441,12 @@ async def test_the_turns_of_a_task_bound_its_rounds() -> None:
         with pytest.raises((TaskError, ResourceExhausted)):
             await flow.ask("x", check=no, rounds=20)
     assert len(model.requests) == 3
+
+
+@pytest.mark.parametrize("rounds", [-1, 21, 1.5, True, "2"])
+async def test_rounds_are_a_whole_number_from_0_to_20(rounds: Any) -> None:
+    """Another value is told when the task is declared."""
+    async with AgentFlow() as flow:
+        with pytest.raises(ConfigurationError, match="rounds=") as error:
+            flow.ask("x", rounds=rounds)
+    assert error.value.code == "config/option"

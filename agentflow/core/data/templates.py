@@ -104,7 +104,7 @@ class Parameter(MappingModel):
     default: Any = None
 
 
-HOST_FUNCTIONS = ("prompt_function", "system_function", "check", "tools_function")
+HOST_FUNCTIONS = ("prompt_function", "system_function", "rules")
 """The fields of a template that hold functions of the host."""
 
 
@@ -127,11 +127,9 @@ class TaskTemplate(MappingModel):
     provider itself runs, in its own form (``{"type": "web_search"}``), offered in addition to ``tools``; ``sources`` are
     the sources of the data from which a program made its texts, in a flow with a policy. The host's ``prompt_function``,
     awaited with the parameters' values and the call, may return a prompt in place of ``instructions``;
-    its ``system_function``, awaited with the call, returns the system prompt in place of ``system``; its ``tools_function``,
-    awaited with the call before each turn, returns the tools that are offered besides ``tools``; its ``check``, awaited with
-    the text of an answer, its value and the call, may refuse it (see :class:`~agentflow.core.ports.ports.Prompt`). ``rounds``
-    is how often the model may repair an answer that misses its form or is refused. ``tool_choice`` is ``auto``, ``required``,
-    ``none`` or the name of a tool, for the first turn, or with ``tool_choice_each`` for every turn.
+    its ``system_function``, awaited with the call, returns the system prompt in place of ``system``; ``rules`` are the
+    host's :class:`~agentflow.core.ports.ports.TurnRules`, None for the usual ones. ``tool_choice`` is ``auto``, ``required``,
+    ``none`` or the name of a tool.
     """
 
     name: str
@@ -171,11 +169,8 @@ class TaskTemplate(MappingModel):
     output_model: Any = Field(default=None, exclude=True)
     prompt_function: Callable[..., Any] | None = Field(default=None, exclude=True)
     system_function: Callable[..., Any] | None = Field(default=None, exclude=True)
-    check: Callable[..., Any] | None = Field(default=None, exclude=True)
-    tools_function: Callable[..., Any] | None = Field(default=None, exclude=True)
-    rounds: int = Field(default=1, ge=0, le=20)
     tool_choice: str = "auto"
-    tool_choice_each: bool = False
+    rules: Any = Field(default=None, exclude=True)
 
     @field_validator("output_format", mode="before")
     @classmethod

@@ -139,6 +139,31 @@ Prepare: TypeAlias = Callable[[dict[str, Any], CallContext], Awaitable[Callable[
 """Called with a tool's arguments and call before it starts; the function it returns is run."""
 
 
+ToolChooser: TypeAlias = Callable[[CallContext], Awaitable[tuple[Sequence[str] | None, Mapping[str, "Tool"]]]]
+"""Chooses the tools of a turn: returns their names, None for all ordinary tools, and the objects among them."""
+AnswerCheck: TypeAlias = Callable[[str, Any, CallContext], Awaitable[tuple[Any] | None]]
+"""Judges an answer by its text and its value. Returns None to accept it, or a tuple of the value to put in its place; raises
+Retry to have it repaired."""
+
+
+@frozen(kw_only=True)
+class TurnRules:
+    """The host's rules for the turns of a prompt.
+
+    ``chooser`` chooses more tools before each turn; ``choice_lasts`` says that the prompt's tool choice holds for every turn;
+    ``check`` judges each answer of the right form, and ``rounds`` is how often an answer may be repaired.
+    """
+
+    chooser: ToolChooser | None = None
+    choice_lasts: bool = False
+    check: AnswerCheck | None = None
+    rounds: int = 1
+
+
+USUAL_RULES = TurnRules()
+"""The rules of a prompt whose host has none."""
+
+
 @frozen
 class ToolCall:
     """A call of a tool, as middleware sees it: the tool's ``name``, its ``arguments``, and the ``call_id`` of the model that
@@ -169,11 +194,6 @@ ModelMiddleware: TypeAlias = Callable[
     Awaitable[ModelResponse] | AsyncIterator[ModelDelta],
 ]
 """A function around calls of models: a coroutine function, or an async generator of deltas."""
-ToolChooser: TypeAlias = Callable[[CallContext], Awaitable[tuple[Sequence[str] | None, Mapping[str, "Tool"]]]]
-"""Chooses the tools of a turn: returns their names, None for all ordinary tools, and the objects among them."""
-AnswerCheck: TypeAlias = Callable[[str, Any, CallContext], Awaitable[tuple[Any] | None]]
-"""Judges an answer by its text and its value. Returns None to accept it, or a tuple of the value to put in its place; raises
-Retry to have it repaired."""
 
 
 @frozen(kw_only=True)
@@ -326,11 +346,10 @@ class ToolPort(Protocol):
 class Prompt:
     """A request to a handler: one user message, with everything needed to answer it.
 
-    ``tools`` names the tools offered (None: every tool that is not built in); those in ``toolbox`` are its own objects;
-    ``tool_chooser`` chooses more of them before each turn.
+    ``tools`` names the tools offered (None: every tool that is not built in); those in ``toolbox`` are its own objects.
     ``output_schema`` is a JSON Schema for the answer; ``json_output`` asks for JSON without one; ``output_model`` a
-    pydantic model for the validated value and for partials. ``check`` judges an answer of that form, and ``rounds`` is how often
-    one may be repaired. ``tool_choice`` is for the first turn, with ``tool_choice_each`` for every turn. ``max_turns`` bounds the tool loop. ``settings`` are native to
+    pydantic model for the validated value and for partials. ``tool_choice`` is for the first turn, unless ``rules`` say that it
+    is for each. ``max_turns`` bounds the tool loop. ``settings`` are native to
     the dialect. ``prompt_cache`` is how long the provider is to cache its input
     (:data:`~agentflow.core.data.messages.PromptCache`; None: the turn loop's own), ``effort`` how hard the model is to
     think; ``provider_tools`` are tools of the provider, in its own form, offered in addition to ours. ``schema_text``
@@ -346,11 +365,8 @@ class Prompt:
     fallbacks: tuple[str, ...] = ()
     tools: tuple[str, ...] | None = None
     toolbox: Mapping[str, Tool] | None = None
-    tool_chooser: ToolChooser | None = None
     tool_choice: str = "auto"
-    tool_choice_each: bool = False
-    check: AnswerCheck | None = None
-    rounds: int = 1
+    rules: TurnRules = USUAL_RULES
     output_schema: dict[str, Any] | None = None
     json_output: bool = False
     output_model: Any = None

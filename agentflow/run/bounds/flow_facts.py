@@ -13,7 +13,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.requests import MOST_SUMMARIES, turns_without_tools
 from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.events.facts import TaskFacts, ToolFacts, WorkflowFacts
-from agentflow.core.ports.ports import TemplatePort, Tool, ToolPort
+from agentflow.core.ports.ports import USUAL_RULES, TemplatePort, Tool, ToolPort, TurnRules
 from agentflow.core.ports.toolbox import offered
 from agentflow.tasks.workflows import WorkflowLibrary
 
@@ -67,7 +67,7 @@ class Facts:
             reason=reason,
             tools=tools,
             own=(*own.values(),),
-            offered_all=declared.tools_function is not None or (declared.tools is None and bool(tools)),
+            offered_all=_rules(declared).chooser is not None or (declared.tools is None and bool(tools)),
             returns=task.returns,
             calls=task.calls,
             history=not task.history.alone,
@@ -145,7 +145,7 @@ class Facts:
         )
         if self.looks_up and fresh == "enabled":
             return f"task '{template.name}' looks up files, which asks models as often as the files need"
-        if template.tools_function is not None:
+        if _rules(template).chooser is not None:
             return f"the tools of task '{template.name}' are chosen in the run"
         for tool in tools:
             if tool.calls_models:
@@ -158,10 +158,16 @@ class Facts:
         kind = template.output_format.get("type", "json" if template.output_format else "text")
         most = template.max_turns or turns
         if not tools and not template.provider_tools:
-            checked = kind != "text" or template.output_model is not None or template.check is not None
-            most = min(most, turns_without_tools(checked, template.rounds))
+            rules = _rules(template)
+            checked = kind != "text" or template.output_model is not None or rules.check is not None
+            most = min(most, turns_without_tools(checked, rules.rounds))
         history = template.history_config
         return most + (MOST_SUMMARIES if history is not None and history.compact_after_tokens is not None else 0)
+
+
+def _rules(template: TaskTemplate) -> TurnRules:
+    """The host's rules for the turns of a task."""
+    return template.rules or USUAL_RULES
 
 
 def _is_fields(template: object) -> bool:
