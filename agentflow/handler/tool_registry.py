@@ -428,6 +428,8 @@ class ToolRegistry:
         if within is None and isinstance(tool, Tool):
             if tool.deps is not None:
                 inner.require_deps(tool.deps, f"the tool '{tool.name}'")
+            if tool.external:
+                scope.change(external=True)
             middleware = inner.run.around_tool
             if inner.toolbox is not None:
                 middleware += cast(Toolbox, inner.toolbox).around_tool

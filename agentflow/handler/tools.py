@@ -474,8 +474,8 @@ def external(
     ``parameters`` are its arguments, ``{name: type}`` with simple type names or JSON Schemas, or the JSON Schema of an object;
     ``returns`` is the JSON Schema of the result (None: any data). A call is a question of the run
     (:class:`~agentflow.core.events.questions.Question`), whose ``external`` has name, arguments and call id;
-    ``flow.send(run_id, key, result)`` gives the result. A durable run waits for it outside of memory. Raises ConfigurationError
-    (``tool/signature``).
+    ``flow.send(run_id, key, result)`` gives the result, or ``TaskResult.failure(...)`` where the call failed. A durable run waits
+    for it outside of memory. Raises ConfigurationError (``tool/signature``).
     """
     if not isinstance(parameters, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
@@ -490,7 +490,7 @@ def external(
         outside = ExternalCall(name, arguments, call.call_id)
         return await call.run.ask(f"{name} {to_json(arguments)}", returns, asking, outside)
 
-    return Tool(spec=ToolSpec(name, description, form), call=ask, returns=returns)
+    return Tool(spec=ToolSpec(name, description, form), call=ask, returns=returns, external=True)
 
 
 SEARCH_TOOLS = "search_tools"

@@ -100,7 +100,9 @@ class TurnLoop:
             raise ConfigurationError("the prompt is empty", code="handler/empty-prompt", hint="say what is wanted")
         adapter, model = self._route(prompt) if prompt.fallbacks else self._router.resolve(prompt.model)
         rules = prompt.rules
-        chosen = prompt if rules.chooser is None else await with_chosen(prompt, call)
+        chosen = (
+            prompt if rules.chooser is None and not call.session.tools else await with_chosen(prompt, call, self._tools)
+        )
         specs, toolbox = offered_to(chosen, call, self._tools)
         if prompt.tool_choice not in ("auto", "none"):
             _check_choice(prompt.tool_choice, specs)
@@ -124,7 +126,7 @@ class TurnLoop:
     ) -> tuple[ToolSpec, ...]:
         """The tools of the next turn of a prompt whose tools change, with whose authority ``inner`` is from now on; ``loaded`` are
         the deferred ones that the model has found."""
-        chosen = await with_chosen(prompt, call)
+        chosen = await with_chosen(prompt, call, self._tools)
         specs, toolbox = offered_to(chosen, call, self._tools, loaded)
         called_by_model(chosen, call, specs, toolbox, self._tools, inner)
         return specs

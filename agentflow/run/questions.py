@@ -22,6 +22,7 @@ from agentflow.core.data.errors import (
     clip,
     cut,
 )
+from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import plain, to_json
 from agentflow.core.events.events import WaitReason, WaitStarted
 from agentflow.core.events.questions import Answerer, ExternalCall, Question
@@ -51,8 +52,11 @@ def asked_form(declared: Mapping[str, Any], call: CallContext) -> dict[str, Any]
 def check_answer(question: Question, answer: Any) -> None:
     """Raise DataError (``question/answer``) if ``answer`` does not fit the schema of the question.
 
-    Every answer to an approval is a decision: anything but a yes is a no.
+    Every answer to an approval is a decision: anything but a yes is a no. A call of an external tool may fail: that result has no
+    schema.
     """
+    if question.external is not None and isinstance(answer, TaskResult) and answer.failed:
+        return
     problems = [] if question.schema is None or question.reason == "approval" else Schema(question.schema).check(answer)
     if problems:
         raise DataError(

@@ -1,13 +1,15 @@
 """``POST /agui/NAME``: an export as an agent for front ends that speak AG-UI 1.0.
 
-The run's answer becomes text, its tasks become steps and state, its approvals and questions interrupts. Of an answer to an
+The run's answer becomes text, its tasks become steps and state, its approvals and questions interrupts. A tool of the front end
+is called without a result: the front end sends that with its next request. Of an answer to an
 interrupt, only the id and the answer are read from the client: the question itself is the server's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, cast
@@ -31,7 +33,16 @@ from agentflow.core.events.events import (
 from agentflow.core.events.questions import Question
 from agentflow.serve.answer import Piece, Said
 from agentflow.serve.error_responses import RequestError, text_field
-from agentflow.serve.front_end import Shown, arguments_of, come_back, subtask_name, text_of_model, text_of_result
+from agentflow.serve.front_end import (
+    Shown,
+    arguments_of,
+    client_tools,
+    come_back,
+    leave_behind,
+    subtask_name,
+    text_of_model,
+    text_of_result,
+)
 from agentflow.serve.incoming import read_body
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.keys import Key
@@ -61,7 +72,9 @@ class AguiView:
         self._state: dict[str, Any] = {"run_id": run.run_id, "export": run.export, "tasks": {}}
         self._tasks: dict[int, str] = {}
         self._models: dict[int, str] = {}
-        self._calls: set[int] = set()
+        self._told: set[str] = set()
+        self._held: dict[str, ToolStarted] = {}
+        self._outside = {each.path for each in run.waits.values() if each.external is not None}
         self._steps: dict[int, str] = {}
         self._subagents: dict[int, str] = {}
         self._speaking: tuple[Said, int] | None = None
@@ -70,9 +83,10 @@ class AguiView:
         self._slice = 1
         self._resting: dict[str, str] = {}
 
-    def go_on(self, thread: str, run_id: str) -> None:
-        """Continue in a new request of the client."""
+    def go_on(self, thread: str, run_id: str, told: Iterable[str]) -> None:
+        """Continue in a new request of the client, which has the tool calls with the ids ``told``."""
         self._names = {"threadId": thread, "runId": run_id}
+        self._told.update(told)
 
     def _id(self, kind: str, seq: int) -> str:
         return f"{self._run.run_id}:{kind}{self._slice}.{seq}"
@@ -97,17 +111,8 @@ class AguiView:
                 return self._model_finished(event)
             case ToolStarted():
                 return self._tool_started(event)
-            case ToolFinished() if event.started in self._calls:
-                self._calls.discard(event.started)
-                return _frames(
-                    {
-                        "type": "TOOL_CALL_RESULT",
-                        "messageId": self._id("r", event.started),
-                        "toolCallId": self._id("c", event.started),
-                        "content": text_of_result(event),
-                        "role": "tool",
-                    }
-                )
+            case ToolFinished() if event.outcome != "suspended":
+                return self._tool_finished(event)
             case SubtaskStarted():
                 name = subtask_name(event)
                 resting = self._resting.pop(event.path, None)
@@ -186,13 +191,35 @@ class AguiView:
         )
 
     def _tool_started(self, event: ToolStarted) -> bytes:
-        self._calls.add(event.seq)
-        call = {"toolCallId": self._id("c", event.seq)}
+        if event.external:  # its call is told once it is known whether the front end is asked
+            self._held[event.path] = event
+            return b""
+        return self._call(f"{self._run.run_id}:{event.path}", event.name, arguments_of(event.arguments))
+
+    def _call(self, call_id: str, name: str, arguments: str) -> bytes:
+        """The call of a tool; nothing for one that the client knows, which a later slice of the run begins once more."""
+        if call_id in self._told:
+            return b""
+        self._told.add(call_id)
+        call = {"toolCallId": call_id}
         return _frames(
-            {"type": "TOOL_CALL_START", **call, "toolCallName": event.name},
-            {"type": "TOOL_CALL_ARGS", **call, "delta": arguments_of(event)},
+            {"type": "TOOL_CALL_START", **call, "toolCallName": name},
+            {"type": "TOOL_CALL_ARGS", **call, "delta": arguments},
             {"type": "TOOL_CALL_END", **call},
         )
+
+    def _tool_finished(self, event: ToolFinished) -> bytes:
+        held, call_id = self._held.pop(event.path, None), f"{self._run.run_id}:{event.path}"
+        if held is not None:
+            if any([path.startswith(f"{event.path}/") for path in self._outside]):
+                return b""  # the client has the result, which is its own
+            before = self._call(call_id, held.name, arguments_of(held.arguments))
+        else:
+            before = b""
+        if call_id not in self._told:
+            return before
+        result = {"messageId": f"{call_id}:result", "toolCallId": call_id, "content": text_of_result(event)}
+        return before + _frames({"type": "TOOL_CALL_RESULT", **result, "role": "tool"})
 
     def _subtask_finished(self, event: SubtaskFinished) -> bytes:
         named = {"subagentRunId": self._subagents.pop(event.started)}
@@ -229,7 +256,13 @@ class AguiView:
         seconds = seconds_of(self._run)
         ends = {} if seconds is None else {"expiresAt": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()}
         interrupts: list[dict[str, Any]] = []
+        calls = b""
         for key, each in questions.items():
+            if each.external is not None:
+                self._outside.add(each.path)
+                name, arguments = each.external.name, json.dumps(plain(each.external.arguments))
+                calls += self._call(f"{self._run.run_id}.{key}", name, arguments)
+                continue
             approval = each.reason == "approval"
             schema = _BOOLEAN if approval else plain(each.schema)
             interrupts.append(
@@ -241,9 +274,13 @@ class AguiView:
                     **({} if schema is None else {"responseSchema": schema}),
                 }
             )
-        suspended = {"type": "suspended", "interruptIds": [each["id"] for each in interrupts]}
-        outcome = {"type": "interrupt", "interrupts": interrupts}
-        return self._close(suspended) + _frames({"type": "RUN_FINISHED", **self._names, "outcome": outcome})
+        suspended: dict[str, Any] = {"type": "success"}
+        outcome: dict[str, Any] = {"type": "success"}
+        if interrupts:  # calls alone are no interrupt: the client carries them out, and says so in its next request
+            suspended = {"type": "suspended", "interruptIds": [each["id"] for each in interrupts]}
+            outcome = {"type": "interrupt", "interrupts": interrupts}
+        finished = _frames({"type": "RUN_FINISHED", **self._names, "outcome": outcome})
+        return self._stop_speaking() + calls + self._close(suspended) + finished
 
     async def end(self, *, cut_off: bool) -> bytes:  # an event of the protocol says so of no text, so it is an error
         before = self._close({"type": "success"})
@@ -282,6 +319,8 @@ def _frames(*events: Mapping[str, Any]) -> bytes:
     return b"".join([f"data: {json.dumps(each)}\n\n".encode() for each in events])
 
 
+_IS_OPEN = re.compile(r"[^/]+\.[0-9a-f]+").fullmatch
+"""Whether an id is one of a call that waits: of a run and the key of its question. Those of other calls have paths."""
 _PASSED_OVER = ("tool", "activity", "reasoning")
 
 
@@ -298,23 +337,38 @@ class AguiRoute:
         thread, run_id = text_field(body, "threadId"), text_field(body, "runId")
         if not thread or not run_id:
             raise RequestError("'threadId' and 'runId' are strings", code="serve/field", param="runId")
-        if body.get("resume"):
-            answers = _answers(body["resume"])
+        answers = _answers(body["resume"]) if body.get("resume") else {}
+        results, calls = _results(body), [*_calls(body)]
+        if answers or results:
 
             def view(run: ServedRun) -> AguiView:
                 return AguiView(service, run, thread, run_id)
 
-            shown = come_back(service, run_of(answers), key, offer, view, self._waiting)
+            run_that_asks = run_of(answers) if answers else [*results][-1].rpartition(".")[0]
+            shown = come_back(service, run_that_asks, key, offer, view, self._waiting)
             await _answer(shown, answers)
-            shown.view.go_on(thread, run_id)
+            await _finish(shown, results)
+            shown.view.go_on(thread, run_id, calls)
         else:
-            run = await start_chat(service, key, offer, partial(_messages, body), naming="export", lasting=True)
+            tools = client_tools(body.get("tools"))
+            await leave_behind(service, calls, key, offer, self._waiting)
+            run = await start_chat(
+                service, key, offer, partial(_messages, body), naming="export", lasting=True, tools=tools
+            )
             shown = Shown(service, run, offer, AguiView(service, run, thread, run_id), self._waiting)
         return shown.stream({})
 
 
+def _objects(value: object) -> list[dict[str, Any]]:
+    rows = cast("list[Any]", value) if isinstance(value, list) else []
+    return [cast("dict[str, Any]", each) for each in rows if isinstance(each, dict)]
+
+
 def _messages(body: Mapping[str, Any]) -> object:
-    """The messages of the conversation, without those of tools, activities and thinking, which report what a run did."""
+    """The messages of the conversation, without those of tools, activities and thinking, which report what a run did.
+
+    What the front end says of itself (``context``) stands before them.
+    """
     messages = body.get("messages")
     if not isinstance(messages, list):
         return messages
@@ -323,7 +377,28 @@ def _messages(body: Mapping[str, Any]) -> object:
         for each in cast("list[Any]", messages)
         if not (isinstance(each, dict) and cast("dict[str, Any]", each).get("role") in _PASSED_OVER)
     ]
-    return rows
+    context = [f"{each.get('description')}: {each.get('value')}" for each in _objects(body.get("context"))]
+    return [{"role": "system", "content": "\n".join(context)}, *rows] if context else rows
+
+
+def _results(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The results that a client sends of calls of its tools, by their ids: the messages of tools after the last of the user's."""
+    results: dict[str, Mapping[str, Any]] = {}
+    for each in reversed(_objects(body.get("messages"))):
+        if each.get("role") == "user":
+            break
+        call_id = each.get("toolCallId")
+        if each.get("role") == "tool" and isinstance(call_id, str) and _IS_OPEN(call_id):
+            results[call_id] = each
+    return dict(reversed(results.items()))
+
+
+def _calls(body: Mapping[str, Any]) -> Iterator[str]:
+    """The ids of the tool calls that a client has in its messages."""
+    for message in _objects(body.get("messages")):
+        for each in _objects(message.get("toolCalls")):
+            if isinstance(each.get("id"), str):
+                yield each["id"]
 
 
 def _answers(resume: object) -> dict[str, Mapping[str, Any]]:
@@ -357,3 +432,15 @@ async def _answer(shown: Shown[AguiView], answers: Mapping[str, Mapping[str, Any
             await shown.asked.answer(key, payload)
         else:
             await shown.asked.decline(key)
+
+
+async def _finish(shown: Shown[AguiView], results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Pass on the results of calls of the client's tools; a message with an ``error`` is of a call that failed."""
+    for name, message in results.items():
+        key = name.rpartition(".")[2]
+        question = shown.asked.open.get(key)
+        if question is None or question.external is None or name != f"{shown.run.run_id}.{key}":
+            continue
+        content, fault = message.get("content"), message.get("error")
+        text = content if isinstance(content, str) else json.dumps(content)
+        await shown.asked.finish(key, text, (fault if isinstance(fault, str) else text) if fault else None)

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from starlette.requests import Request
 
 from agentflow.core.data.errors import AgentflowError, cut
-from agentflow.core.data.messages import Message, TextPart, Usage, user
+from agentflow.core.data.messages import Message, TextPart, ToolSpec, Usage, user
 from agentflow.core.data.session import Session
 from agentflow.core.data.walk import Work, in_slices, slices
 from agentflow.core.events.events import WaitStarted
@@ -51,8 +51,10 @@ async def start_chat(
     naming: str = "model",
     param: str = "messages",
     lasting: bool = False,
+    tools: tuple[ToolSpec, ...] = (),
 ) -> ServedRun:
     """Start the run that answers a conversation. ``naming`` and ``param`` are the fields for the export and the messages.
+    ``tools`` are those of the client.
 
     ``messages`` reads them from the request. They are read once the key is admitted, in slices of the loop.
 
@@ -64,6 +66,7 @@ async def start_chat(
 
     async def inputs() -> Inputs:
         message, session = await in_slices(conversation(messages(), param))
+        session.tools = tools
         return Inputs({name: message}, session)
 
     return await service.start(offer, inputs, key, lasting=lasting, attended=lasting)

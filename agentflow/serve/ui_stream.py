@@ -1,7 +1,7 @@
 """``POST /ui/NAME``: an export behind ``useChat`` of Vercel's AI SDK.
 
-A client sends all its messages. If the last one is the assistant's, it answers questions of the run behind it: only ids
-and answers are read from it.
+A client sends all its messages. If the last one is the assistant's, it answers questions of the run behind it, or has the
+results of tools that the client carries out: only ids, answers and results are read from it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,16 @@ from agentflow.core.events.events import (
 from agentflow.core.events.questions import Question
 from agentflow.serve.answer import Piece, Said
 from agentflow.serve.error_responses import RequestError
-from agentflow.serve.front_end import Shown, arguments_of, come_back, subtask_name, text_of_model, text_of_result
+from agentflow.serve.front_end import (
+    Shown,
+    arguments_of,
+    client_tools,
+    come_back,
+    leave_behind,
+    subtask_name,
+    text_of_model,
+    text_of_result,
+)
 from agentflow.serve.incoming import read_body
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.keys import Key
@@ -58,6 +67,8 @@ class UiView:
         self._spoken = 0
         self._has_text = False
         self._approvals: set[str] = set()
+        self._held: dict[str, ToolStarted] = {}
+        self._outside = {each.path for each in run.waits.values() if each.external is not None}
 
     def begin(self) -> bytes:
         named = {
@@ -82,23 +93,30 @@ class UiView:
                 self._models[event.seq] = self._tasks.get(event.parent or 0, {})
             case ModelFinished():
                 return self._model_finished(event)
+            case ToolStarted() if event.external:  # its call is sent once it is known whether the client is asked
+                self._held[event.path] = event
             case ToolStarted() if event.path not in self._approvals:  # else its call was sent with the approval
-                return _frames(
-                    {
-                        **self._call(event.path),
-                        "type": "tool-input-available",
-                        "toolName": event.name,
-                        "input": json.loads(arguments_of(event)),
-                    }
-                )
+                return self._tool_started(event)
             case ToolFinished() if event.outcome != "suspended":
-                call, text = self._call(event.path), text_of_result(event)
-                if event.outcome == "ok":
-                    return _frames({**call, "type": "tool-output-available", "output": text})
-                return _frames({**call, "type": "tool-output-error", "errorText": text})
+                return self._tool_finished(event)
             case _:
                 pass
         return b""
+
+    def _tool_started(self, event: ToolStarted) -> bytes:
+        call = {**self._call(event.path), "type": "tool-input-available", "toolName": event.name}
+        return _frames({**call, "input": json.loads(arguments_of(event.arguments))})
+
+    def _tool_finished(self, event: ToolFinished) -> bytes:
+        held, before = self._held.pop(event.path, None), b""
+        if held is not None:
+            if any([path.startswith(f"{event.path}/") for path in self._outside]):
+                return b""  # the client has the result, which is its own
+            before = self._tool_started(held)
+        call, text = self._call(event.path), text_of_result(event)
+        if event.outcome == "ok":
+            return before + _frames({**call, "type": "tool-output-available", "output": text})
+        return before + _frames({**call, "type": "tool-output-error", "errorText": text})
 
     def _call(self, path: str) -> dict[str, Any]:
         return {"toolCallId": f"{self._run.run_id}:{path}", "dynamic": True, "providerExecuted": True}
@@ -134,7 +152,14 @@ class UiView:
         )  # a step of its own, so that it is complete
         for key, each in questions.items():
             name = f"{self._run.run_id}.{key}"
-            if each.reason == "approval":
+            if each.external is not None:
+                self._outside.add(each.path)
+                call = {"toolCallId": name, "toolName": each.external.name}
+                arguments = plain(each.external.arguments)
+                frames += _frames(
+                    {"type": "tool-input-start", **call}, {"type": "tool-input-available", **call, "input": arguments}
+                )
+            elif each.reason == "approval":
                 path = each.path.rpartition("/")[0]  # the path of the call, which starts once it is approved
                 self._approvals.add(path)
                 call = self._call(path)
@@ -220,9 +245,32 @@ class UiRoute:
             name = last[0].get("id")
             shown.view.message_id = name if isinstance(name, str) else None
         else:
-            run = await start_chat(service, key, offer, partial(_texts, messages), naming="export", lasting=True)
+            tools = client_tools(_listed(body.get("tools")))
+            await leave_behind(service, _calls(cast("object", messages)), key, offer, self._waiting)
+            run = await start_chat(
+                service, key, offer, partial(_texts, messages), naming="export", lasting=True, tools=tools
+            )
             shown = Shown(service, run, offer, UiView(service, run), self._waiting)
         return shown.stream(HEADERS)
+
+
+def _listed(tools: object) -> object:
+    """Tools by name, as front ends of the AI SDK send them, as a list."""
+    if not isinstance(tools, dict):
+        return tools
+    named = cast("dict[str, Any]", tools)
+    return [
+        {**cast("dict[str, Any]", each), "name": name} if isinstance(each, dict) else each
+        for name, each in named.items()
+    ]
+
+
+def _calls(messages: object) -> Iterator[str]:
+    """The ids of the tool calls in a client's messages."""
+    for message in _objects(messages):
+        for part in _objects(message.get("parts")):
+            if isinstance(part.get("toolCallId"), str):
+                yield part["toolCallId"]
 
 
 def _objects(value: object) -> list[dict[str, Any]]:
@@ -241,7 +289,8 @@ def _text_only(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _answers(message: Mapping[str, Any]) -> dict[str, tuple[bool, Any]]:
-    """The answers in an assistant's message by the ids of the questions: whether each is answered, and the answer."""
+    """The answers in an assistant's message by the ids of the questions: whether each is answered, and the answer, or the error
+    of a call that failed."""
     return {name: answer for part in _objects(message.get("parts")) for name, answer in _answers_in(part)}
 
 
@@ -253,7 +302,8 @@ def _answers_in(part: Mapping[str, Any]) -> Iterator[tuple[str, tuple[bool, Any]
             said, reason = approved.get("approved"), approved.get("reason")
             yield approved["id"], (True, reason if said is False and isinstance(reason, str) else said)
     elif state in ("output-available", "output-error") and isinstance(name, str) and approval is None:
-        yield name, (state == "output-available", part.get("output"))
+        failed = state == "output-error"
+        yield name, (not failed, part.get("errorText") if failed else part.get("output"))
 
 
 def _run_of(answers: Mapping[str, object]) -> str:
@@ -272,7 +322,9 @@ async def _answer(shown: Shown[UiView], answers: Mapping[str, tuple[bool, Any]])
         run_id, _, key = name.rpartition(".")
         if run_id != shown.run.run_id or key not in shown.asked.open:
             continue
-        if is_answered:
+        if shown.asked.open[key].external is not None:
+            await shown.asked.finish(key, answer, None if is_answered else str(answer or "the client gave no reason"))
+        elif is_answered:
             await shown.asked.answer(key, answer)
         else:
             await shown.asked.decline(key)

@@ -1,5 +1,6 @@
 // Talks to a UI message stream as useChat does, with the AI SDK's own chat and transport.
-// argv: JSON of a list of chats {url, headers, message, approve: bool|null, answers: [value], leave_after}; prints one JSON line a chat.
+// argv: JSON of a list of chats {url, headers, body, message, approve: bool|null, answers: [value], results: {tool: value | {error}}, then,
+// leave_after}; prints one JSON line a chat. ``results`` are those of the tools that the page carries out; ``then`` is a last message.
 import {
   AbstractChat,
   DefaultChatTransport,
@@ -29,6 +30,7 @@ for (const each of JSON.parse(process.argv[2])) {
   const transport = new DefaultChatTransport({
     api: each.url,
     headers: each.headers ?? {},
+    body: each.body,
     fetch: async (url, init) => {
       const response = await fetch(url, { ...init, signal: aborter.signal });
       if (!response.ok || !response.body) return response;
@@ -45,14 +47,24 @@ for (const each of JSON.parse(process.argv[2])) {
       return new Response(response.body.pipeThrough(watch), { headers: response.headers, status: response.status });
     },
   });
+  const called = [];
   const chat = new Chat({
     transport,
+    onToolCall({ toolCall }) {
+      if (toolCall.dynamic || !(toolCall.toolName in (each.results ?? {}))) return;
+      called.push(toolCall);
+      const { toolName: tool, toolCallId } = toolCall;
+      const result = each.results[tool];
+      if (result?.error) chat.addToolOutput({ tool, toolCallId, state: "output-error", errorText: result.error });
+      else chat.addToolOutput({ tool, toolCallId, output: result });
+    },
     sendAutomaticallyWhen: (state) =>
       lastAssistantMessageIsCompleteWithApprovalResponses(state) || lastAssistantMessageIsCompleteWithToolCalls(state),
   });
   await chat.sendMessage({ text: each.message });
   const answers = [...(each.answers ?? [])];
   for (let round = 0; round < 10; round++) {
+    await new Promise((done) => setTimeout(done, 20)); // for what is sent automatically
     while (chat.status === "streaming" || chat.status === "submitted") await new Promise((done) => setTimeout(done, 5));
     const parts = chat.messages.at(-1).parts;
     const approval = parts.find((part) => part.state === "approval-requested");
@@ -65,7 +77,7 @@ for (const each of JSON.parse(process.argv[2])) {
         chat.addToolOutput({ tool: "ask_human", toolCallId: question.toolCallId, state: "output-error", errorText: "no" });
       else chat.addToolOutput({ tool: "ask_human", toolCallId: question.toolCallId, output });
     } else break;
-    await new Promise((done) => setTimeout(done, 10));
   }
-  console.log(JSON.stringify({ types, messages: chat.messages, error: chat.error ? String(chat.error.message) : null }));
+  if (each.then) await chat.sendMessage({ text: each.then });
+  console.log(JSON.stringify({ types, called, messages: chat.messages, error: chat.error ? String(chat.error.message) : null }));
 }

@@ -20,8 +20,9 @@ pytestmark = pytest.mark.slow
 
 
 def thread(server: Served, name: str, *turns: Any, **options: Any) -> dict[str, Any]:
-    """A thread: a text is said, a list answers the interrupts."""
-    said = [{"message": each} if isinstance(each, str) else {"answers": each} for each in turns]
+    """A thread: a text is said, a list answers the interrupts, a dict has the results of tools."""
+    kinds_of = {str: "message", list: "answers", dict: "results"}
+    said = [{kinds_of[type(each)]: each} for each in turns]
     return {"url": f"{server.url}/agui/{name}", "turns": said, **options}
 
 

@@ -13,7 +13,7 @@ from agentflow.core.data.context import DataContext
 from agentflow.core.data.errors import DataError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.message_json import exchange_data, read_message
-from agentflow.core.data.messages import Message
+from agentflow.core.data.messages import Message, ToolSpec
 from agentflow.core.data.values import plain
 
 VERSION = 1
@@ -100,9 +100,12 @@ class Session:
 
     Parameters: ``data_context`` is material that precedes every prompt; ``scope`` names a lasting conversation (a user, a
     thread), which is then ``named``.
+
+    ``tools`` are carried out by whoever talks in the conversation, such as a front end: tasks that take part in it are offered
+    them, and a call is a question of the run.
     """
 
-    __slots__ = ("_begun", "_own", "_root", "_runs", "_scope", "compaction", "data_context", "keeper", "named")
+    __slots__ = ("_begun", "_own", "_root", "_runs", "_scope", "compaction", "data_context", "keeper", "named", "tools")
 
     def __init__(self, *, data_context: DataContext | None = None, scope: str | None = None) -> None:
         self._own = _Exchanges()
@@ -114,6 +117,7 @@ class Session:
         self.data_context: DataContext | None = data_context
         self.compaction: Compaction | None = None
         self.keeper: SessionKeeper | None = None
+        self.tools: tuple[ToolSpec, ...] = ()
 
     @property
     def scope(self) -> str:
@@ -243,6 +247,7 @@ class Session:
         child = Session(data_context=self.data_context)
         child._root = self._root or self
         child.named = self.named
+        child.tools = self.tools
         own = self._own
         if own or own.base is not None:
             child._own.base = own
@@ -283,6 +288,8 @@ class Session:
         }
         if self.compaction is not None:
             changes["compaction"] = plain(self.compaction)
+        if self.tools:
+            changes["tools"] = plain(self.tools)
         return changes
 
     def go_back(self, mark: SessionMark) -> None:
@@ -309,6 +316,8 @@ class Session:
             self.data_context = None if context is None else DataContext.of(context)
         if "compaction" in changes:
             self._read_compaction(changes["compaction"])
+        if "tools" in changes:
+            self.tools = tuple([ToolSpec(**each) for each in changes["tools"]])
 
     def _read_compaction(self, data: Any) -> None:
         """Take over a summary written as data; one that stands for turns that are not there is passed over."""

@@ -273,12 +273,13 @@ class AttemptFinished(FinishedBase):
 @frozen
 class ToolStarted(EventBase):
     """A tool call began, made by the program or by a model (then ``call_id`` is set); ``sources`` are the sources of its
-    arguments, in a flow with a policy."""
+    arguments, in a flow with a policy; ``external``: somebody else carries it out."""
 
     name: str = ""
     arguments: Any = None
     call_id: str | None = None
     sources: tuple[str, ...] = ()
+    external: bool = False
 
 
 @frozen

@@ -214,7 +214,7 @@ class Tool:
     its owner, if not the host: approvers are shown it. ``declares_data``: a dict returned by ``call`` is an instance of its
     declared class, not a result. ``deps`` is the type of the run's dependencies that its function declares, if any. ``ends``: its
     result ends the task whose model called it. ``defer_loading``: it is offered once the model has found it with ``search_tools``. ``around`` is
-    the middleware around its calls.
+    the middleware around its calls. ``external``: somebody else carries it out.
     """
 
     spec: ToolSpec
@@ -244,6 +244,7 @@ class Tool:
     ends: bool = False
     defer_loading: bool = False
     around: Sequence[ToolMiddleware] = ()
+    external: bool = False
 
     @property
     def name(self) -> str:
