@@ -334,9 +334,10 @@ class Session:
         """The conversation and the data context as JSON text, in ASCII; :meth:`from_json` reads it back.
 
         ``{"session": 1, "turns": [[message, ...], ...], "data_context": ...}``, where a message is ``{"role", "parts"}``
-        and each part has its ``type``; a conversation with a name also has its ``scope``. Everything is kept, the verbatim JSON of providers too.
+        and each part has its ``type``; a conversation with a name also has its ``scope``. Everything of it is kept, the verbatim JSON of providers too.
         """
         data: dict[str, Any] = {"session": VERSION, **self.whole()}
+        data.pop("tools", None)  # which whoever talks in the conversation says anew
         if self.named:
             data["scope"] = self.scope
         return json.dumps(data)
