@@ -28,6 +28,7 @@ _NAMES = {
     "core.data.values": "Symbol",
     "executors.command_executor": "CommandExecutor",
     "executors.file_access": "FileAccessManager",
+    "flow.unbound": "task workflow",
     "handler.tools": "external tool",
     "lang.closure": "Closure",
     "lang.environment": "SexpEnvironment",

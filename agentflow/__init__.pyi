@@ -61,6 +61,10 @@ from agentflow.core.ports.toolbox import Toolbox as Toolbox
 from agentflow.core.data.values import Symbol as Symbol
 from agentflow.executors.command_executor import CommandExecutor as CommandExecutor
 from agentflow.executors.file_access import FileAccessManager as FileAccessManager
+from agentflow.flow.unbound import (
+    task as task,
+    workflow as workflow,
+)
 from agentflow.handler.tools import external as external
 from agentflow.handler.tools import tool as tool
 from agentflow.lang.closure import Closure as Closure

@@ -33,6 +33,7 @@ from agentflow.arguments import (
     recording_of,
     reuse_in,
     services_of,
+    tasks_in,
     templates_in,
     tools_of_notes,
     unknown_parameter,
@@ -133,7 +134,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
         answer: asked what programs ask with ``ask-human`` (takes a Question, gives the answer; may be async). Without it, and
             without ``approve``, a durable run waits until :meth:`send` answers.
         approval_ttl: seconds for which questions and approvals of other runs wait for :meth:`send` before they are denied.
-        tasks: a directory of XML task templates.
+        tasks: tasks and workflows that were declared without a flow (:func:`agentflow.task`), for programs, durable runs and
+            workers; a directory of XML task templates; or a list of both.
         workflows: a directory of saved workflows.
         notes: what ``remember`` keeps and ``recall`` finds: ``session``, within a conversation; ``flow``, for every run of
             this root; None: there are no such tools. In the SQLite file of ``durable``, else in the user's state directory.
@@ -206,7 +208,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         approve: Approver | None = None,
         answer: Answerer | None = None,
         approval_ttl: float = 0.0,
-        tasks: str | os.PathLike[str] | None = None,
+        tasks: str | os.PathLike[str] | Sequence[Any] | None = None,
         workflows: str | os.PathLike[str] | None = None,
         notes: NoteSharing | None = None,
         record: bool | str | os.PathLike[str] = False,
@@ -301,7 +303,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
         templates = self._templates = TaskService(
             executor, finder, commands=self.commands, decompose=settings.decompose, reuse=reuse, words=WORDS
         )
-        for template in templates_in(tasks or settings.tasks):
+        directories, declared = tasks_in(tasks)
+        for template in templates_in(directories or settings.tasks):
             templates.register_template(template)
         for built_in in SystemTools(finder, self.files, self.commands, DataContexts(finder, self.files)).tools():
             self.tools.add(built_in)
@@ -370,6 +373,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
             self.tools.add(function)
         servers = mcp_servers(settings.mcp, mcp)
         self.tools.servers = frozenset([each.name for each in servers])
+        if declared:
+            self._host.declare(declared)
         self.mcp = McpConnections(
             servers,
             self.tools,

@@ -181,13 +181,26 @@ def is_own_memory(memory: object) -> bool:
     return isinstance(memory, MemorySystem)
 
 
-def templates_in(tasks: str | os.PathLike[str] | None) -> Sequence[TaskTemplate]:
-    """The templates in the XML files of a directory. Raises ConfigurationError (``config/directory``) and TemplateFileError."""
-    if not tasks:
+def tasks_in(tasks: str | os.PathLike[str] | Sequence[Any] | None) -> tuple[list[str], list[Any]]:
+    """The directories of templates, and the tasks and workflows, that a flow is given. Raises ConfigurationError
+    (``config/option``) where they are no list."""
+    if tasks is None or isinstance(tasks, str | os.PathLike):
+        return paths_of(tasks or None), []
+    if not isinstance(tasks, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise wrong_value("AgentFlow", "tasks", tasks, "is no list of tasks", "write tasks=[review]")
+    listed: Sequence[Any] = tasks
+    named = [isinstance(each, str | os.PathLike) for each in listed]
+    directories = [os.fspath(each) for each, is_named in zip(listed, named, strict=True) if is_named]
+    return directories, [each for each, is_named in zip(listed, named, strict=True) if not is_named]
+
+
+def templates_in(directories: str | Sequence[str] | None) -> Sequence[TaskTemplate]:
+    """The templates in the XML files of directories. Raises ConfigurationError (``config/directory``) and TemplateFileError."""
+    if not directories:
         return ()
     from agentflow.tasks.xml import read_directory
 
-    return read_directory(directory("tasks", tasks))
+    return [one for each in paths_of(directories) for one in read_directory(directory("tasks", each))]
 
 
 def mcp_servers(table: Mapping[str, Any], servers: Sequence[McpServer]) -> list[McpServer]:

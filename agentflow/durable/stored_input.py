@@ -82,7 +82,9 @@ def find_target(targets: Mapping[str, PythonTarget], reference: str) -> PythonTa
         raise JournalError(
             f"the program of this run is the Python function {reference}, which this flow does not have",
             code="durable/unknown-function",
-            hint=did_you_mean(reference, targets) or "name the module that creates the flow: --app MODULE:FLOW",
+            hint=did_you_mean(reference, targets)
+            or "give it to the flow, AgentFlow(tasks=[...]), if it was declared without one; or name the module that creates "
+            "the flow: --app MODULE:FLOW",
         )
     return target
 

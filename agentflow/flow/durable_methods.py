@@ -18,6 +18,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source, Surface
 from agentflow.core.events.journal_rows import OnInflight, Schedule
 from agentflow.core.events.questions import Question
+from agentflow.flow.flow_host import FlowHost
 from agentflow.flow.program_files import ProgramLike, in_surface, load_program, source_in
 from agentflow.flow.program_methods import START, StartOptions, check_run, spec_of
 from agentflow.flow.python import FlowCall, no_bindings
@@ -56,6 +57,7 @@ class DurableMethods:
     """
 
     engine: Engine
+    _host: FlowHost
     redactor: Redactor
     _durable: DurableRuns | None
 
@@ -348,6 +350,7 @@ class DurableMethods:
         if isinstance(program, FlowCall):
             if spec.bindings is not None:
                 raise no_bindings(program)
+            program.bind(self._host)
             from agentflow.durable.stored_input import PythonProgram
 
             target, values = program.stored()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
 
 from agentflow.core.call.call import CallContext, executing_call
+from agentflow.core.call.endings import Handoff
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.known_names import narrowed
 from agentflow.core.data.labels import NO_SOURCES
@@ -20,12 +22,13 @@ from agentflow.core.ports.toolbox import Toolbox
 from agentflow.flow.host_spans import HostSpans
 from agentflow.flow.program_files import ProgramLike, load_program, source_in
 from agentflow.flow.python import FlowCall, FlowWork, python_work
-from agentflow.flow.python_functions import Task, TaskSettings
+from agentflow.flow.task_options import Task, TaskSettings
 from agentflow.handler.tool_lists import read_tools
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
+from agentflow.lib.option_table import wrong_value
 from agentflow.run.bounds.estimator import LateEstimator
 from agentflow.run.engine import Engine
 from agentflow.run.handle import OwnReader, Recorded, RunResult
@@ -52,6 +55,7 @@ class FlowHost:
         self, engine: Engine, tools: ToolRegistry, estimator: LateEstimator, records: Recorded | None = None
     ) -> None:
         self.engine = engine
+        engine.host = self
         self.tools = tools
         self.estimator = estimator
         self.records = records
@@ -59,6 +63,7 @@ class FlowHost:
         self.workflows: dict[str, Tool] = {}
         """The workflows of the flow as tools, by name."""
         self._asked: dict[Any, Task[Any]] = {}
+        self._bound: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self._speaks_of_tools = False
 
     # -- runs -------------------------------------------------------------------------------------------------------
@@ -74,6 +79,7 @@ class FlowHost:
         if outer is not None and spec.limits is not None:
             spec = replace(spec, limits=spec.limits.within(outer.run.limits))
         if isinstance(program, FlowCall):
+            program.bind(self)
             if program.session is not None:
                 spec = replace(spec, session=_session_of(program, spec.session))
             if program.purse is not None and spec.purse is None:
@@ -175,7 +181,44 @@ class FlowHost:
 
     def read_tools(self, tools: object, where: str) -> tuple[list[str] | None, Toolbox]:
         self._speaks_of_tools = True
-        return read_tools(tools, self.tools, where)
+        return read_tools(self.all_bound(tools), self.tools, where)
+
+    # Who wrote a function says nothing of the flow: each flow compiles it with its own tools (decision 56)
+    def bound(self, declared: Any) -> Any:
+        if isinstance(declared, Handoff):
+            return replace(declared, task=self.bound(declared.task))
+        if not hasattr(declared, "bound_to"):
+            return declared
+        own = self._bound.get(declared)
+        if own is None:
+            own = declared.bound_to(self)
+            if own is not declared:
+                self._bound[declared] = own
+        return own
+
+    def all_bound(self, listed: Any) -> Any:
+        return [*map(self.bound, cast("Sequence[object]", listed))] if isinstance(listed, list | tuple) else listed
+
+    def declare(self, tasks: Sequence[Any]) -> None:
+        """Let programs, durable runs and workers find ``tasks``, tasks and workflows without a flow. Raises ConfigurationError
+        (``config/option``) for anything else, and for two of one name."""
+        names: set[str] = set()
+        for each in tasks:
+            own = self.bound(each)
+            if own is each or own.of_class:
+                why = "is called on an object" if own is not each else "was not declared without a flow"
+                how = "write @agentflow.task above the function; give a method of an object: tasks=[support.reply]"
+                raise wrong_value("AgentFlow", "tasks", each, why, how)
+            if own.name in names:
+                how = "give one of them another: with_options(name='...')"
+                raise wrong_value("AgentFlow", "tasks", each, "has the name of another one", how)
+            names.add(own.name)
+            own.declare()
+
+    def add_workflow(self, tool: Tool) -> None:
+        before = self.workflows.get(tool.name)
+        self.tools.add(tool, replace=before is not None and self.tools.find(tool.name) is before)
+        self.workflows[tool.name] = tool
 
     def tell_not_offered(self, call: CallContext) -> None:
         """Warn, once, of a question that says nothing of tools in a flow that has some."""

@@ -23,14 +23,11 @@ from agentflow.flow.flow_host import FlowHost
 from agentflow.flow.line import Line, in_turn
 from agentflow.flow.program_files import ProgramLike, check_surface, in_surface, load_program, source_of
 from agentflow.flow.python import FlowCall, SingleEffect, WorkCall, check_arguments, in_run
-from agentflow.flow.python_functions import (
+from agentflow.flow.task_options import (
     AROUND,
     SETTLED,
     AskSettings,
-    ProgramFunction,
-    TaskFunction,
     TaskSettings,
-    WorkflowFunction,
     check_options,
     chooses_tools,
     tools_of,
@@ -47,6 +44,7 @@ from agentflow.run.strand import branches
 from agentflow.tasks.from_function import adapter_of
 
 if TYPE_CHECKING:
+    from agentflow.flow.python_functions import ProgramFunction, TaskFunction, WorkflowFunction
     from agentflow.run.bounds.estimate import Bounds
     from agentflow.run.purses import Purse
 
@@ -339,6 +337,7 @@ class ProgramMethods:
         ``python/returns``, ``python/no-prompt``, ``python/not-async``, ``tool/signature``, ``config/option`` for an unknown
         option; DataError ``tasks/undeclared-parameter`` for a slot without a parameter, and the other errors of templates.
         """
+        from agentflow.flow.python_functions import TaskFunction  # many flows have none
 
         def register(function: Callable[..., Any]) -> TaskFunction[..., Any]:
             task = TaskFunction(self._host, function, cast(TaskSettings, settings))
@@ -393,7 +392,7 @@ class ProgramMethods:
 
         ``prompt`` is text, or a list of texts, paths of files and parts: ``["What is this?", Path("photo.png")]``, see
         :func:`agentflow.media.attachment`. ``session`` is a conversation to continue; without one the model is sent only
-        the prompt. ``purse`` is the purse that pays, where this is a run of its own. ``deps`` are the dependencies of its tools. The other options are those of :class:`~agentflow.flow.python_functions.AskSettings`. Raises ConfigurationError
+        the prompt. ``purse`` is the purse that pays, where this is a run of its own. ``deps`` are the dependencies of its tools. The other options are those of :class:`~agentflow.flow.task_options.AskSettings`. Raises ConfigurationError
         (``config/option``) for an unknown one, the error of a failed task, InvalidOutput for an answer of another type.
         """
         check_arguments("ask", (prompt,), {})
@@ -444,6 +443,8 @@ class ProgramMethods:
         ``parameters``; without these any are accepted. The program's value is validated as the type ``returns``, or
         returned unchanged. Raises ConfigurationError (``python/returns``) for a type without a JSON Schema.
         """
+        from agentflow.flow.python_functions import ProgramFunction
+
         return ProgramFunction(self._host, program, parameters, returns)
 
     def workflow(self, function: Callable[P, Awaitable[R]], /) -> WorkflowFunction[P, R]:
@@ -453,12 +454,10 @@ class ProgramMethods:
         ``flow.stream`` and ``flow.start`` take its options. Programs call it by its name, and so do models that are given
         it as a tool. Raises ConfigurationError for missing annotations, like :meth:`task`.
         """
+        from agentflow.flow.python_functions import WorkflowFunction
+
         workflow = WorkflowFunction(self._host, function)
-        tools, workflows = self._host.tools, self._host.workflows
-        before = workflows.get(workflow.name)
-        tools.add(workflow.tool, replace=before is not None and tools.find(workflow.name) is before)
-        workflows[workflow.name] = workflow.tool
-        self.engine.functions[workflow.reference] = workflow
+        workflow.declare()
         return workflow
 
     # -- branches ---------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Source, Span
 from agentflow.core.events.effects import Effect
+from agentflow.core.ports.ports import Tool
 from agentflow.core.ports.toolbox import Toolbox
 from agentflow.flow.host_spans import HostSpans
 from agentflow.flow.line import Line, carried_out, close, in_turn
@@ -48,6 +49,18 @@ class Host(Protocol):
 
     def read_tools(self, tools: object, where: str) -> tuple[list[str] | None, Toolbox]:
         """The names that a list of tools offers, None for all ordinary ones of the flow, and the objects among them."""
+        ...
+
+    def bound(self, declared: Any) -> Any:
+        """A task or workflow as one of the flow, which it may have been declared without; anything else as it is."""
+        ...
+
+    def all_bound(self, listed: Any) -> Any:
+        """A list of tasks, workflows and other objects, each as :meth:`bound` gives it; anything else as it is."""
+        ...
+
+    def add_workflow(self, tool: Tool) -> None:
+        """Have programs find a workflow, in place of the one of that name that there was."""
         ...
 
 
@@ -128,6 +141,9 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
         if line is not None and call.run.services is self._host.engine:
             return line.do(self).__await__()
         return self._join(call if line is None else line.strand.call, line).__await__()
+
+    def bind(self, host: Host) -> None:
+        """Let a call of a function without a flow belong to the flow of ``host``; any other stays with its own."""
 
     @property
     def label(self) -> str:

@@ -6,184 +6,99 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
-from typing_extensions import TypedDict, Unpack
+from typing_extensions import Unpack
 
 from agentflow.core.call.call import CallContext
-from agentflow.core.call.endings import called_by_host
-from agentflow.core.data.errors import ConfigurationError, TaskError
-from agentflow.core.data.known_names import CompiledTask, Template, narrowed
-from agentflow.core.data.messages import Effort, PromptCache, ToolSpec
+from agentflow.core.data.errors import ConfigurationError, TaskError, clip
+from agentflow.core.data.known_names import CompiledTask, narrowed
+from agentflow.core.data.messages import ToolSpec
 from agentflow.core.data.models import validation_messages
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source, Span
-from agentflow.core.data.templates import ContextManagement, HistoryConfig
-from agentflow.core.events.effects import TaskCall
-from agentflow.core.ports.ports import USUAL_RULES, ModelMiddleware, Tool, ToolChooser, ToolMiddleware, TurnRules
-from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
+from agentflow.core.data.templates import HistoryConfig
+from agentflow.core.ports.ports import Tool
 from agentflow.flow.line import Line
 from agentflow.flow.program_files import ProgramLike, load_program
 from agentflow.flow.python import FlowCall, Host, WorkCall, check_arguments
-from agentflow.handler.tool_lists import entry_of, read_handoffs
-from agentflow.handler.tool_registry import ToolRegistry
-from agentflow.handler.tools import declares_data, holds_values, no_reuse_key, task_tool
+from agentflow.flow.task_options import Task, TaskSettings, check_options
+from agentflow.handler.tools import declares_data, task_tool
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
-from agentflow.lib.option_table import CALLED, FIELDS, NAMES, Place, unknown_option, wrong_value
-from agentflow.lib.signature import FunctionKind, annotated, context_in, plain_arguments, signature_of
+from agentflow.lib.option_table import wrong_value
+from agentflow.lib.signature import FunctionKind, is_method, plain_arguments, signature_of
 from agentflow.run.engine import PythonTarget
 from agentflow.run.strand.strand import Strand
-from agentflow.tasks.from_function import Returns, check_by, check_used, deps_of, returns_of, system_by, template_fields
-from agentflow.tasks.handoffs import check_handoffs
+from agentflow.tasks.from_function import Returns, check_used, returns_of, template_fields
 
 if TYPE_CHECKING:  # how values are stored is loaded where there are durable runs
     from agentflow.durable.values.data_adapter import DataAdapter
     from agentflow.run.bounds.estimate import Bounds
 
+Owner = TypeVar("Owner")
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
-Check: TypeAlias = Callable[[Any, CallContext[Any]], Any]
-"""Judges the answer of a task: of the value and the call, async or plain. Returns the value, changed or not, or raises Retry."""
-ToolsFunction: TypeAlias = Callable[[CallContext[Any]], "Sequence[Any] | Awaitable[Sequence[Any]]"]
-"""Returns the tools of the next turn for a call; async or plain."""
-SystemFunction: TypeAlias = Callable[[CallContext[Any]], "str | Awaitable[str]"]
-"""Returns the system prompt for a call; async or plain."""
+T = TypeVar("T")
 
 
-class AskSettings(TypedDict, total=False):
-    """The options that ``flow.ask`` and ``@flow.task`` share.
+class Declared(ABC, Generic[P, R]):
+    """A function that was declared with a decorator: Python calls it, and a durable run refers to it.
 
-    ``model`` and ``fallbacks`` are names of models; ``system`` is the system prompt, which follows the flow's own: a text with
-    ``{{slots}}``, or a function of the :class:`CallContext`, async or plain;
-    ``tools`` are the tools that the model may call: functions, tasks, workflows, Tools, MCP servers, names of the flow's
-    tools, or ``flow.tools`` for all of these; the default is none. A function of ``ctx`` that returns such a list is called
-    before each turn. ``handoffs`` are the tasks, as functions, names or :class:`~agentflow.Handoff`,
-    that it may hand the conversation over to. ``provider_tools`` are tools of the provider itself, for
-    example a web search. ``tool_choice`` is ``auto``, ``required``, ``none`` or the name of a tool, for the first turn, or with
-    ``tool_choice_each`` for every one. ``check`` is called with each answer and the :class:`CallContext`: it returns the value,
-    changed or not, or raises :class:`~agentflow.Retry`, upon which the model repairs its answer, ``rounds`` times at most
-    (default 1), those of a wrong type included. ``max_turns`` bounds the model calls of the tool loop, ``max_output_tokens`` one answer;
-    ``effort`` says how hard the model thinks, ``settings`` are request fields native to its dialect. ``timeout_s`` are the
-    seconds for one attempt, ``retries`` the further attempts after a temporary failure: of a rate, a server or a
-    connection, or an answer of the wrong form. ``history`` says whether the task takes part in the conversation (True: it
-    sends earlier messages and adds its own; otherwise only if the call names a session), or states its settings one by one;
-    ``context`` controls its reading material, ``file_paths`` are files that it always reads. ``reuse="1d"`` is the maximum
-    age of an equal call's result that is used again, ``reuse_key`` identifies the state of tools that are closures or bound
-    methods, ``prompt_cache`` is how long the provider caches the prompt, ``priority`` (-1000 to 1000) the place of its
-    calls among waiting ones, ``decompose`` the number of rounds in which a model may split the task by a program once it
-    ran out of room. ``around_tool`` and ``around_model`` are async functions around the calls of its tools and of its model,
-    within those of the flow and the run.
+    One that is written in a class is called on an object of that class; ``of_class`` says that it has none yet.
     """
-
-    model: str
-    fallbacks: Sequence[str]
-    system: str | SystemFunction
-    tools: Sequence[Any] | ToolRegistry | ToolsFunction
-    handoffs: Sequence[Any]
-    provider_tools: Sequence[Mapping[str, Any]]
-    tool_choice: str
-    tool_choice_each: bool
-    check: Check
-    rounds: int
-    max_turns: int
-    max_output_tokens: int
-    effort: Effort
-    settings: Mapping[str, Any]
-    timeout_s: float
-    retries: int
-    history: HistoryConfig | Mapping[str, Any] | bool
-    context: ContextManagement | Mapping[str, Any]
-    file_paths: Sequence[str]
-    reuse: str
-    reuse_key: str
-    prompt_cache: PromptCache
-    priority: int
-    decompose: int
-    around_tool: Sequence[ToolMiddleware]
-    around_model: Sequence[ModelMiddleware]
-
-
-class TaskSettings(AskSettings, total=False):
-    """The options of a task: those of :class:`AskSettings`, and those of named tasks.
-
-    ``name`` is the name of the task in programs, models and records, in place of the function's; ``description`` states its
-    purpose, and ``subtype`` groups it: ``atomic:SUBTYPE`` finds the last one of it.
-    """
-
-    name: str
-    description: str
-    subtype: str
-
-
-class Task(Generic[R]):
-    """A task called from Python: its template, the type of its answer, and the number of attempts."""
-
-    def __init__(self, host: Host, fields: Mapping[str, Any], returns: Returns[R], settings: TaskSettings) -> None:
-        names, toolbox = tools_of(host, settings, f"task '{fields['name']}'")
-        chosen = {
-            "stateless": True,
-            **fields,
-            **returns.fields,
-            **_fields(settings, fields["name"], returns, host),
-            "tools": names,
-        }
-        self._template: CompiledTask = host.engine.tasks.prepare(chosen)
-        if toolbox:
-            self._template = self._template.with_tools(toolbox)
-            check_handoffs(self._template)
-        self._env = _alone(self._template)
-        self._returns = returns
-        self._attempts = 1 + settings.get("retries", 0)
-
-    @property
-    def template(self) -> CompiledTask:
-        """The template as the task system has it."""
-        return self._template
-
-    def given(self, toolbox: Toolbox) -> Task[R]:
-        """This task with other tool objects of the same names."""
-        task = cast("Task[R]", object.__new__(Task))
-        task.__dict__.update(self.__dict__)
-        task._template = self._template.with_tools(toolbox)
-        task._env = _alone(task._template)
-        return task
-
-    async def work(self, line: Line, inputs: dict[str, Any], span: Span | None) -> R:
-        """Run the task on a line and return its value. Raises the error of a FAILED result."""
-        journal = line.strand.call.run.journal
-        template: Template = self._template.conversing() if line.converses else self._template
-        if journal is not None:
-            template = journal.template(template)
-        env = self._env if template is self._template else _alone(template)
-        effect = TaskCall(template.name, inputs, env)
-
-        async def once() -> R:
-            return self._returns.read(await line.perform(effect, span))
-
-        return await (once() if self._attempts == 1 else line.retry(self._attempts, once, span, _may_pass))
-
-
-class _Declared(ABC, Generic[P, R]):
-    """A function that was declared with a decorator of a flow: Python calls it, and a durable run refers to it."""
 
     def __init__(
         self, host: Host, function: Callable[P, Awaitable[R]], kind: FunctionKind, name: str | None = None
     ) -> None:
+        if hasattr(function, "bound_to"):
+            raise wrong_value(
+                f"@{kind}", "function", function, f"is a {kind} already", "give it: AgentFlow(tasks=[...])"
+            )
         functools.update_wrapper(cast(Any, self), function)
         self.name = name or _name(function)
         self._host = host
         self._function = function
+        self.of_class = is_method(function)
+        if self.of_class:
+            from agentflow.flow.methods import NOBODY
+
+            function = MethodType(function, NOBODY)
+        self._checked: Callable[..., Awaitable[R]] = function
         self._signature = signature_of(function, self.name, kind=kind)
 
     @abstractmethod
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> FlowCall[R]:
         """Validate the arguments; await the returned call, or pass it to the flow."""
+
+    @property
+    def source(self) -> Source | None:
+        """The file that a run shows whose whole work is a call of the function."""
+        return None
+
+    @abstractmethod
+    def work(self, arguments: tuple[Any, ...], named: dict[str, Any], span: Span | None, line: Line) -> Awaitable[R]:
+        """Carry out a call with these arguments, at a span, on a line."""
+
+    @abstractmethod
+    def on(self, owner: object) -> Any:
+        """The function as a method of the object ``owner``."""
+
+    def bound_to(self, host: Host) -> Declared[P, R]:
+        """The function as one of the flow of ``host``: this one, unless it was declared without a flow."""
+        return self
+
+    def called_on_class(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> FlowCall[R]:
+        """A call of a method through its class. Raises ConfigurationError (``python/method``) without an object of that class."""
+        from agentflow.flow.methods import first_of
+
+        return self.on(first_of(arguments, self._function))(*arguments[1:], **named)
 
     @functools.cached_property
     def _value(self) -> DataAdapter[R] | None:
@@ -222,15 +137,37 @@ class _Declared(ABC, Generic[P, R]):
         work.begin()
         return await work.evaluate(call)
 
-    def _stored(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[PythonTarget, dict[str, Any]]:
+    def stored(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[PythonTarget, dict[str, Any]]:
         """The stored form of a call in a durable run: the function, and its arguments as data; arguments that are secret or
         not data stay unchanged, and are not stored.
 
-        Raises ConfigurationError for a function whose value could not be stored.
+        Raises ConfigurationError for a function whose value could not be stored, or that another process could not find.
         """
+        target: Any = self._host.engine.functions.get(self.reference)
+        if target is not self and (target is None or not self._is(target)):
+            raise self._not_found(target)
         _ = self._value
         values = self._signature.given(arguments, named)
         return self, {name: _storable(self._signature.kinds[name], value) for name, value in values.items()}
+
+    def _is(self, other: Any) -> bool:
+        """Whether ``other`` was declared as this was: methods of one object are made again whenever they are named."""
+        return type(other) is type(self) and other._function == self._function
+
+    def _not_found(self, other: object) -> ConfigurationError:
+        """The error for a durable run of a function that its reference does not name in the flow; ``other`` is what it names."""
+        shown = clip(self._function.__qualname__, 160)
+        if other is not None:
+            return ConfigurationError(
+                f"the flow has another '{shown}' of the same module, which another process would find in place of this one",
+                code="python/not-durable",
+                hint=f"give one of them a name of its own: with_options(name='{clip(self.name, 80)}-2')",
+            )
+        return ConfigurationError(
+            f"'{shown}' was not given to the flow, so another process could not find it",
+            code="python/not-durable",
+            hint=f"give it where the flow is made: AgentFlow(tasks=[{self.name}])",
+        )
 
     def _argument(self, name: str, value: Any) -> Any:
         """An argument from its stored form. Raises JournalError (``durable/mismatch``)."""
@@ -258,7 +195,7 @@ def _storable(kind: Any, value: Any) -> Any:
         return value
 
 
-class TaskFunction(_Declared[P, R]):
+class TaskFunction(Declared[P, R]):
     """A task declared with ``@flow.task``. A call validates the arguments, then asks the model.
 
     ``copied`` is a copy by :meth:`with_options`, which durable runs find by its own ``name`` only.
@@ -272,24 +209,53 @@ class TaskFunction(_Declared[P, R]):
         self._settings = settings
         self._copied = copied
         label = f"task '{self.name}'"
-        self._returns: Returns[R] = Returns(returns_of(function, self._signature, label), label)
-        self._task = Task(host, template_fields(function, self.name, self._signature), self._returns, settings)
+        self._returns: Returns[R] = Returns(returns_of(self._checked, self._signature, label), label)
+        fields = template_fields(self._checked, self.name, self._signature)
+        if isinstance(self._checked, MethodType):
+            from agentflow.flow.methods import settings_on
+
+            settings = cast(TaskSettings, settings_on(settings, self._checked))
+        self._task = Task(host, fields, self._returns, settings)
         if not copied:
             check_used(function, self.template.template)
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> FlowCall[R]:
+        if self.of_class:
+            return self.called_on_class(arguments, named)
         check_arguments(self.name, arguments, named)
-        span = self._host.spans.here()
+        work = partial(self.work, arguments, named, self._host.spans.here())
+        return WorkCall(self._host, self.name, work.args[2], work, stored=partial(self.stored, arguments, named))
 
-        async def work(line: Line) -> R:
-            return await self._task.work(line, self._signature.data(arguments, named), span)
+    @overload
+    def __get__(self, owner: None, kind: Any, /) -> Self: ...
+    @overload
+    def __get__(
+        self: TaskFunction[Concatenate[Owner, Q], R], owner: Owner, kind: Any = None, /
+    ) -> TaskFunction[Q, R]: ...
+    @overload
+    def __get__(self, owner: object, kind: Any = None, /) -> Self: ...
+    def __get__(self, owner: Any, kind: Any = None, /) -> Any:
+        """The task as a method of ``owner``, where it is written in a class."""
+        return self.on(owner) if self.of_class and owner is not None else self
 
-        return WorkCall(self._host, self.name, span, work, stored=partial(self._stored, arguments, named))
+    def work(self, arguments: tuple[Any, ...], named: dict[str, Any], span: Span | None, line: Line) -> Awaitable[R]:
+        return self._task.work(line, self._signature.data(arguments, named), span)
+
+    def on(self, owner: object) -> TaskFunction[..., R]:
+        return self.made(MethodType(self._function, owner), self._settings, self._copied)
+
+    def made(self, function: Callable[Q, Awaitable[T]], settings: TaskSettings, copied: bool) -> TaskFunction[Q, T]:
+        """A task of the same flow."""
+        return TaskFunction(self._host, function, settings, copied=copied)
 
     @property
     def template(self) -> CompiledTask:
         """The template as the task system has it."""
         return self._task.template
+
+    def template_in(self, services: object) -> CompiledTask:
+        """The template of the task in runs of ``services``."""
+        return self.template
 
     @functools.cached_property
     def tool(self) -> Tool:
@@ -307,55 +273,88 @@ class TaskFunction(_Declared[P, R]):
         merged = cast(TaskSettings, {**self._settings, **settings})
         if "history" in settings and "history" in self._settings:
             merged["history"] = HistoryConfig.of(settings["history"]).over(HistoryConfig.of(self._settings["history"]))
-        copy = TaskFunction(self._host, self._function, merged, copied=True)
+        copy = self.made(self._function, merged, True)
         if "name" in settings:
             copy.declare()
         return copy
 
     def declare(self) -> None:
-        """Let programs and durable runs find the task."""
-        engine = self._host.engine
-        engine.tasks.publish([self.template])
-        engine.functions[self.reference] = self
+        """Let programs and durable runs find the task. A method without an object is found by nobody."""
+        if not self.of_class:
+            engine = self._host.engine
+            engine.tasks.publish([self.template])
+            engine.functions[self.reference] = self
 
     @property
     def reference(self) -> str:
         return f"{super().reference}@{self.name}" if self._copied else super().reference
 
-    def _stored(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[PythonTarget, dict[str, Any]]:
-        if self._copied and self._host.engine.functions.get(self.reference) is not self:
-            raise ConfigurationError(
-                f"this is a copy of the task '{self.name}' with other options, which another process could not find",
-                code="python/not-durable",
-                hint=f"give the copy a name where it is made: with_options(name='{self.name}-2', ...)",
-            )
-        return super()._stored(arguments, named)
+    def _is(self, other: Any) -> bool:
+        return super()._is(other) and other._settings == self._settings
+
+    def _not_found(self, other: object) -> ConfigurationError:
+        if not self._copied:
+            return super()._not_found(other)
+        return ConfigurationError(
+            f"this is a copy of the task '{self.name}' with other options, which another process could not find",
+            code="python/not-durable",
+            hint=f"give the copy a name where it is made: with_options(name='{self.name}-2', ...)",
+        )
 
 
-class WorkflowFunction(_Declared[P, R]):
+class WorkflowFunction(Declared[P, R]):
     """A workflow declared with ``@flow.workflow``: the calls it awaits are the effects of one run."""
 
     def __init__(self, host: Host, function: Callable[P, Awaitable[R]]) -> None:
         super().__init__(host, function, "workflow")
-        returns = returns_of(function, self._signature, f"workflow '{self.name}'")
+        returns = returns_of(self._checked, self._signature, f"workflow '{self.name}'")
         self._returns: TypeAdapter[R] | None = _validator_of(returns)
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> FlowCall[R]:
+        if self.of_class:
+            return self.called_on_class(arguments, named)
         check_arguments(self.name, arguments, named)
+        span, source = self._host.spans.here(), self.source
+        work, stored = partial(self.work, arguments, named, span), partial(self.stored, arguments, named)
+        return WorkCall(self._host, self.name, span, work, source=source, stored=stored)
+
+    @overload
+    def __get__(self, owner: None, kind: Any, /) -> Self: ...
+    @overload
+    def __get__(
+        self: WorkflowFunction[Concatenate[Owner, Q], R], owner: Owner, kind: Any = None, /
+    ) -> WorkflowFunction[Q, R]: ...
+    @overload
+    def __get__(self, owner: object, kind: Any = None, /) -> Self: ...
+    def __get__(self, owner: Any, kind: Any = None, /) -> Any:
+        """The workflow as a method of ``owner``, where it is written in a class."""
+        return self.on(owner) if self.of_class and owner is not None else self
+
+    @property
+    def source(self) -> Source | None:
+        return source_of(self._host, self._function)
+
+    async def work(self, arguments: tuple[Any, ...], named: dict[str, Any], span: Span | None, line: Line) -> R:
         whole = self._signature.completed(arguments, named)
+        line.converses = False  # the session is for those of its tasks that ask for it
+        if line.entered:
+            return await line.body(lambda: cast(Callable[..., Awaitable[R]], self._function)(*arguments, **whole))
+        call = line.strand.call
+        inner = call.at(call.next_path("workflow", self.name, arguments, named))
+        return await self._on_a_line(inner, arguments, whole)
 
-        async def work(line: Line) -> R:
-            line.converses = False  # the session is for those of its tasks that ask for it
-            if line.entered:
-                return await line.body(lambda: cast(Callable[..., Awaitable[R]], self._function)(*arguments, **whole))
-            call = line.strand.call
-            inner = call.at(call.next_path("workflow", self.name, arguments, named))
-            return await self._on_a_line(inner, arguments, whole)
+    def on(self, owner: object) -> WorkflowFunction[..., R]:
+        return self.made(MethodType(self._function, owner))
 
-        span, source = self._host.spans.here(), source_of(self._host, self._function)
-        return WorkCall(
-            self._host, self.name, span, work, source=source, stored=partial(self._stored, arguments, named)
-        )
+    def made(self, function: Callable[Q, Awaitable[T]]) -> WorkflowFunction[Q, T]:
+        """A workflow of the same flow."""
+        return WorkflowFunction(self._host, function)
+
+    def declare(self) -> None:
+        """Let programs, models and durable runs find the workflow. A method without an object is found by nobody."""
+        if not self.of_class:
+            self._host.add_workflow(self.tool)
+            self._host.engine.functions[self.reference] = self
 
     @functools.cached_property
     def tool(self) -> Tool:
@@ -482,134 +481,3 @@ def _program_name(program: ProgramLike) -> str:
     if isinstance(program, Path):
         return str(program)
     return program.source.name if isinstance(program, Program) else as_source(program).name
-
-
-def _may_pass(error: BaseException | None) -> bool:
-    return isinstance(error, TaskError) and error.may_pass
-
-
-def _alone(template: Template) -> SexpEnvironment:
-    """Definitions with this task alone: Python calls this one even if programs define another under its name."""
-    env = SexpEnvironment()
-    env.define_task(template)
-    return env
-
-
-_MOST_ROUNDS = 20
-_READS_DEPS = "may read the dependencies of a run"
-
-
-def check_options(settings: Mapping[str, Any], where: Place) -> None:
-    """Raise ConfigurationError (``config/option``) for an option that is none at ``where``, or cannot have its value."""
-    if not settings.keys() <= NAMES[where]:
-        raise unknown_option(settings, where)
-    retries: object = settings.get("retries", 0)
-    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-        raise wrong_value(CALLED[where], "retries", retries, "is no number of attempts", "0 or more: retries=2")
-    rounds: object = settings.get("rounds", 1)
-    if type(rounds) is not int or not 0 <= rounds <= _MOST_ROUNDS:
-        raise wrong_value(CALLED[where], "rounds", rounds, "is no number of repairs", f"0 to {_MOST_ROUNDS}: rounds=2")
-    if settings.get("reuse") is not None and settings.get("reuse_key") is None:
-        for name in ("system", "check", "tools"):
-            if callable(settings.get(name)):
-                raise no_reuse_key(CALLED[where], f"its {name} function", _READS_DEPS)
-
-
-def tools_of(host: Host, settings: TaskSettings, label: str) -> tuple[list[str] | None, Toolbox]:
-    """The names of the tools that a task is offered, and the objects among them. Raises ConfigurationError."""
-    names, toolbox = [], NO_TOOLBOX
-    if "tools" in settings and not chooses_tools(settings["tools"]):
-        names, toolbox = host.read_tools(settings["tools"], label)
-    if "handoffs" in settings:
-        others, own = read_handoffs(settings["handoffs"], label)
-        names = None if names is None else [*names, *others]
-        toolbox = toolbox.with_all(own) if own else toolbox
-    if not AROUND.isdisjoint(settings):
-        toolbox = _with_middleware(toolbox, settings, label)
-    if settings.get("reuse") is None:
-        return names, toolbox
-    key = settings.get("reuse_key")
-    readers = [name for name, tool in toolbox.items() if tool.deps is not None]
-    if readers and key is None:
-        raise no_reuse_key(label, f"its tool '{readers[0]}'", _READS_DEPS)
-    holders = [name for name, tool in toolbox.items() if holds_values(tool.function)]
-    if not holders:
-        return names, toolbox
-    if key is None:
-        raise no_reuse_key(label, f"its tool '{holders[0]}'", "is a closure, a bound method or a partial")
-    keyed = Toolbox([entry_of(replace(tool, reuse_key=key)) for tool in toolbox.values()])
-    return names, keyed.with_around(toolbox.around_tool, toolbox.around_model, toolbox.mark)
-
-
-AROUND = frozenset({"around_tool", "around_model"})
-"""The options of a task that hold middleware."""
-SETTLED = AROUND | {"tools", "handoffs"}
-"""The options of a task that are in its toolbox."""
-
-
-def _with_middleware(toolbox: Toolbox, settings: TaskSettings, label: str) -> Toolbox:
-    """A toolbox with the middleware of its task. Raises ConfigurationError."""
-    from agentflow.core.ports.around import middleware_in, name_of
-
-    around_tool, around_model = [
-        middleware_in(name, settings.get(name), label) for name in ("around_tool", "around_model")
-    ]
-    functions, key = (*around_tool, *around_model), settings.get("reuse_key")
-    if functions and settings.get("reuse") is not None and key is None:
-        raise no_reuse_key(label, f"its middleware '{name_of(functions[0])}'", _READS_DEPS)
-    return toolbox.with_around(around_tool, around_model, key or "")
-
-
-RULES = frozenset({"tools", "tool_choice_each", "check", "rounds"})
-"""The options of a task that are rules of its turns, ``tools`` where it is a function."""
-_OURS = frozenset({"retries", "reuse_key", "handoffs", *AROUND, *RULES})
-"""Options without a field in a template."""
-
-
-def chooses_tools(tools: object) -> bool:
-    """Whether the value of ``tools=`` is a function of ``ctx`` that chooses them."""
-    if not callable(tools) or isinstance(tools, ToolRegistry | type):
-        return False
-    try:
-        first = next(iter(inspect.signature(tools).parameters.values()), None)
-    except ValueError:  # a callable without a signature
-        return False
-    return first is not None and (first.name == "ctx" or context_in(annotated(tools).get(first.name)) is not None)
-
-
-def _tools_by(function: Any, host: Host, label: str) -> ToolChooser:
-    """The chooser of a prompt from a host's function of the call. Raises ConfigurationError (``config/option``) for a function
-    of other parameters."""
-    deps = deps_of(function, 1, label, "tools", "def tools(ctx: CallContext) -> list")
-
-    async def choose(call: CallContext) -> tuple[Sequence[str] | None, Mapping[str, Tool]]:
-        call.require_deps(deps, f"the tools function of {label}")
-        inner = call.at(call.marked_path("tools"))
-        listed = await called_by_host(function, (inner,), inner, f"the tools function of {label}")
-        return host.read_tools(listed, label)
-
-    return choose
-
-
-def _rules(settings: TaskSettings, name: str, returns: Returns[Any], host: Host) -> TurnRules | None:
-    """The rules for the turns of the task called ``name``; None for the usual ones. Raises ConfigurationError."""
-    label, tools = f"task '{name}'", settings.get("tools")
-    rules = TurnRules(
-        chooser=_tools_by(tools, host, label) if chooses_tools(tools) else None,
-        choice_lasts=bool(settings.get("tool_choice_each")),
-        check=check_by(settings["check"], returns, label) if "check" in settings else None,
-        rounds=settings.get("rounds", 1),
-    )
-    return None if rules == USUAL_RULES else rules
-
-
-def _fields(settings: TaskSettings, name: str, returns: Returns[Any], host: Host) -> dict[str, Any]:
-    """The fields of a template for the options of the task called ``name``."""
-    fields: dict[str, Any] = {FIELDS.get(name, name): value for name, value in settings.items() if name not in _OURS}
-    system = settings.get("system", "")
-    if not isinstance(system, str):
-        del fields["system"]
-        fields["system_function"] = system_by(system, f"task '{name}'")
-    if not RULES.isdisjoint(settings):
-        fields["rules"] = _rules(settings, name, returns, host)
-    return fields

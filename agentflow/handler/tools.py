@@ -29,7 +29,15 @@ from agentflow.core.ports.ports import NeedsApproval, Tool, ToolMiddleware
 from agentflow.lib.option_table import NAMES, unknown_option
 from agentflow.lib.schema.declared_schema import schema_of
 from agentflow.lib.schema.json_schema import Schema, is_large
-from agentflow.lib.signature import Signature, ToolInputError, context_in, is_plain, plain_arguments, signature_of
+from agentflow.lib.signature import (
+    Signature,
+    ToolInputError,
+    context_in,
+    is_method,
+    is_plain,
+    plain_arguments,
+    signature_of,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 OPTIONS = "__agentflow_tool__"
@@ -201,6 +209,12 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
     if overrides:
         chosen = _chosen(chosen, overrides)
     name = chosen.name or _function_name(function)
+    if is_method(function):
+        raise ConfigurationError(
+            f"tool '{clip(name, 120)}' is the method {function.__qualname__}, and is given without an object",
+            code="python/method",
+            hint=f"give it of an object: tools=[thing.{function.__name__}], or flow.tool(thing.{function.__name__})",
+        )
     signature = signature_of(function, name, chosen.description)
     _check_sinks(name, chosen.sinks, signature.schema)
     if chosen.reuse is not None and chosen.reuse_key is None and holds_values(function):

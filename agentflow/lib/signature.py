@@ -246,6 +246,17 @@ class Signature:
         )
 
 
+def is_method(function: object) -> bool:
+    """Whether a function is written in a class, to be called on an object: its first parameter is ``self``."""
+    if type(function) is not FunctionType:
+        return False
+    home = function.__qualname__.rpartition(".")[0]
+    if not home or home.endswith("<locals>"):
+        return False
+    code = inspect.unwrap(function).__code__
+    return code.co_varnames[: code.co_argcount][:1] == ("self",)
+
+
 def context_in(hint: Any) -> Any:
     """The type of the dependencies that an annotation declares if it is that of a call: Bank of ``CallContext[Bank]``, Any of
     ``CallContext``; None for any other annotation."""

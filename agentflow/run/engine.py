@@ -288,6 +288,8 @@ class Engine:
         self.news: News | None = None
         self.dependencies = dependencies
         self.functions: dict[str, PythonTarget] = {}
+        self.host: Any = None
+        """Binds functions without a flow to the flow of the engine; set by the room of flows."""
         self.recorded: EffectHandler | None = None
         """Carries out the effects of durable runs; set by the room of durable runs."""
         self._throttle: tuple[asyncio.AbstractEventLoop, StartThrottle] | None = None

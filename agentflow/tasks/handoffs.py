@@ -47,7 +47,7 @@ async def handed_over(
     ``named`` is the template of the handoff's name at the call, None if there is none. Raises TaskError (``tasks/handoff``) for a name without a task, ConfigurationError.
     """
     handoff = handed.handoff
-    following = handoff.compiled if handoff.compiled is not None else named
+    following = handoff.compiled_in(call.run.services) or named
     if not isinstance(following, CompiledTemplate):
         raise TaskError(
             f"task '{first.name}' hands over to '{handoff.name}', and there is no such task",

@@ -12,7 +12,7 @@ import pytest
 import agentflow
 from agentflow import AgentFlow, Limits, Provider, ScriptedProvider, Session, tool
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, SexpEvaluationError
-from agentflow.flow.python_functions import AskSettings, TaskSettings
+from agentflow.flow.task_options import AskSettings, TaskSettings
 from agentflow.handler.tools import ToolOptions, ToolSettings
 from agentflow.lib.option_table import CALLED, NAMES, OPTIONS, Place, options_of
 

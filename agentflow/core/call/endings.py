@@ -84,6 +84,11 @@ class Handoff:
         """The template of the task; None if it is only named."""
         return None if isinstance(self.task, str) else self.task.template
 
+    def compiled_in(self, services: object) -> Any:
+        """The template of the task in runs of ``services``; None if it is only named."""
+        here = getattr(self.task, "template_in", None)
+        return self.compiled if here is None else here(services)
+
     def stored(self) -> dict[str, Any]:
         """The handoff as JSON data, for the record of the tool that returned it; :func:`stored_handoff` reads it back."""
         keep = f"{self.keep.__module__}:{self.keep.__qualname__}" if callable(self.keep) else self.keep

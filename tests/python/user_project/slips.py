@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import agentflow
 from agentflow import AgentFlow
 
 flow = AgentFlow()
@@ -35,6 +36,21 @@ def measure(text: str) -> int:
 def send(to: str) -> bool:
     """Send."""
     return bool(to)
+
+
+class Support:
+    @agentflow.task
+    async def reply(self, question: str) -> int:
+        """{{question}}"""
+        raise NotImplementedError
+
+
+async def without_a_flow(support: Support) -> None:
+    await support.reply(3)  # slip
+    await support.reply("Why?").upper()  # slip
+    await Support.reply("Why?")  # slip
+    agentflow.task(instructions="Be brief.")  # slip
+    support.reply.with_options(temperature=0)  # slip
 
 
 async def main() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal, assert_type
 
 from pydantic import BaseModel
 
+import agentflow
 from agentflow import AgentFlow, Limits, RunResult, TaskResult, Usage, tool
 from agentflow.events import PartialOutput, TextDelta
 
@@ -109,6 +110,49 @@ async def audit(paths: list[str], limit: int = 8) -> str:
     graded: Any = await flow.ask("Grade.", output=Literal["good", "bad"])
     await flow.sleep(1)
     return f"{graded}: {(await review(paths[0])).worst}"
+
+
+@agentflow.task
+async def free(path: str, strict: bool = False) -> Review:
+    """Name the worst bug in {{path}} (strict: {{strict}})."""
+    raise NotImplementedError
+
+
+class Support:
+    def __init__(self, customer: str) -> None:
+        self.customer = customer
+
+    @tool
+    async def balance(self) -> str:
+        """The balance."""
+        return self.customer
+
+    @agentflow.task(model="offline", tools=[balance])
+    async def reply(self, question: str, most: int = 3) -> Review:
+        """{{question}} {{most}}"""
+        raise NotImplementedError
+
+    @agentflow.workflow
+    async def handle(self, questions: list[str]) -> int:
+        assert_type(await self.reply(questions[0], most=2), Review)
+        return len(questions)
+
+    @flow.task
+    async def bound(self, question: str) -> str:
+        """{{question}}"""
+        raise NotImplementedError
+
+
+async def without_a_flow(support: Support) -> None:
+    with_tasks = AgentFlow(tasks=[free, support.handle, "templates"])
+    assert_type(await with_tasks.run(free("a.py", strict=True)), RunResult[Review])
+    assert_type(await free.with_options(model="offline")("a.py"), Review)
+    assert_type(await with_tasks.map(free, ["a.py"]), list[Review])
+    assert_type(await support.reply("Why?", most=2), Review)
+    assert_type((await with_tasks.run(support.handle(["a"]))).value, int)
+    assert_type(await support.bound("Why?"), str)
+    assert_type(await support.reply.with_options(retries=1)("Why?"), Review)
+    assert_type(await Support.reply(support, "Why?"), Review)
 
 
 async def main() -> None:

@@ -1,0 +1,284 @@
+"""The options of tasks and questions in Python, and what runs one of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Generic, TypeAlias, TypeVar, cast
+
+from typing_extensions import TypedDict
+
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.endings import called_by_host
+from agentflow.core.data.errors import TaskError
+from agentflow.core.data.known_names import CompiledTask, Template
+from agentflow.core.data.messages import Effort, PromptCache
+from agentflow.core.data.source import Span
+from agentflow.core.data.templates import ContextManagement, HistoryConfig
+from agentflow.core.events.effects import TaskCall
+from agentflow.core.ports.ports import USUAL_RULES, ModelMiddleware, Tool, ToolChooser, ToolMiddleware, TurnRules
+from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
+from agentflow.flow.line import Line
+from agentflow.flow.python import Host
+from agentflow.handler.tool_lists import entry_of, read_handoffs
+from agentflow.handler.tool_registry import ToolRegistry
+from agentflow.handler.tools import holds_values, no_reuse_key
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lib.option_table import CALLED, FIELDS, NAMES, Place, unknown_option, wrong_value
+from agentflow.lib.signature import annotated, context_in
+from agentflow.tasks.from_function import Returns, check_by, deps_of, system_by
+from agentflow.tasks.handoffs import check_handoffs
+from agentflow.tasks.template_registry import prepare_definition
+
+R = TypeVar("R")
+Check: TypeAlias = Callable[[Any, CallContext[Any]], Any]
+"""Judges the answer of a task: of the value and the call, async or plain. Returns the value, changed or not, or raises Retry."""
+ToolsFunction: TypeAlias = Callable[[CallContext[Any]], "Sequence[Any] | Awaitable[Sequence[Any]]"]
+"""Returns the tools of the next turn for a call; async or plain."""
+SystemFunction: TypeAlias = Callable[[CallContext[Any]], "str | Awaitable[str]"]
+"""Returns the system prompt for a call; async or plain."""
+
+
+class AskSettings(TypedDict, total=False):
+    """The options that ``flow.ask`` and ``@flow.task`` share.
+
+    ``model`` and ``fallbacks`` are names of models; ``system`` is the system prompt, which follows the flow's own: a text with
+    ``{{slots}}``, or a function of the :class:`CallContext`, async or plain;
+    ``tools`` are the tools that the model may call: functions, tasks, workflows, Tools, MCP servers, names of the flow's
+    tools, or ``flow.tools`` for all of these; the default is none. A function of ``ctx`` that returns such a list is called
+    before each turn. ``handoffs`` are the tasks, as functions, names or :class:`~agentflow.Handoff`,
+    that it may hand the conversation over to. ``provider_tools`` are tools of the provider itself, for
+    example a web search. ``tool_choice`` is ``auto``, ``required``, ``none`` or the name of a tool, for the first turn, or with
+    ``tool_choice_each`` for every one. ``check`` is called with each answer and the :class:`CallContext`: it returns the value,
+    changed or not, or raises :class:`~agentflow.Retry`, upon which the model repairs its answer, ``rounds`` times at most
+    (default 1), those of a wrong type included. ``max_turns`` bounds the model calls of the tool loop, ``max_output_tokens`` one answer;
+    ``effort`` says how hard the model thinks, ``settings`` are request fields native to its dialect. ``timeout_s`` are the
+    seconds for one attempt, ``retries`` the further attempts after a temporary failure: of a rate, a server or a
+    connection, or an answer of the wrong form. ``history`` says whether the task takes part in the conversation (True: it
+    sends earlier messages and adds its own; otherwise only if the call names a session), or states its settings one by one;
+    ``context`` controls its reading material, ``file_paths`` are files that it always reads. ``reuse="1d"`` is the maximum
+    age of an equal call's result that is used again, ``reuse_key`` identifies the state of tools that are closures or bound
+    methods, ``prompt_cache`` is how long the provider caches the prompt, ``priority`` (-1000 to 1000) the place of its
+    calls among waiting ones, ``decompose`` the number of rounds in which a model may split the task by a program once it
+    ran out of room. ``around_tool`` and ``around_model`` are async functions around the calls of its tools and of its model,
+    within those of the flow and the run.
+    """
+
+    model: str
+    fallbacks: Sequence[str]
+    system: str | SystemFunction
+    tools: Sequence[Any] | ToolRegistry | ToolsFunction
+    handoffs: Sequence[Any]
+    provider_tools: Sequence[Mapping[str, Any]]
+    tool_choice: str
+    tool_choice_each: bool
+    check: Check
+    rounds: int
+    max_turns: int
+    max_output_tokens: int
+    effort: Effort
+    settings: Mapping[str, Any]
+    timeout_s: float
+    retries: int
+    history: HistoryConfig | Mapping[str, Any] | bool
+    context: ContextManagement | Mapping[str, Any]
+    file_paths: Sequence[str]
+    reuse: str
+    reuse_key: str
+    prompt_cache: PromptCache
+    priority: int
+    decompose: int
+    around_tool: Sequence[ToolMiddleware]
+    around_model: Sequence[ModelMiddleware]
+
+
+class TaskSettings(AskSettings, total=False):
+    """The options of a task: those of :class:`AskSettings`, and those of named tasks.
+
+    ``name`` is the name of the task in programs, models and records, in place of the function's; ``description`` states its
+    purpose, and ``subtype`` groups it: ``atomic:SUBTYPE`` finds the last one of it.
+    """
+
+    name: str
+    description: str
+    subtype: str
+
+
+class Task(Generic[R]):
+    """A task called from Python: its template, the type of its answer, and the number of attempts."""
+
+    def __init__(self, host: Host, fields: Mapping[str, Any], returns: Returns[R], settings: TaskSettings) -> None:
+        names, toolbox = tools_of(host, settings, f"task '{fields['name']}'")
+        chosen = {
+            "stateless": True,
+            **fields,
+            **returns.fields,
+            **_fields(settings, fields["name"], returns, host),
+            "tools": names,
+        }
+        self._template: CompiledTask = prepare_definition(chosen)
+        if toolbox:
+            self._template = self._template.with_tools(toolbox)
+            check_handoffs(self._template)
+        self._env = _alone(self._template)
+        self._returns = returns
+        self._attempts = 1 + settings.get("retries", 0)
+
+    @property
+    def template(self) -> CompiledTask:
+        """The template as the task system has it."""
+        return self._template
+
+    def given(self, toolbox: Toolbox) -> Task[R]:
+        """This task with other tool objects of the same names."""
+        task = cast("Task[R]", object.__new__(Task))
+        task.__dict__.update(self.__dict__)
+        task._template = self._template.with_tools(toolbox)
+        task._env = _alone(task._template)
+        return task
+
+    async def work(self, line: Line, inputs: dict[str, Any], span: Span | None) -> R:
+        """Run the task on a line and return its value. Raises the error of a FAILED result."""
+        journal = line.strand.call.run.journal
+        template: Template = self._template.conversing() if line.converses else self._template
+        if journal is not None:
+            template = journal.template(template)
+        env = self._env if template is self._template else _alone(template)
+        effect = TaskCall(template.name, inputs, env)
+
+        async def once() -> R:
+            return self._returns.read(await line.perform(effect, span))
+
+        return await (once() if self._attempts == 1 else line.retry(self._attempts, once, span, _may_pass))
+
+
+def _may_pass(error: BaseException | None) -> bool:
+    return isinstance(error, TaskError) and error.may_pass
+
+
+def _alone(template: Template) -> SexpEnvironment:
+    """Definitions with this task alone: Python calls this one even if programs define another under its name."""
+    env = SexpEnvironment()
+    env.define_task(template)
+    return env
+
+
+_MOST_ROUNDS = 20
+_READS_DEPS = "may read the dependencies of a run"
+
+
+def check_options(settings: Mapping[str, Any], where: Place) -> None:
+    """Raise ConfigurationError (``config/option``) for an option that is none at ``where``, or cannot have its value."""
+    if not settings.keys() <= NAMES[where]:
+        raise unknown_option(settings, where)
+    retries: object = settings.get("retries", 0)
+    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        raise wrong_value(CALLED[where], "retries", retries, "is no number of attempts", "0 or more: retries=2")
+    rounds: object = settings.get("rounds", 1)
+    if type(rounds) is not int or not 0 <= rounds <= _MOST_ROUNDS:
+        raise wrong_value(CALLED[where], "rounds", rounds, "is no number of repairs", f"0 to {_MOST_ROUNDS}: rounds=2")
+    if settings.get("reuse") is not None and settings.get("reuse_key") is None:
+        for name in ("system", "check", "tools"):
+            if callable(settings.get(name)):
+                raise no_reuse_key(CALLED[where], f"its {name} function", _READS_DEPS)
+
+
+def tools_of(host: Host, settings: TaskSettings, label: str) -> tuple[list[str] | None, Toolbox]:
+    """The names of the tools that a task is offered, and the objects among them. Raises ConfigurationError."""
+    names, toolbox = [], NO_TOOLBOX
+    if "tools" in settings and not chooses_tools(settings["tools"]):
+        names, toolbox = host.read_tools(settings["tools"], label)
+    if "handoffs" in settings:
+        others, own = read_handoffs(host.all_bound(settings["handoffs"]), label)
+        names = None if names is None else [*names, *others]
+        toolbox = toolbox.with_all(own) if own else toolbox
+    if not AROUND.isdisjoint(settings):
+        toolbox = _with_middleware(toolbox, settings, label)
+    if settings.get("reuse") is None:
+        return names, toolbox
+    key = settings.get("reuse_key")
+    readers = [name for name, tool in toolbox.items() if tool.deps is not None]
+    if readers and key is None:
+        raise no_reuse_key(label, f"its tool '{readers[0]}'", _READS_DEPS)
+    holders = [name for name, tool in toolbox.items() if holds_values(tool.function)]
+    if not holders:
+        return names, toolbox
+    if key is None:
+        raise no_reuse_key(label, f"its tool '{holders[0]}'", "is a closure, a bound method or a partial")
+    keyed = Toolbox([entry_of(replace(tool, reuse_key=key)) for tool in toolbox.values()])
+    return names, keyed.with_around(toolbox.around_tool, toolbox.around_model, toolbox.mark)
+
+
+AROUND = frozenset({"around_tool", "around_model"})
+"""The options of a task that hold middleware."""
+SETTLED = AROUND | {"tools", "handoffs"}
+"""The options of a task that are in its toolbox."""
+
+
+def _with_middleware(toolbox: Toolbox, settings: TaskSettings, label: str) -> Toolbox:
+    """A toolbox with the middleware of its task. Raises ConfigurationError."""
+    from agentflow.core.ports.around import middleware_in, name_of
+
+    around_tool, around_model = [
+        middleware_in(name, settings.get(name), label) for name in ("around_tool", "around_model")
+    ]
+    functions, key = (*around_tool, *around_model), settings.get("reuse_key")
+    if functions and settings.get("reuse") is not None and key is None:
+        raise no_reuse_key(label, f"its middleware '{name_of(functions[0])}'", _READS_DEPS)
+    return toolbox.with_around(around_tool, around_model, key or "")
+
+
+RULES = frozenset({"tools", "tool_choice_each", "check", "rounds"})
+"""The options of a task that are rules of its turns, ``tools`` where it is a function."""
+_OURS = frozenset({"retries", "reuse_key", "handoffs", *AROUND, *RULES})
+"""Options without a field in a template."""
+
+
+def chooses_tools(tools: object) -> bool:
+    """Whether the value of ``tools=`` is a function of ``ctx`` that chooses them."""
+    if not callable(tools) or isinstance(tools, ToolRegistry | type):
+        return False
+    try:
+        first = next(iter(inspect.signature(tools).parameters.values()), None)
+    except ValueError:  # a callable without a signature
+        return False
+    return first is not None and (first.name == "ctx" or context_in(annotated(tools).get(first.name)) is not None)
+
+
+def _tools_by(function: Any, host: Host, label: str) -> ToolChooser:
+    """The chooser of a prompt from a host's function of the call. Raises ConfigurationError (``config/option``) for a function
+    of other parameters."""
+    deps = deps_of(function, 1, label, "tools", "def tools(ctx: CallContext) -> list")
+
+    async def choose(call: CallContext) -> tuple[Sequence[str] | None, Mapping[str, Tool]]:
+        call.require_deps(deps, f"the tools function of {label}")
+        inner = call.at(call.marked_path("tools"))
+        listed = await called_by_host(function, (inner,), inner, f"the tools function of {label}")
+        return host.read_tools(listed, label)
+
+    return choose
+
+
+def _rules(settings: TaskSettings, name: str, returns: Returns[Any], host: Host) -> TurnRules | None:
+    """The rules for the turns of the task called ``name``; None for the usual ones. Raises ConfigurationError."""
+    label, tools = f"task '{name}'", settings.get("tools")
+    rules = TurnRules(
+        chooser=_tools_by(tools, host, label) if chooses_tools(tools) else None,
+        choice_lasts=bool(settings.get("tool_choice_each")),
+        check=check_by(settings["check"], returns, label) if "check" in settings else None,
+        rounds=settings.get("rounds", 1),
+    )
+    return None if rules == USUAL_RULES else rules
+
+
+def _fields(settings: TaskSettings, name: str, returns: Returns[Any], host: Host) -> dict[str, Any]:
+    """The fields of a template for the options of the task called ``name``."""
+    fields: dict[str, Any] = {FIELDS.get(name, name): value for name, value in settings.items() if name not in _OURS}
+    system = settings.get("system", "")
+    if not isinstance(system, str):
+        del fields["system"]
+        fields["system_function"] = system_by(system, f"task '{name}'")
+    if not RULES.isdisjoint(settings):
+        fields["rules"] = _rules(settings, name, returns, host)
+    return fields
