@@ -261,7 +261,8 @@ class TaskFunction(Declared[P, R]):
     def tool(self) -> Tool:
         """The task as a tool: a model that is given it calls this task, even if another has its name."""
         signature, template = self._signature, self.template
-        return task_tool(template, signature.description, signature.schema, self._function)
+        told = template.template.description or signature.description
+        return task_tool(template, told, signature.schema, self._function)
 
     def with_options(self, **settings: Unpack[TaskSettings]) -> TaskFunction[P, R]:
         """A copy with other options, for calls from Python: programs still call the original. Settings of the history

@@ -95,7 +95,7 @@ def unanswered(question: Question, call: CallContext) -> Denied:
         f"nobody answered: {cut(question.question, 200)}",
         code="question/unanswered",
         span=call.span,
-        hint="give the flow an answerer (answer=...), or start the run durably and answer with flow.send",
+        hint="give the flow an answerer (answer=...), keep questions open for flow.send (approval_ttl=...), or start the run durably",
     )
 
 

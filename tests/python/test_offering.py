@@ -96,3 +96,29 @@ async def test_a_house_wired_by_hand_names_tasks_as_tools(tmp_path: Path) -> Non
         await handler.aclose()
     assert value == "done"
     assert [each.name for each in model.requests[0].tools] == ["billing"]
+
+
+@pytest.mark.parametrize("given_as", ["an object", "a copy", "a name", "a handoff"])
+async def test_what_a_task_is_for_is_read_wherever_it_is_offered(given_as: str) -> None:
+    """A model reads the ``description`` of a task that it may call or hand over to; without one it reads the task's prompt."""
+    model = ScriptedProvider(["done", "done"])
+    async with AgentFlow(provider=model) as flow:
+
+        @flow.task
+        async def plain(question: str) -> str:
+            """Answer {{question}}."""
+
+        @flow.task(description="Knows bills.")
+        async def billing(question: str) -> str:
+            """Answer {{question}}."""
+
+        copy = plain.with_options(name="copy", description="Knows bills.")
+        offers: dict[str, Any] = {
+            "an object": {"tools": [billing, plain]},
+            "a copy": {"tools": [copy, plain]},
+            "a name": {"tools": ["billing", "plain"]},
+            "a handoff": {"handoffs": [billing, plain]},
+        }
+        await flow.ask("?", **offers[given_as])
+    told, own = [each.description for each in model.requests[0].tools]
+    assert told.endswith("Knows bills.") and own.endswith("Answer {{question}}.")
