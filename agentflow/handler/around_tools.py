@@ -8,6 +8,7 @@ from typing import Any
 
 from agentflow.core.call.approval import Denied, refusal
 from agentflow.core.call.call import CallContext, EventScope, QuietScope
+from agentflow.core.call.endings import Finish, Handoff, Retry, handing_over, with_ending
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.walk import LONG_TEXT
@@ -16,6 +17,8 @@ from agentflow.core.ports.around import inside, name_of, outcome_of, wrong_outco
 from agentflow.core.ports.ports import Tool, ToolCall, ToolMiddleware, ToolPort
 from agentflow.handler.admitting import judged
 
+_ANSWERS = (Denied, Retry, Finish)
+"""What a middleware may raise in place of a result; the last two as a tool may."""
 _RETURN = "return the result of `await run(call)`, one of your own, TaskResult.complete('text'), or Denied('why') to refuse the call"
 
 
@@ -125,9 +128,15 @@ class WrappedCall:
                 return replace(result, notes=replace(result.notes, ending=endings[0]))
             return result
 
-        outcome: object = await outcome_of(function, function(asked, run, ctx), ctx)
+        outcome: object = await outcome_of(function, function(asked, run, ctx), ctx, _ANSWERS)
         if isinstance(outcome, Denied):
             return _refused(asked.name, outcome, ran)
+        if isinstance(outcome, Retry):
+            return TaskResult.from_error(outcome)
+        if isinstance(outcome, Finish):
+            return with_ending(asked.name, TaskResult.of(outcome.value), outcome.value)
+        if isinstance(outcome, Handoff):
+            return handing_over(asked.name, outcome, call)
         if not isinstance(outcome, TaskResult):
             raise wrong_outcome(function, outcome, "a TaskResult", _RETURN)
         return outcome

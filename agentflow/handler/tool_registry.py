@@ -11,10 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-
 from agentflow.core.call.call import CallContext, EventScope, HostCode
-from agentflow.core.call.endings import Finish, Handoff, Retry, stored_handoff
+from agentflow.core.call.endings import EndOfTask, Finish, Handoff, Retry, handing_over, with_ending
 from agentflow.core.call.host_threads import left_at_work
 from agentflow.core.call.provenance import Labelled, unlabelled
 from agentflow.core.call.run_port import PAID_TEXT
@@ -47,25 +45,6 @@ from agentflow.lib.text.safe_text import escape
 from agentflow.lib.text.suggest import did_you_mean
 
 NO_TOOLS = frozenset[str]()
-
-
-@frozen
-class EndOfTask:
-    """The end of a task that a tool asked for.
-
-    ``data`` is JSON data, ``{"finish": value}`` or ``{"handoff": ...}``; ``live`` is the handoff as the tool returned it, None where
-    it comes from a record.
-    """
-
-    data: Mapping[str, Any]
-    live: Handoff | None = None
-
-    @property
-    def handoff(self) -> Handoff | None:
-        """The handoff, if it is one."""
-        if "handoff" not in self.data:
-            return None
-        return stored_handoff(self.data["handoff"]) if self.live is None else self.live
 
 
 @frozen
@@ -560,12 +539,14 @@ async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tas
             if type(value) in _DATA and tool.kind != "subtask":
                 value = await in_slices(TaskResult.of_data(value, guess=not tool.declares_data))
             if type(value) is Handoff:
-                return _handing_over(tool, value, call)
-            return _ending(tool, _result(tool, value, call), value) if tool.ends else _result(tool, value, call)
+                return handing_over(tool.name, value, call)
+            return (
+                with_ending(tool.name, _result(tool, value, call), value) if tool.ends else _result(tool, value, call)
+            )
     except (TaskError, RunStopped):
         raise
     except Finish as finish:
-        return _ending(tool, TaskResult.of(finish.value), finish.value)
+        return with_ending(tool.name, TaskResult.of(finish.value), finish.value)
     except ToolInputError as error:
         return TaskResult.from_error(error)
     except ExceptionGroup as group:
@@ -579,34 +560,6 @@ async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tas
             return _timed_out(tool, call)
         _log.debug("tool %s raised %s", tool.name, type(error).__name__)
         return TaskResult.from_error(error, reason="tool_execution_error")
-
-
-def _ending(tool: Tool, result: TaskResult, value: object) -> TaskResult:
-    """The result of a tool that ends the task whose model called it, with ``value`` as that task's value."""
-    if result.status != "COMPLETE":
-        return result
-    try:
-        data = to_jsonable_python(value.value() if isinstance(value, TaskResult) else value)
-    except PydanticSerializationError as error:
-        message = f"the tool '{tool.name}' ends the task with {clip(repr(value), 120)}, which is not data: {error}"
-        return TaskResult.failure("tool_execution_error", message, details={"code": "tool/finish"})
-    return replace(result, notes=replace(result.notes, ending=EndOfTask({"finish": data})))
-
-
-# An ending is a value of a class, so that no data from elsewhere can end a task (decision 52)
-def _handing_over(tool: Tool, handoff: Handoff, call: CallContext) -> TaskResult:
-    """The result of a tool that hands the conversation over, for the model of the task that goes on."""
-    stored = handoff.stored()
-    try:
-        data = to_jsonable_python(stored)
-    except PydanticSerializationError as error:
-        message = f"the arguments of the handoff by '{tool.name}' are not data: {error}"
-        return TaskResult.failure("tool_execution_error", message, details={"code": "tool/finish"})
-    if callable(handoff.keep) and call.run.journal is not None:
-        stored_handoff(data)  # found now, or not after an interruption either
-    return TaskResult(
-        "COMPLETE", f"handed over to {handoff.name}", notes=Notes(ending=EndOfTask({"handoff": data}, handoff))
-    )
 
 
 def _timed_out(tool: Tool, call: CallContext) -> TaskResult:

@@ -18,7 +18,10 @@ from agentflow import (
     CallContext,
     ConfigurationError,
     Denied,
+    Finish,
+    Handoff,
     Provenance,
+    Retry,
     ScriptedProvider,
     Sink,
     TaskError,
@@ -202,6 +205,34 @@ async def test_it_may_answer_retry_withhold_and_change_the_result() -> None:
     assert "ran, and its result is withheld: the receipt is secret" in third
     assert [kind for kind, _ in seen] == ["started", "finished"] * 4, "one pair of events for each call of the model"
     assert seen[3] == ("finished", "sent 2!"), "with the result that the model reads"
+
+
+async def test_middleware_retries_and_ends_as_a_tool_does() -> None:
+    """``Retry``, ``Finish`` and ``Handoff`` of a middleware are those of the tool: the model reads the reason, the task ends with the value,
+    another task goes on."""
+    bank = Bank()
+
+    async def by_amount(call: ToolCall, run: Run, ctx: CallContext) -> Any:
+        match call.arguments["amount"]:
+            case 1:
+                raise Retry("send two at least")
+            case 2:
+                await run(call)
+                raise Finish("sent enough")
+            case _:
+                return Handoff(clerk, {"amount": call.arguments["amount"]})
+
+    model = ScriptedProvider([*[calls("transfer", amount=each) for each in (1, 2, 3)], "I am the clerk."])
+    async with AgentFlow(provider=model, around_tool=[by_amount]) as flow:
+
+        @flow.task
+        async def clerk(amount: int) -> str:
+            """Send {{amount}} by hand."""
+
+        assert await flow.ask("Pay.", tools=[bank.transfer]) == "sent enough"
+        assert results(model)[0] == "send two at least"
+        assert await flow.ask("Pay.", tools=[bank.transfer]) == "I am the clerk."
+    assert bank.sent == [2]
 
 
 def note(event: Event, seen: list[tuple[str, str]]) -> None:

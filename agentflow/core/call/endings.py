@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from importlib import import_module
 from typing import Any, ClassVar, Literal, TypeAlias
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from agentflow.core.call.call import CallContext, HostCode
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, TaskError, clip
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import Message
 from agentflow.core.data.reasons import Reason
+from agentflow.core.data.result_notes import Notes
+from agentflow.core.data.results import TaskResult
 
 Keep: TypeAlias = "Literal['all'] | Callable[[Sequence[Message]], Sequence[Message]] | None"
 """The messages that a conversation is handed over with: all, none, or those that a function chooses."""
@@ -109,6 +113,53 @@ def stored_handoff(data: Mapping[str, Any]) -> Handoff:
                 "a function of a module, not a lambda or a closure",
             ) from None
     return Handoff(data["task"], data["arguments"], keep)
+
+
+# An ending is a value of a class, so that no data from elsewhere can end a task (decision 52)
+@frozen
+class EndOfTask:
+    """The end of a task that a tool asked for.
+
+    ``data`` is JSON data, ``{"finish": value}`` or ``{"handoff": ...}``; ``live`` is the handoff as the tool returned it, None where
+    it comes from a record.
+    """
+
+    data: Mapping[str, Any]
+    live: Handoff | None = None
+
+    @property
+    def handoff(self) -> Handoff | None:
+        """The handoff, if it is one."""
+        if "handoff" not in self.data:
+            return None
+        return stored_handoff(self.data["handoff"]) if self.live is None else self.live
+
+
+def with_ending(name: str, result: TaskResult, value: object) -> TaskResult:
+    """The ``result`` of a call of the tool ``name`` that ends the task whose model called it, with ``value`` as that task's value."""
+    if result.status != "COMPLETE":
+        return result
+    try:
+        data = to_jsonable_python(value.value() if isinstance(value, TaskResult) else value)
+    except PydanticSerializationError as error:
+        message = f"the tool '{name}' ends the task with {clip(repr(value), 120)}, which is not data: {error}"
+        return TaskResult.failure("tool_execution_error", message, details={"code": "tool/finish"})
+    return replace(result, notes=replace(result.notes, ending=EndOfTask({"finish": data})))
+
+
+def handing_over(name: str, handoff: Handoff, call: CallContext) -> TaskResult:
+    """The result of the tool ``name`` that hands the conversation over, for the model of the task that goes on."""
+    stored = handoff.stored()
+    try:
+        data = to_jsonable_python(stored)
+    except PydanticSerializationError as error:
+        message = f"the arguments of the handoff by '{name}' are not data: {error}"
+        return TaskResult.failure("tool_execution_error", message, details={"code": "tool/finish"})
+    if callable(handoff.keep) and call.run.journal is not None:
+        stored_handoff(data)  # found now, or not after an interruption either
+    return TaskResult(
+        "COMPLETE", f"handed over to {handoff.name}", notes=Notes(ending=EndOfTask({"handoff": data}, handoff))
+    )
 
 
 def _wrong(message: str, instead: str) -> ConfigurationError:

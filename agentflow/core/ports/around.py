@@ -97,16 +97,18 @@ def inside(function: Any, call: CallContext) -> CallContext:
     return inner
 
 
-async def outcome_of(function: Any, work: Awaitable[Any], ctx: CallContext) -> Any:
-    """What a middleware returns, or the :class:`Denied` that it raises.
+async def outcome_of(
+    function: Any, work: Awaitable[Any], ctx: CallContext, answers: tuple[type[Exception], ...] = (Denied,)
+) -> Any:
+    """What a middleware returns, or the exception that it raises if it is one of ``answers``.
 
     Errors of the run and of tasks pass. Raises TaskError (``middleware/raised``) in place of any other exception.
     """
     try:
         with HostCode(ctx) as code:
             return await code.to_end(work, f"the middleware '{name_of(function)}'")
-    except Denied as denied:
-        return denied
+    except answers as answer:
+        return answer
     except (AgentflowError, asyncio.CancelledError):
         raise
     except Exception as error:
