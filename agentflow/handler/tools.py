@@ -35,6 +35,7 @@ from agentflow.lib.signature import (
     context_in,
     is_method,
     is_plain,
+    parameters_of,
     plain_arguments,
     signature_of,
 )
@@ -109,8 +110,9 @@ def tool(
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Set the options of a function as a tool: ``@tool`` or ``@tool(sequential=True, timeout_s=5)``.
 
-    The function itself is unchanged; pass it to ``AgentFlow(tools=[...])``. Its schema comes from the signature and the
-    docstring (Google, NumPy or Sphinx style). A parameter annotated ``CallContext`` is hidden from the model and filled in; ``CallContext[Bank]``
+    The options are noted at the function, beside those that it has; pass it to ``AgentFlow(tools=[...])``. Give a copy other options
+    with ``tool(ends=True)(functools.partial(search))``; of a bound method a copy is made and returned. Its schema comes from the signature
+    and the docstring (Google, NumPy or Sphinx style). A parameter annotated ``CallContext`` is hidden from the model and filled in; ``CallContext[Bank]``
     declares the type of the run's dependencies, ``ctx.deps``.
     A plain (not async) function runs in a worker thread, which a time-out or a cancellation abandons but cannot stop.
 
@@ -129,13 +131,29 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     of all. Raises ConfigurationError for an unknown option (``config/option``) or one that is out of range
     (``tool/options``), and for a function in ``around`` that is none (``config/middleware``).
     """
-    chosen = _chosen(ToolOptions(), options)
+    _chosen(ToolOptions(), options)
 
     def mark(target: F) -> F:
+        chosen = _chosen(_options_of(target), options)
+        if inspect.ismethod(target):  # which takes no attributes
+            target = cast("F", functools.partial(target))
         setattr(target, OPTIONS, chosen)
         return target
 
     return mark(function) if function is not None else mark
+
+
+def _options_of(function: Any) -> ToolOptions:
+    """The options of a function; of a partial without any those of the function that it calls, such as its approval, and the sinks of
+    the arguments that are left."""
+    options: ToolOptions | None = getattr(function, OPTIONS, None)
+    if options is not None or not isinstance(function, functools.partial):
+        return options or ToolOptions()
+    options = _options_of(cast(Any, function).func)
+    if options.sinks:
+        left = {each.name for each in parameters_of(cast(Any, function))}
+        options = replace(options, sinks={name: who for name, who in options.sinks.items() if name in left})
+    return options
 
 
 def _chosen(before: ToolOptions, options: Mapping[str, Any]) -> ToolOptions:
@@ -205,7 +223,7 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
 
     Raises ConfigurationError if the function has no name, or no JSON object can represent its arguments.
     """
-    chosen: ToolOptions = getattr(function, OPTIONS, None) or ToolOptions()
+    chosen = _options_of(function)
     if overrides:
         chosen = _chosen(chosen, overrides)
     name = chosen.name or _function_name(function)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from copy import deepcopy
 from enum import Enum
+from functools import partial
 from math import inf
 from types import FunctionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_args, get_origin, get_type_hints
@@ -310,12 +311,12 @@ def signature_of(
 
     ``kind`` is its intended use: only a tool may have parameters without annotations. A parameter annotated ``CallContext``,
     or ``CallContext[Bank]`` with the type of the run's dependencies, is hidden from models and filled in. ``Annotated[str, "text"]`` and ``Field(description=...)`` describe a parameter,
-    before the docstring; ``= Field(3)`` has the default 3. The result is cached for every function with the same
+    before the docstring; ``= Field(3)`` has the default 3. What a ``functools.partial`` holds is hidden from models too, and stays. The result is cached for every function with the same
     annotations, defaults and documentation. Raises ConfigurationError if no JSON object can represent the arguments.
     """
     hints = _hints(function, f"{kind} '{name}'")
     text = getattr(function, "__doc__", None) or inspect.getdoc(function)
-    parameters = None if _is_bare(function) else tuple(inspect.signature(function).parameters.values())
+    parameters = None if _is_bare(function) else parameters_of(function)
     key = _key(
         name, description, kind, text, hints, _bare_shape(function) if parameters is None else _shape(parameters)
     )
@@ -323,7 +324,7 @@ def signature_of(
     if kept is not None:
         return kept
     if parameters is None:
-        parameters = tuple(inspect.signature(function).parameters.values())
+        parameters = parameters_of(function)
     about, documented = describe(function)
     about = about if description is None else description
     signature = Signature(_Origin(name, kind, about, hints, parameters, documented))
@@ -332,6 +333,17 @@ def signature_of(
             _kept.clear()
         _kept[key] = signature
     return signature
+
+
+def parameters_of(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    """The parameters that are given with a call, without those that a partial holds by keyword: a model sees no key and no user
+    that the host has bound, nor gives another one."""
+    held: set[str] = set()
+    inner: Any = function
+    while isinstance(inner, partial):
+        held.update(cast("partial[Any]", inner).keywords)
+        inner = cast("partial[Any]", inner).func
+    return tuple([each for each in inspect.signature(function).parameters.values() if each.name not in held])
 
 
 def _key(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from typing import Any
 
@@ -17,7 +18,7 @@ from agentflow.core.data.values import Symbol
 from agentflow.core.events.events import ToolFinished, ToolStarted
 from agentflow.core.ports.ports import Tool
 from agentflow.handler.tool_registry import ToolRegistry
-from agentflow.handler.tools import subtask_tool, tool, user_input_tool
+from agentflow.handler.tools import subtask_tool, tool, tool_from_function, user_input_tool
 from tests.support.fakes import FakeRun
 
 
@@ -57,6 +58,30 @@ async def test_decorated_function_stays_a_function() -> None:
     assert await add(1) == 2
     found = registry(add).find("math:add")
     assert found is not None and found.sequential and found.timeout_s == 3 and found.spec.description == "Adds."
+
+
+async def test_options_are_added_to_those_of_a_function() -> None:
+    """A second ``tool(...)`` keeps what the first said, an approval above all; a partial or bound method is a copy with its own."""
+
+    class Bank:
+        @tool(approval=True, sinks={"amount": "user"})
+        @tool(retries=2)
+        async def transfer(self, amount: int) -> str:
+            """Send money."""
+            return f"sent {amount}"
+
+    bank = Bank()
+    once = tool_from_function(tool(ends=True)(bank.transfer))
+    named = tool_from_function(tool(name="pay", approval=False)(functools.partial(bank.transfer, 5)))
+    five = tool_from_function(functools.partial(bank.transfer, 5))
+    own = tool_from_function(bank.transfer)
+    assert [(each.name, each.approval, each.retries, each.ends) for each in (once, named, five, own)] == [
+        ("transfer", True, 2, True),
+        ("pay", False, 2, False),
+        ("transfer", True, 2, False),
+        ("transfer", True, 2, False),
+    ]
+    assert not five.spec.input_schema["properties"] and (own.sinks, five.sinks) == ({"amount": "user"}, {})
 
 
 async def test_plain_functions_run_in_a_thread_with_their_call() -> None:

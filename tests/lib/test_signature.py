@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pytest
 from pydantic import Field
@@ -141,6 +141,20 @@ def test_closures_share_a_signature_and_what_differs_does_not() -> None:
     assert signature_of(shared, "hold").schema["properties"]["value"]["default"] == [1]
     ours.append(2)
     assert signature_of(shared, "hold").schema["properties"]["value"]["default"] == [1, 2]
+
+
+def test_what_a_partial_holds_is_neither_shown_nor_taken() -> None:
+    """A user or a key that is bound by position or by keyword is no parameter: its value is in no schema, and a model gives no other one."""
+
+    def save(user: str, key: str, text: str = "") -> str:
+        return f"{user} {key} {text}"
+
+    bound = partial(partial(save, "ada"), key="sk-123")
+    signature = signature_of(bound, "save")
+    assert signature.schema["properties"] == {"text": {"type": "string", "default": ""}}
+    assert bound(**signature.bind({"text": "x"}, cast(Any, None))) == "ada sk-123 x"
+    with pytest.raises(ToolInputError, match="key"):
+        signature.bind({"key": "mine"}, cast(Any, None))
 
 
 def test_a_class_of_the_same_name_is_another_annotation() -> None:

@@ -8,7 +8,7 @@ from agentflow import ModelRequest
 from agentflow.core.data.messages import ToolResultPart
 
 
-def calls(name: str, **arguments: Any) -> dict[str, Any]:
+def calls(name: str, /, **arguments: Any) -> dict[str, Any]:
     """A reply that calls one tool."""
     return {"tool_calls": [{"name": name, "arguments": arguments}]}
 

@@ -90,15 +90,19 @@ async def test_a_tool_that_belongs_to_one_run(flow: AgentFlow, script: Script) -
 
 
 async def test_a_partial_is_a_tool_of_one_call(flow: AgentFlow, script: Script) -> None:
-    """A function with its user bound by ``functools.partial``, as LangGraph's guides do it: the model sees the parameters that are left."""
+    """LangGraph, ``functools.partial(save, user=...)`` for a tool: the model neither sees nor chooses what is bound, and an approval holds."""
 
+    @tool(approval=True)
     async def save(user: str, text: str) -> str:
         """Save a note."""
         return f"{user}: {text}"
 
-    script.on("ask", calls("save", text="buy milk"), told)
-    assert await flow.ask("Note it.", tools=[functools.partial(save, "ada")]) == "ada: buy milk"
-    assert list(script.requests("ask")[0].tools[0].input_schema["properties"]) == ["text"]
+    script.on("ask", lambda request: told(request) or calls("save", text="buy milk"))
+    for bound in (functools.partial(save, "ada"), functools.partial(save, user="ada")):
+        said = await flow.run(flow.ask("Note it.", tools=[bound]), approve=lambda request: True)
+        assert said.value == "ada: buy milk"
+        assert "did not run" in await flow.ask("Note it.", tools=[bound])
+    assert [list(each.tools[0].input_schema["properties"]) for each in script.requests("ask")] == [["text"]] * 8
 
 
 async def test_a_tool_of_one_task_is_that_tasks_alone(flow: AgentFlow, script: Script) -> None:
