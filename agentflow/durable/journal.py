@@ -35,6 +35,7 @@ from agentflow.core.events.journal_rows import EffectRow, EffectState, effect_ke
 from agentflow.core.events.questions import Question
 from agentflow.core.ports.ports import Tool
 from agentflow.durable.decisions import JournalClock, JournalVerdict, mismatch
+from agentflow.durable.deliveries import RunDeliveries
 from agentflow.durable.run_records import Records
 from agentflow.durable.values.codec import Codec, NotData, is_text, text_result, write_usage
 from agentflow.durable.values.data_adapter import DataAdapter, adapter_of
@@ -212,6 +213,12 @@ class RunJournal:
 
     def clock(self, path: str, seconds: float) -> JournalClock:
         return JournalClock(self.records, path, seconds, self.leaf)
+
+    def keep_until(self, timer: asyncio.TimerHandle) -> None:
+        self.records.parking.keep_until(timer)
+
+    def deliveries(self, call: CallContext) -> RunDeliveries:
+        return self.records.deliveries()
 
     def elsewhere(self, rt: object, span: Span) -> Any:
         return self.records.elsewhere(self, rt, span)

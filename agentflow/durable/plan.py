@@ -192,6 +192,12 @@ class _DryRecords(Records):
     def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
         """Store nothing: a plan changes no run."""
 
+    def note(self, row: EffectRow) -> asyncio.Future[None]:
+        """Store nothing: a plan changes no run."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        stored.set_result(None)
+        return stored
+
     async def halt(self, permits: Permits | None) -> NoReturn:
         """Wait at an effect without a record. When everything in the run waits so, the replay has ended."""
         async with without_permit(permits):

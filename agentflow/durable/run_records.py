@@ -19,6 +19,7 @@ from agentflow.core.events.journal_rows import EffectRow, EffectState, OnInfligh
 from agentflow.core.events.questions import ExternalCall, Question
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.branch_runs import BranchRuns
+from agentflow.durable.deliveries import PREFIX, RunDeliveries
 from agentflow.durable.generations import TaskOverrides
 from agentflow.durable.pool import Pool
 from agentflow.durable.values.codec import read_usage
@@ -62,15 +63,18 @@ class Parking:
         self.ending = False
         self.deadlines: dict[str, float] = {}
         self._suspend = suspend
+        self.deliveries: RunDeliveries | None = None
         self._permits: Permits | None = None
         self._waits: dict[str, _Wait] = {}
         self._asked = {each.path: each for each in asked}
+        self._timers: list[asyncio.TimerHandle] = []
+        self._later: asyncio.TimerHandle | None = None
         self._over = False
 
     def watch(self, permits: Permits) -> None:
         """Watch ``permits``, those of the run, to see when it is idle."""
         self._permits = permits
-        permits.idle = self._look_soon
+        permits.idle = self.look_soon
 
     @property
     def questions(self) -> list[Question]:
@@ -127,7 +131,13 @@ class Parking:
             self.seq += 1
             wait.future.set_result(answer)
 
-    def _look_soon(self) -> None:
+    def keep_until(self, timer: asyncio.TimerHandle) -> None:
+        """Keep the run in the memory until ``timer``, which the code of a workflow made, has fired or was cancelled."""
+        now = asyncio.get_running_loop().time()
+        self._timers = [*(each for each in self._timers if _counts(each, now)), timer]
+
+    def look_soon(self) -> None:
+        """See whether the run is idle, soon."""
         if self._waits or self.ending:
             asyncio.get_running_loop().call_soon(self._look)
 
@@ -138,11 +148,25 @@ class Parking:
             return
         if any(each.future.done() for each in waits):
             return
+        if self.deliveries is not None and not self.deliveries.resting():
+            return
+        if self._timers and not self.ending and self._kept():
+            return
         soonest = self.wake_at
         if self.ending or soonest is None or soonest - time.time() > PARKED_S:
             self._over = True
             self._asked.clear()
             self._suspend()
+
+    def _kept(self) -> bool:
+        """Whether a time limit of asyncio's own counts in the code. If so, the run looks again when that is over."""
+        loop = asyncio.get_running_loop()
+        self._timers = [each for each in self._timers if _counts(each, loop.time())]
+        if self._later is not None:
+            self._later.cancel()
+        if self._timers:
+            self._later = loop.call_at(min(each.when() for each in self._timers), self.look_soon)
+        return bool(self._timers)
 
 
 def question_of(run_id: str, row: EffectRow) -> Question | None:
@@ -157,8 +181,11 @@ def question_of(run_id: str, row: EffectRow) -> Question | None:
         run_id=run_id,
         path=row.path,
         external=ExternalCall.of(asked.get("external")),
-        call=ExternalCall.of(asked.get("call")),
     )
+
+
+def _counts(timer: asyncio.TimerHandle, now: float) -> bool:
+    return not timer.cancelled() and timer.when() > now
 
 
 def _wake(future: asyncio.Future[Any]) -> None:
@@ -222,6 +249,7 @@ class Records:
         self._rows = {row.path: row for row in owned.records if row.state != EffectState.LOST}
         self._last: dict[str, int] | None = None
         self._gates: dict[str, Gate] = {}
+        self._cut: dict[str, int] = {}
         self._lost = 0
         open_rows = (row for row in owned.records if row.state == EffectState.OPEN)
         asked = [each for row in open_rows if (each := question_of(self.run.run, row)) is not None]
@@ -235,6 +263,32 @@ class Records:
         self.rest = Rest(self.parking.questions, self.parking.wake_at)
         self.suspending = True
         self.root.cancel()
+
+    def deliveries(self) -> RunDeliveries:
+        """The order of outcomes in the run, which it has once tasks of asyncio make calls in it."""
+        if self.parking.deliveries is None:
+            self.parking.deliveries = RunDeliveries(self, self._rows.values())
+        return self.parking.deliveries
+
+    def cut(self, line: str) -> None:
+        """Note that the call which begins on the line at this path was cancelled: its first effect without a record waits for that."""
+        self._cut[line] = self._cut.get(line, 0) + 1
+
+    def uncut(self, line: str) -> None:
+        """Note that it was cancelled."""
+        self._cut[line] -= 1
+        if not self._cut[line]:
+            del self._cut[line]
+
+    def note(self, row: EffectRow) -> asyncio.Future[None]:
+        """Begin to store a record. The run stops if that fails; the future raises JournalError then."""
+        future = self.store.put(self.run.run, self.run.epoch, [row])
+        self.expect(future)
+        return future
+
+    def rests(self) -> None:
+        """Nothing is about to be delivered to the code of the run."""
+        self.parking.look_soon()
 
     def find(self, path: str) -> EffectRow | None:
         """The record at ``path``, which may be open."""
@@ -294,7 +348,7 @@ class Records:
     @property
     def stops(self) -> bool:
         """Whether an effect without a record may have to stop where it is: see :meth:`reach`."""
-        return self.suspending or self.cancelling or bool(self._gates)
+        return self.suspending or self.cancelling or bool(self._gates) or bool(self._cut)
 
     async def reach(self, path: str, permits: Permits | None) -> None:
         """Note that the run reaches an effect without a record. Never returns if it was cancelled there according to the records.
@@ -309,6 +363,9 @@ class Records:
                 if gate is not None and gate():
                     async with without_permit(permits):
                         await wait_for_end()
+        if self._cut and CLEANUP not in path and any(line in self._cut for line in _lines_of(path)):
+            async with without_permit(permits):
+                await wait_for_end()
         if self.cancelling and CLEANUP not in path:
             self.parking.ending = True
             async with without_permit(permits):
@@ -424,7 +481,22 @@ def last_ordinals(paths: Iterable[str]) -> dict[str, int]:
 
 
 def last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
-    """The failures after which their strand did nothing more: a failed run tries them again when it is resumed."""
+    """The failures after which their strand did nothing more: a failed run tries them again when it is resumed.
+
+    In a run with tasks of asyncio it is the run that did nothing more, and what its tasks were given since goes with them.
+    """
+    rows = list(rows)
+    failed = _last_failures([row for row in rows if not row.path.startswith(PREFIX)])
+    order = [row for row in rows if row.path.startswith(PREFIX)]
+    if not order:
+        return failed
+    latest = max(row.started or 0.0 for row in rows if row not in order and CLEANUP not in row.path)
+    failed = [row for row in failed if (row.ended or 0.0) >= latest]
+    first = min((row.ended or 0.0 for row in failed), default=None)
+    return failed if first is None else [*failed, *(row for row in order if (row.started or 0.0) >= first)]
+
+
+def _last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
     ended = [row for row in rows if row.state != EffectState.LOST]
     last = last_ordinals([row.path for row in ended])
     failed: list[EffectRow] = []
@@ -449,6 +521,14 @@ def answers(rows: Iterable[EffectRow], *, retry: bool) -> list[EffectRow]:
     left = [row for row in rows if row.leaf not in ended and row.state != EffectState.LOST]
     failures = last_failures(left) if retry else []
     return [row for row in left if row not in failures]
+
+
+def _lines_of(path: str) -> Iterator[str]:
+    """The paths above ``path`` as one of whose own effects it began, and not as one of their tasks."""
+    while path:
+        path, _, last = path.rpartition("/")
+        if not last.startswith("@"):
+            yield path
 
 
 def _ancestors(path: str) -> Iterator[str]:

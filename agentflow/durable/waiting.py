@@ -139,9 +139,5 @@ def _row(
 
 
 def _asked(question: Question) -> dict[str, Any]:
-    calls = {"external": question.external, "call": question.call}
-    return {
-        "question": question.question,
-        "schema": question.schema,
-        **{name: plain(each) for name, each in calls.items() if each is not None},
-    }
+    outside = {} if question.external is None else {"external": plain(question.external)}
+    return {"question": question.question, "schema": question.schema, **outside}

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from inspect import isawaitable
 from itertools import islice
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from agentflow.core.call.call import LineCode, contained, is_stray, view_of
 from agentflow.core.call.host_calls import LINE_S, HostCalls
-from agentflow.core.data.errors import AgentflowError, LimitExceeded, PythonOverlap, WorkflowError
+from agentflow.core.data.errors import AgentflowError, LimitExceeded, WorkflowError
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Source, Span
 from agentflow.core.events.effects import Effect
 from agentflow.lang.abi import Runtime
 from agentflow.run.strand import branches, recovery
 from agentflow.run.strand.strand import Strand
+
+if TYPE_CHECKING:
+    from agentflow.core.call.deliveries_port import Deliveries
+    from agentflow.flow.asyncio_tasks import LineTasks
 
 T = TypeVar("T")
 Start = Callable[[], Awaitable[Any]]
@@ -57,7 +67,19 @@ class Line:
     each call has a line of its own.
     """
 
-    __slots__ = ("at_work", "code", "converses", "entered", "flying", "forgotten", "in_flight", "strand")
+    __slots__ = (
+        "at_work",
+        "calls",
+        "code",
+        "converses",
+        "cut",
+        "entered",
+        "flying",
+        "forgotten",
+        "in_flight",
+        "strand",
+        "tasks",
+    )
 
     def __init__(self, strand: Strand) -> None:
         self.strand = strand
@@ -68,6 +90,42 @@ class Line:
         self.flying: asyncio.Task[Any] | None = None
         self.at_work: asyncio.Task[Any] | None = None
         self.code: HostCalls | None = None
+        self.calls = 0
+        self.cut: Deliveries | None = None
+        self.tasks: LineTasks | None = None
+
+    # A task is a branch: what it does is named by the task, not by who was first (decision 53)
+    def here(self) -> Line:
+        """The line of the task that is executing: this one, or that of a task which the line's code has created.
+
+        Raises PythonOverlap for a task that outlived the workflow.
+        """
+        at_work, task = self.at_work, asyncio.current_task()
+        if at_work is task or task is None or _in_other_loop(at_work, task):
+            return self
+        if task is self.flying and self.in_flight is not None:
+            return self
+        if self.tasks is None:
+            if at_work is None:
+                return self
+            from agentflow.flow.asyncio_tasks import LineTasks
+
+            self.tasks = LineTasks(self)
+        return cast("Line", self.tasks.line_of(task))
+
+    def carry(self) -> None:
+        """Note that the executing task carries out the call in flight on this line."""
+        task = self.flying = asyncio.current_task()
+        if self.tasks is not None and task is not None:
+            self.tasks.carried(task, self)
+
+    def beside(self, strand: Strand, task: asyncio.Task[Any], *, shared: bool = False) -> Line:
+        """A line for ``task``, created by the code of this one, on ``strand``; ``shared`` says that other lines are on it too."""
+        line = Line(strand)
+        line.entered, line.at_work, line.tasks = True, task, self.tasks
+        if not shared:
+            strand.call = strand.call.of_line(line)
+        return line
 
     async def run(self, start: Start, *, source: Source | None = None) -> Any:
         """Run host code to its end and return its value, with its effects numbered on this line.
@@ -79,20 +137,59 @@ class Line:
         if source is not None and source.text:
             call.program_loaded(source, "python")
         with LineCode(call):
-            value = await self.body(start)
+            try:
+                value = await self.body(start)
+            except BaseException as error:  # of any kind: no task that makes calls outlives the code
+                if self.tasks is not None:
+                    await self.tasks.close(error)
+                raise
+            if self.tasks is not None:
+                await self.tasks.close()
         self._check_awaited()
         return value
 
     async def do(self, call: LineWork) -> Any:
         """Carry out one call and return its value. Raises as :meth:`flight` does, and again once the code was cancelled or met a limit."""
-        with self.flight(call) if self._goes_on() else await self.turn(call):
+        if self.tasks is not None:
+            async with self.tasks.turn(self, call):
+                return await self._carried_out(call)
+        with self.flight(call) if self.goes_on() else await self.turn(call):
+            number = self.calls
             try:
-                return call.read(await call.work(self))
-            except LimitExceeded as error:
-                self.strand.budget.meet(error)
+                if self.cut is not None and not self.stopping():
+                    path = self.strand.call.path
+                    await self.cut.begins(f"{path}#{number}", path)
+                return await self._carried_out(call)
+            except asyncio.CancelledError:
+                self.lose(number)
                 raise
 
-    def _goes_on(self) -> bool:
+    def lose(self, number: int) -> None:
+        """Note in a durable run that the call of this number was cancelled, in case the code does more."""
+        call = self.strand.call
+        journal = call.run.journal
+        if journal is not None and not journal.suspending and not self.over():
+            self.cut = journal.deliveries(call)
+            self.cut.lost(f"{call.path}#{number}", call.path)
+
+    def stopping(self) -> bool:
+        """Whether the code was cancelled or met a limit, so that its calls clean up."""
+        return self.code is not None and (self.code.cancelled() or self.strand.budget.met is not None)
+
+    def over(self) -> bool:
+        """Whether a limit ends what runs on this line."""
+        budget = self.strand.budget
+        return budget.met is not None or budget.out_of_time()
+
+    async def _carried_out(self, call: LineWork) -> Any:
+        try:
+            return call.read(await call.work(self))
+        except LimitExceeded as error:
+            self.strand.budget.meet(error)
+            raise
+
+    def goes_on(self) -> bool:
+        """Whether a new call is an ordinary one: a :meth:`flight`, and no :meth:`turn`."""
         return self.code is None or not (self.code.stopped or self.strand.budget.met is not None)
 
     async def turn(self, call: LineWork | str) -> AbstractContextManager[None]:
@@ -120,10 +217,14 @@ class Line:
         """
         task = asyncio.current_task()
         if self.in_flight is not None or (self.at_work is not None and self.at_work is not task):
-            raise _overlap(call, self.in_flight)
+            from agentflow.flow.asyncio_tasks import overlap
+
+            other = None if self.in_flight is None else _label(self.in_flight)
+            raise overlap(_label(call), other, beside=_in_other_loop(self.at_work, task))
         if self.forgotten is not None:
             self._check_awaited()
         self.in_flight, self.flying = call, task
+        self.calls += 1
         try:
             yield
         finally:
@@ -134,9 +235,10 @@ class Line:
         around, self.in_flight = self.in_flight, None
         outer, self.at_work = self.at_work, asyncio.current_task()
         caller, self.code = self.code, HostCalls(self.code if outer is self.at_work else None)
-        code = self.code
+        code, tasks = self.code, self.tasks
         try:
-            return await code.to_end(started(start), "the code of a workflow", LINE_S)
+            with nullcontext() if tasks is None or around is None else tasks.own_code():
+                return await code.to_end(started(start), "the code of a workflow", LINE_S)
         except (
             BaseException
         ) as error:  # of any kind: what is no Exception is a failure of that code, the rest is raised again
@@ -257,9 +359,17 @@ async def carried_out(line: Line, work: LineWork, source: Source | None = None) 
         strand.end()
 
 
-async def in_turn(line: Line | None, name: str) -> AbstractContextManager[None]:
-    """A block that counts as a call on ``line``, in the code of a workflow; without a line it does nothing. Raises as :meth:`Line.turn`."""
-    return nullcontext() if line is None else await line.turn(name)
+def taking_turn(line: Line | None, name: str) -> AbstractAsyncContextManager[None]:
+    """A block that is a call on ``line``, in the code of a workflow; without a line it does nothing. Raises as :meth:`Line.turn`."""
+    if line is None:
+        return nullcontext()
+    return _in_turn(line, name) if line.tasks is None else line.tasks.turn(line, name)
+
+
+@asynccontextmanager
+async def _in_turn(line: Line, name: str) -> AsyncGenerator[None]:
+    with await line.turn(name):
+        yield
 
 
 async def started(start: Start) -> Any:
@@ -297,7 +407,15 @@ def close(part: Any) -> None:
 
 
 async def _in_branch(strand: Strand, start: Start) -> Any:
-    return await _guarded(Line(strand).run(start))
+    return await _guarded(own_code(Line(strand), start))
+
+
+async def own_code(line: Line, start: Start, *, source: Source | None = None) -> Any:
+    """The value of the host's code ``start`` on ``line``, with the tasks that it creates as branches. Raises as :meth:`Line.run`."""
+    from agentflow.flow.seen_loop import seeing
+
+    with seeing(line):
+        return await (line.body(start) if line.entered else line.run(start, source=source))
 
 
 async def _guarded(work: Awaitable[T]) -> T:
@@ -317,12 +435,8 @@ async def _unwrapped(work: Awaitable[T]) -> T:
     raise error from error.__cause__
 
 
-def _overlap(call: LineWork | str, other: LineWork | str | None) -> PythonOverlap:
-    beside = "the code around it is in flight" if other is None else f"{_label(other)} is in flight on the same branch"
-    return PythonOverlap(
-        f"{_label(call)} was begun while {beside}: their order would differ from run to run",
-        hint="use flow.parallel or flow.map, not asyncio.gather or tasks of your own",
-    )
+def _in_other_loop(at_work: asyncio.Task[Any] | None, task: asyncio.Task[Any] | None) -> bool:
+    return at_work is not None and task is not None and at_work.get_loop() is not task.get_loop()
 
 
 def _label(call: LineWork | str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
 
@@ -20,7 +21,7 @@ from agentflow.core.events.effects import AskHuman, CallTool, Draw, Effect, Endo
 from agentflow.core.ports.ports import ModelMiddleware, ToolMiddleware
 from agentflow.core.ports.toolbox import NO_TOOLBOX
 from agentflow.flow.flow_host import FlowHost
-from agentflow.flow.line import Line, in_turn
+from agentflow.flow.line import Line, taking_turn
 from agentflow.flow.program_files import ProgramLike, check_surface, in_surface, load_program, source_of
 from agentflow.flow.python import FlowCall, SingleEffect, WorkCall, check_arguments, in_run
 from agentflow.flow.task_options import (
@@ -37,7 +38,7 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.option_table import unknown_field, wrong_value
 from agentflow.run.engine import Engine
-from agentflow.run.handle import Recorded, RunResult, RunStream
+from agentflow.run.handle import OwnReader, Recorded, RunResult, RunStream
 from agentflow.run.questions import Approver
 from agentflow.run.run_spec import PLAIN, RunSpec
 from agentflow.run.strand import branches
@@ -248,7 +249,7 @@ class ProgramMethods:
         ``allow``.
         """
         spec = self._spec("flow.run", program, options) if options else PLAIN
-        with await in_turn(executing_line(), "flow.run"):
+        async with taking_turn(executing_line(), "flow.run"):
             return await self._host.run(in_surface(program, options.get("surface")), spec)
 
     @overload
@@ -261,10 +262,19 @@ class ProgramMethods:
         Parameters as for :meth:`run`. ``await run.value()`` gives the value or raises the program's error.
         """
         spec = self._spec("flow.stream", program, options) if options else PLAIN
-        return RunStream(
-            lambda own: self._host.run(in_surface(program, options.get("surface")), spec, own),
-            lambda: in_turn(executing_line(), "flow.stream"),
-        )
+        lines: list[Line] = []
+
+        def in_turn() -> AbstractAsyncContextManager[None]:
+            if (line := executing_line()) is not None:
+                lines.append(line)
+            return taking_turn(line, "flow.stream")
+
+        def main(own: OwnReader) -> Awaitable[RunResult[Any]]:
+            for line in lines:
+                line.carry()
+            return self._host.run(in_surface(program, options.get("surface")), spec, own)
+
+        return RunStream(main, in_turn)
 
     async def eval(self, program: ProgramLike, **options: Unpack[RunOptions]) -> Any:
         """The value of a program; :meth:`run` without the rest of its result."""
@@ -305,7 +315,7 @@ class ProgramMethods:
         """Call a Closure (or Python callable) from the host; inside a tool, within that tool's run."""
         outer, line = executing()
         if outer is not None and outer.run.services is self.engine:
-            with await in_turn(line, "flow.call"):
+            async with taking_turn(line, "flow.call"):
                 outer = executing_call() or outer
                 return await outer.call(function, *arguments)
         async with in_run(self.engine, "call", self._session) as call:

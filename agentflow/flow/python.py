@@ -17,7 +17,7 @@ from agentflow.core.events.effects import Effect
 from agentflow.core.ports.ports import Tool
 from agentflow.core.ports.toolbox import Toolbox
 from agentflow.flow.host_spans import HostSpans
-from agentflow.flow.line import Line, carried_out, close, in_turn
+from agentflow.flow.line import Line, carried_out, close, taking_turn
 from agentflow.flow.program_files import ProgramLike
 from agentflow.lang.program import Program
 from agentflow.run.engine import Engine, PythonTarget
@@ -137,7 +137,7 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
         if self._begun:
             raise self._begun_before()
         self._begun = True
-        line: Line | None = call.line if type(call) is LineCall else None
+        line: Line | None = call.line.here() if type(call) is LineCall else None
         if line is not None and call.run.services is self._host.engine:
             return line.do(self).__await__()
         return self._join(call if line is None else line.strand.call, line).__await__()
@@ -149,6 +149,11 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
     def label(self) -> str:
         """The name of the callee, and the span of the call."""
         return f"{self.name}(...)" + (f" at {self.span}" if self.span is not None else "")
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """The arguments of the call, as far as they are known."""
+        return ()
 
     def __repr__(self) -> str:
         return f"<call {self.label}, {'begun' if self._begun else 'not awaited'}>"
@@ -214,7 +219,7 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
                 code="python/thread",
                 hint="make the tool an async function; it may hand blocking work to asyncio.to_thread",
             )
-        with await in_turn(line, self.name):
+        async with taking_turn(line, self.name):
             call = call if line is None else line.strand.call
             async with engine.called_back(call):
                 if call.run.services is not engine:
@@ -255,7 +260,10 @@ class SingleEffect(FlowCall[R_co]):
             return (yield from super().__await__())
         if line.code is None or line.code.stopped or line.strand.budget.met is not None:
             return (yield from super().__await__())
+        if line.tasks is not None or line.cut is not None:
+            return (yield from super().__await__())
         self._begun = True
+        line.calls += 1
         line.in_flight, line.flying = self, task
         try:
             if call.run.watched or self.span is None:
@@ -264,8 +272,15 @@ class SingleEffect(FlowCall[R_co]):
         except LimitExceeded as error:
             line.strand.budget.meet(error)
             raise
+        except asyncio.CancelledError:
+            line.lose(line.calls)
+            raise
         finally:
             line.in_flight = None
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        return self.effect.asked or ()
 
     def work(self, line: Line, /) -> Awaitable[Any]:
         return line.perform(self.effect, self.span)
@@ -308,6 +323,10 @@ class WorkCall(FlowCall[R_co]):
         for part in self._parts:
             close(part)
 
+    @property
+    def content(self) -> tuple[Any, ...]:
+        return getattr(self._stored, "args", ())  # of a partial of the function that stores it
+
     def stored(self) -> tuple[PythonTarget, dict[str, Any]]:
         if self._stored is None:
             return super().stored()
@@ -333,7 +352,7 @@ async def in_run(
                 own.run = run
             yield call
     else:
-        with await in_turn(line, name):
+        async with taking_turn(line, name):
             call = executing_call() or call
             async with engine.called_back(call):
                 if call.run.services is engine and own is None:

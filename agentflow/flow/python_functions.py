@@ -24,7 +24,7 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source, Span
 from agentflow.core.data.templates import HistoryConfig
 from agentflow.core.ports.ports import Tool
-from agentflow.flow.line import Line
+from agentflow.flow.line import Line, own_code
 from agentflow.flow.program_files import ProgramLike, load_program
 from agentflow.flow.python import FlowCall, Host, WorkCall, check_arguments
 from agentflow.flow.task_options import Task, TaskSettings, check_options
@@ -339,7 +339,8 @@ class WorkflowFunction(Declared[P, R]):
         whole = self._signature.completed(arguments, named)
         line.converses = False  # the session is for those of its tasks that ask for it
         if line.entered:
-            return await line.body(lambda: cast(Callable[..., Awaitable[R]], self._function)(*arguments, **whole))
+            function = cast(Callable[..., Awaitable[R]], self._function)
+            return await own_code(line, lambda: function(*arguments, **whole))
         call = line.strand.call
         inner = call.at(call.next_path("workflow", self.name, arguments, named))
         return await self._on_a_line(inner, arguments, whole)
@@ -385,8 +386,8 @@ class WorkflowFunction(Declared[P, R]):
         strand = self._host.engine.strand(call)
         function = cast(Callable[..., Awaitable[R]], self._function)
         try:
-            return await Line(strand).run(
-                lambda: function(*arguments, **named), source=source_of(self._host, self._function)
+            return await own_code(
+                Line(strand), lambda: function(*arguments, **named), source=source_of(self._host, self._function)
             )
         finally:
             strand.end()

@@ -102,6 +102,10 @@ class UnboundCall(WorkCall[R]):
         self._arguments = arguments
         self._named = named
 
+    @property
+    def content(self) -> tuple[Any, ...]:
+        return self._arguments, self._named
+
     def _unbound(self, line: object) -> Never:
         raise no_flow(self.label, self.name)
 

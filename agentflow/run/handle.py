@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import field
 from pathlib import Path
 from types import TracebackType
@@ -164,11 +164,11 @@ class RunStream(Generic[T]):
     def __init__(
         self,
         main: Callable[[OwnReader], Awaitable[RunResult[T]]],
-        in_turn: Callable[[], Awaitable[AbstractContextManager[None]]] | None = None,
+        in_turn: Callable[[], AbstractAsyncContextManager[None]] | None = None,
     ) -> None:
         self._main = main
         self._in_turn = in_turn
-        self._block = ExitStack()
+        self._block = AsyncExitStack()
         self._events = OwnReader()
         self._group = asyncio.TaskGroup()
         self._task: asyncio.Task[None] | None = None
@@ -180,7 +180,7 @@ class RunStream(Generic[T]):
     async def __aenter__(self) -> RunStream[T]:
         running_loop()  # raises a clear error if there is none
         if self._in_turn is not None:
-            self._block.enter_context(await self._in_turn())
+            await self._block.enter_async_context(self._in_turn())
         await self._group.__aenter__()
         self._task = self._group.create_task(self._run())
         return self
@@ -191,7 +191,7 @@ class RunStream(Generic[T]):
         except Exception as error:  # noqa: BLE001 - handed to whoever asks; a task group would wrap it
             self._error = error
         finally:
-            self._block.close()
+            await self._block.aclose()
             self._events.close()
 
     async def __aexit__(
@@ -206,7 +206,7 @@ class RunStream(Generic[T]):
         try:
             await self._group.__aexit__(None if not isinstance(error, asyncio.CancelledError) else kind, error, trace)
         finally:
-            self._block.close()  # a task cancelled before its first step did not close it
+            await self._block.aclose()  # a task cancelled before its first step did not close it
         if error is None and finished and self._error is not None and not self._seen:
             raise self._error
         return None

@@ -129,6 +129,7 @@ LISTED = (
     Example("airline.py", "A chat that is handed over: dependencies, a check, the agent of the conversation"),
     Example("guards.py", "Guards: a judge beside the answer, around a tool and around the model"),
     Example("killed.py", "A run that is killed, and goes on as an edited program"),
+    Example("asyncio_tasks.py", "A durable workflow in plain asyncio, killed among its tasks"),
     Example("reuse.py", "Results that other runs use again"),
     Example("fleet.py", "500 documents, three workers, one of them killed", needs_postgres=True),
     Example("mcp_tools.py", "Tools of an MCP server"),

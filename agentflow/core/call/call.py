@@ -13,7 +13,7 @@ import time
 import time as _time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextvars import Context, ContextVar, Token
 from functools import partial
 from hashlib import blake2b
 from types import TracebackType
@@ -578,22 +578,30 @@ calling: Callable[[], CallContext | None] = current_call.get
 """The call of the code that is executing, as it was set: a LineCall where that is a workflow's own."""
 
 
+def called_in(context: Context) -> CallContext | None:
+    """The same for code that executes in ``context``."""
+    return context.get(current_call)
+
+
 def executing_call() -> CallContext | None:
     """The call whose tool, host callable or workflow is executing; None outside a run."""
     call = current_call.get()
-    return call.line.strand.call if type(call) is LineCall else call
+    return call.line.here().strand.call if type(call) is LineCall else call
 
 
 def executing_line() -> Any:
     """The :class:`~agentflow.flow.line.Line` of the workflow whose own code is executing; None elsewhere."""
     call = current_call.get()
-    return call.line if type(call) is LineCall else None
+    return call.line.here() if type(call) is LineCall else None
 
 
 def executing() -> tuple[CallContext | None, Any]:
     """Both: :func:`executing_call` and :func:`executing_line`."""
     call = current_call.get()
-    return (call.line.strand.call, call.line) if type(call) is LineCall else (call, None)
+    if type(call) is not LineCall:
+        return call, None
+    line = call.line.here()
+    return line.strand.call, line
 
 
 def contained(error: BaseException) -> StrayExit | HostPanic:

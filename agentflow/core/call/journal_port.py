@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agentflow.core.data.known_names import CompiledTask, Template
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.source import Span
 from agentflow.core.events.questions import Question
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from agentflow.core.call.deliveries_port import Deliveries
 
 C = TypeVar("C", contravariant=True)
 T = TypeVar("T")
@@ -151,4 +156,12 @@ class JournalPortOf(Protocol[C]):
 
     def clock(self, path: str, seconds: float) -> Clock:
         """The time-out of the form at ``path``."""
+        ...
+
+    def keep_until(self, timer: asyncio.TimerHandle) -> None:
+        """Keep the run in the memory while ``timer``, of asyncio's own, may fire."""
+        ...
+
+    def deliveries(self, call: C) -> Deliveries:
+        """The order of outcomes in the run of ``call``, once tasks of asyncio make calls in it."""
         ...

@@ -1,0 +1,42 @@
+"""The order in which outcomes reach the asyncio tasks of a durable workflow, as the rooms below the runtime see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Deliveries(Protocol):
+    """The order in which outcomes of calls reach the code of workflows: the recorded one, then that in which they come.
+
+    An ``event`` names one call of a ``line``, which is the path of those calls; both are the same in every run.
+    """
+
+    @property
+    def cuts(self) -> bool:
+        """Whether a call was cancelled according to the records, or just now."""
+        ...
+
+    def watch(self, calm: Callable[[], bool]) -> None:
+        """Ask ``calm`` whether the code of some tasks waits: the next outcome is delivered when all do."""
+        ...
+
+    def unwatch(self, calm: Callable[[], bool]) -> None:
+        """Ask it no more."""
+        ...
+
+    def stir(self) -> None:
+        """Note that code is about to run."""
+        ...
+
+    async def begins(self, event: str, line: str) -> None:
+        """A call begins. If it was cancelled according to the records, its first effect without a record waits for that."""
+        ...
+
+    async def passes(self, event: str) -> None:
+        """The call has an outcome; returns when the code may have it, and that is recorded."""
+        ...
+
+    def lost(self, event: str, line: str) -> None:
+        """The call was cancelled before its outcome was delivered. Recorded once another call begins: the code went on."""
+        ...
