@@ -72,20 +72,21 @@ def usable_limits(run: str, limits: Limits | None, before: Limits, *, at_work: b
 
 def given(spec: RunSpec, engine: Engine) -> list[str]:
     """The names of what a run has that is never stored, and without which it may not be resumed."""
-    guards = [name for name in _GUARDS if getattr(engine, name)]
+    guards = [name for name in _GUARDS if getattr(engine, name) or getattr(spec, name)]
     return guards if spec.deps is None else ["deps", *guards]
 
 
 def check_given(row: RunRow, spec: RunSpec, engine: Engine) -> None:
     """Raise JournalError for a run that is resumed without what it was started with: ``durable/deps`` without dependencies,
-    ``durable/guards`` in a flow without the middleware that was around its calls."""
+    ``durable/guards`` without the middleware around its calls, or the function that approved them."""
     stored = row.input.get("given", ())
     for name in _GUARDS:
-        if name in stored and not getattr(engine, name):
+        if name in stored and not (getattr(engine, name) or getattr(spec, name)):
+            again = f"flow.resume('{row.run}', approve=...), or " if name == "approve" else ""
             raise JournalError(
-                f"the run '{row.run}' was started with {name}=, and is resumed by a flow without: its calls would be unguarded",
+                f"the run '{row.run}' was started with {name}=, and is resumed without: its calls would be unguarded",
                 code="durable/guards",
-                hint=f"resume it by a flow with the same middleware: AgentFlow({name}=[...])",
+                hint=f"{again}resume it by a flow with the same: AgentFlow({name}=...)",
             )
     if "deps" not in stored or spec.deps is not None or engine.dependencies is not None:
         return
@@ -96,8 +97,8 @@ def check_given(row: RunRow, spec: RunSpec, engine: Engine) -> None:
     )
 
 
-_GUARDS = ("around_tool", "around_model")
-"""The middleware of a flow, by its attributes of the engine."""
+_GUARDS = ("around_tool", "around_model", "approve")
+"""What guards the calls of a run, by attributes of the engine for that of the flow, and of a spec for its own."""
 
 
 def raises_limit(error: BaseException | None, limits: Limits) -> bool:

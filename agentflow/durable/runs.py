@@ -169,6 +169,12 @@ class DurableRuns:
                     code="config/deps",
                     hint="have the flow make them for each run, on the workers too: AgentFlow(deps=function)",
                 )
+            if spec.approve is not None:
+                raise ConfigurationError(
+                    "workers carry this run out, and the approve= that it is given is never stored",
+                    code="config/where",
+                    hint="have the flow approve, on the workers too: AgentFlow(approve=function)",
+                )
             _check_portable(stored, session)
             await self.jobs.prepare()
         fields = {

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentflow.core.call.approval import Denied, refusal
 from agentflow.core.call.call import CallContext, EventScope, QuietScope
-from agentflow.core.call.endings import Finish, Handoff, Retry, handing_over, with_ending
+from agentflow.core.call.endings import EndOfTask, Finish, Handoff, Retry, handing_over, with_ending
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.walk import LONG_TEXT
@@ -114,19 +114,9 @@ class WrappedCall:
             journal = call.run.journal
             if journal is None:
                 return await work()
-            endings: list[Any] = []
-
-            async def noted() -> TaskResult:
-                result = await work()
-                endings.append(result.notes.ending)
-                return result
-
-            result = await journal.step("tool", name, named_arguments(arguments), inner, noted)
-            if (
-                endings and endings[0] is not None
-            ):  # the end of a task is recorded with the whole call, not with this step
-                return replace(result, notes=replace(result.notes, ending=endings[0]))
-            return result
+            return await journal.step(
+                "tool", name, named_arguments(arguments), inner, work, write=_stored, read=_restored
+            )
 
         outcome: object = await outcome_of(function, function(asked, run, ctx), ctx, _ANSWERS)
         if isinstance(outcome, Denied):
@@ -173,6 +163,19 @@ class WrappedCall:
                 code="config/middleware",
                 hint="write dataclasses.replace(call, arguments={**call.arguments, 'amount': 5})",
             )
+
+
+def _stored(result: TaskResult) -> Any:
+    """A result for the record of a step of middleware, with the end of the task that it may be."""
+    ending = result.notes.ending
+    return result if ending is None else {"result": result, "ending": ending.data}
+
+
+def _restored(data: Any) -> TaskResult:
+    if isinstance(data, TaskResult):
+        return data
+    result: TaskResult = data["result"]
+    return replace(result, notes=replace(result.notes, ending=EndOfTask(data["ending"])))
 
 
 def _refused(name: str, denied: Denied, ran: bool) -> TaskResult:

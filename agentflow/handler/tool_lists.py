@@ -11,12 +11,11 @@ from typing import Any, Protocol, TypeAlias, cast
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.endings import Handoff
 from agentflow.core.data.errors import ConfigurationError, clip
-from agentflow.core.data.known_names import ASKED, DEFINE, EVERY, FILES, GUARDED, CompiledTask
+from agentflow.core.data.known_names import ASKED, DEFINE, EVERY, FILES, GUARDED, HANDOFF, CompiledTask
 from agentflow.core.data.messages import Message, ToolResultPart, ToolSpec
 from agentflow.core.ports.ports import Prompt, Tool, ToolPort
 from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.handler.tools import (
-    HANDOFF,
     SEARCH_TOOLS,
     external,
     handoff_tool,

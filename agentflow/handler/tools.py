@@ -19,6 +19,7 @@ from agentflow.core.call.host_threads import as_async
 from agentflow.core.data.durations import seconds_of
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import HANDOFF
 from agentflow.core.data.messages import ToolSpec
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
@@ -467,10 +468,6 @@ def task_tool(task: Any, description: str, schema: Mapping[str, Any], function: 
 
     spec = ToolSpec(task.name, description, dict(schema))
     return Tool(spec=spec, call=request, kind="subtask", builtin=True, task=task, function=function)
-
-
-HANDOFF = "transfer_to_"
-"""What the name of a tool begins with that hands a conversation over to a task."""
 
 
 def handoff_tool(handoff: Handoff, compiled: Any) -> Tool:

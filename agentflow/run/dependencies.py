@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -39,17 +40,43 @@ class Dependencies:
             "bindings": MappingProxyType(dict(spec.bindings or {})),
             "labels": MappingProxyType(dict(spec.labels or {})),
         }
-        async with AsyncExitStack() as stack:
-            with containing() as code:
-                value: Any = self._make(**{name: facts[name] for name in self._takes})
-                if inspect.isawaitable(value):
-                    value = await code.to_end(value, "the function deps= of the flow")
-                kind: type[Any] = type(cast(object, value))
-                if hasattr(kind, "__aenter__"):
-                    value = await code.to_end(stack.enter_async_context(value), "the dependencies of the run")
-                elif hasattr(kind, "__enter__"):
-                    value = stack.enter_context(value)
+        if _making.get() is self:
+            raise ConfigurationError(
+                "the function deps= of the flow begins a run of the same flow, which would need dependencies itself",
+                code="config/deps",
+                hint="give that run its own: flow.ask(..., deps={}); or let a tool ask, when the run has begun",
+            )
+        stack = AsyncExitStack()
+        with containing() as code, self._at_work():
+            value: Any = self._make(**{name: facts[name] for name in self._takes})
+            if inspect.isawaitable(value):
+                value = await code.to_end(value, "the function deps= of the flow")
+            kind: type[Any] = type(cast(object, value))
+            if hasattr(kind, "__aenter__"):
+                value = await code.to_end(stack.enter_async_context(value), "the dependencies of the run")
+            elif hasattr(kind, "__enter__"):
+                value = stack.enter_context(value)
+        try:
             yield value
+        except BaseException as error:  # of any kind: the context managers are left as ``async with`` leaves them
+            with self._at_work():
+                if not await stack.__aexit__(type(error), error, error.__traceback__):
+                    raise
+        else:
+            with self._at_work():
+                await stack.aclose()
+
+    @contextmanager
+    def _at_work(self) -> Generator[None]:
+        """A block in which the function is at work, so that runs of its flow that begin there need dependencies of their own."""
+        token = _making.set(self)
+        try:
+            yield
+        finally:
+            _making.reset(token)
+
+
+_making: ContextVar[Dependencies | None] = ContextVar("agentflow_making_dependencies", default=None)
 
 
 def _parameters(make: object) -> tuple[str, ...]:

@@ -277,7 +277,7 @@ class Engine:
         self._in_force = in_force or PolicyInForce()
         self.compiler = ProgramCompiler(self.effects, self.limits, self._in_force)
         self.admission = Admission(self.compiler, tools, estimator)
-        self._approver = approver
+        self._approver = self.approve = approver
         self._answerer = answerer
         self.questions = LocalQuestions(approval_ttl)
         self._redactor = redactor

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from agentflow.core.call.call import CallContext
-from agentflow.core.call.endings import HandedOver
+from agentflow.core.call.endings import HandedOver, Handoff
 from agentflow.core.data.errors import ConfigurationError, TaskError
-from agentflow.core.data.known_names import narrowed
+from agentflow.core.data.known_names import HANDOFF, narrowed
 from agentflow.core.data.limits import added
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
@@ -39,21 +39,34 @@ def _check_type(first: CompiledTemplate, other: CompiledTemplate) -> None:
         )
 
 
-async def handed_over(
-    first: CompiledTemplate, handed: HandedOver, call: CallContext, options: TaskOptions, execute: Execute, named: Any
-) -> Any:
-    """The execution of the task that a conversation was handed over to by the task ``first``, within the call of that task.
+def receiver(giver: CompiledTemplate, handoff: Handoff, call: CallContext, named: Any) -> CompiledTemplate:
+    """The task that a conversation is handed over to by the task ``giver``: the one that the handoff holds, the one of that name
+    in ``handoffs=`` of the giver, or else ``named``, the template of that name at the call.
 
-    ``named`` is the template of the handoff's name at the call, None if there is none. Raises TaskError (``tasks/handoff``) for a name without a task, ConfigurationError.
+    Raises TaskError (``tasks/handoff``) for a name without a task.
     """
+    listed = giver.toolbox.get(f"{HANDOFF}{handoff.name}")
+    following = handoff.compiled_in(call.run.services) or (named if listed is None else listed.task)
+    if isinstance(following, CompiledTemplate):
+        return following
+    raise TaskError(
+        f"task '{giver.name}' hands over to '{handoff.name}', and there is no such task",
+        code="tasks/handoff",
+        hint="declare it with @flow.task, or give the function: handoffs=[billing], Handoff(billing)",
+    )
+
+
+async def handed_over(
+    first: CompiledTemplate,
+    following: CompiledTemplate,
+    handed: HandedOver,
+    call: CallContext,
+    options: TaskOptions,
+    execute: Execute,
+) -> Any:
+    """The execution of the task that a conversation was handed over to, within the call of the task ``first``. Raises
+    ConfigurationError (``config/handoff``) for a task that returns another type."""
     handoff = handed.handoff
-    following = handoff.compiled_in(call.run.services) or named
-    if not isinstance(following, CompiledTemplate):
-        raise TaskError(
-            f"task '{first.name}' hands over to '{handoff.name}', and there is no such task",
-            code="tasks/handoff",
-            hint="declare it with @flow.task, or give the function itself: Handoff(billing)",
-        )
     _check_type(first, following)
     request = SubtaskRequest(name=following.name, inputs=dict(handoff.arguments))
     with call.scope(TaskStarted, name=following.name, request=request) as scope:

@@ -40,7 +40,7 @@ from agentflow.core.ports.toolbox import NO_TOOLBOX
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.context_sources import ContextSources, literal_paths, question_of, rendered_source, subset_of
-from agentflow.tasks.handoffs import handed_over, with_cost
+from agentflow.tasks.handoffs import handed_over, receiver, with_cost
 from agentflow.tasks.library import INTERNAL, builtin
 from agentflow.tasks.material import NO_CONTEXT, ContextInputs, PromptMaterial, attached, gather_material
 from agentflow.tasks.overrides import TaskOptions, offered_tools, select_model, task_mark
@@ -454,11 +454,13 @@ class TaskRunner:
         conversation as the ``first`` does for its ``request``."""
         history = {"history": first.history_with(request.history_config), **options.prompt}
         options = replace(options, prompt=history)
+        giver = first
         while execution.handed is not None:
             handed = execution.handed
             named = self.registry.find(handed.handoff.name, call.definitions)
             try:
-                following = await handed_over(first, handed, call, options, self._execute, named)
+                giver = receiver(giver, handed.handoff, call, named)
+                following = await handed_over(first, giver, handed, call, options, self._execute)
             except (TaskError, ConfigurationError) as error:
                 following = Execution(TaskResult.from_error(error, template_used=handed.handoff.name))
             execution = with_cost(following, execution)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import agentflow
 from agentflow import (
     AgentFlow,
     CallContext,
@@ -23,7 +24,7 @@ from agentflow import (
     ToolCall,
     tool,
 )
-from agentflow.core.data.errors import JournalError
+from agentflow.core.data.errors import ConfigurationError, JournalError
 from agentflow.core.ports.ports import ModelCall
 from tests.support.children import HANG_S
 
@@ -201,3 +202,171 @@ async def test_a_run_is_not_resumed_without_the_middleware_that_guarded_it(tmp_p
         await (await flow.resume("r")).wait()
         await flow.send("r", (await flow.questions("r"))[0].key, "yes")
         assert (await (await flow.resume("r")).result()).value == "yes"
+
+
+ENDING = """
+import asyncio, os, sys
+from pathlib import Path
+from agentflow import AgentFlow, Finish, Handoff, ScriptedProvider
+
+def answer(request):
+    with Path(sys.argv[2]).open("a") as file:
+        file.write("asked ")
+    first = {"tool_calls": [{"name": sys.argv[4], "arguments": {}}]}
+    return first if len(request.messages) == 1 and "Billing" not in request.messages[0].text else "from billing"
+
+async def submit() -> str:
+    \"\"\"Submit.\"\"\"
+    raise Finish("42")
+
+async def give() -> str:
+    \"\"\"Hand over.\"\"\"
+    return Handoff("billing", {}, keep=None)
+
+async def guard(call, run, ctx):
+    result = await run(call)
+    if sys.argv[3] == "die":
+        os._exit(9)
+    return result
+
+async def main():
+    database = "sqlite:///" + sys.argv[1]
+    async with AgentFlow(provider=ScriptedProvider(answer), durable=database, around_tool=[guard]) as flow:
+        @flow.task
+        async def billing() -> str:
+            \"\"\"Billing.\"\"\"
+        @flow.task(tools=[submit, give])
+        async def work() -> str:
+            \"\"\"Work.\"\"\"
+        run = await (flow.start(work(), run_id="r1") if sys.argv[3] == "die" else flow.resume("r1"))
+        print((await run.result()).value)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("ends", "value", "asked"), [("submit", "42", 1), ("give", "from billing", 2)])
+def test_a_kill_after_a_tool_has_ended_the_task(tmp_path: Path, ends: str, value: str, asked: int) -> None:
+    """A process that is killed between a ``Finish``, or a ``Handoff``, and the return of middleware ends the task when it is
+    resumed: the model is not asked what to do next."""
+    script, asks = tmp_path / "script.py", tmp_path / "asks"
+    script.write_text(ENDING, "utf-8")
+    command = [sys.executable, str(script), str(tmp_path / "runs.db"), str(asks)]
+    killed = subprocess.run([*command, "die", ends], capture_output=True, text=True, timeout=HANG_S)
+    assert killed.returncode == 9, killed.stderr
+    again = subprocess.run([*command, "live", ends], capture_output=True, text=True, timeout=HANG_S)
+    assert again.stdout.strip() == value, again.stderr
+    assert asks.read_text() == "asked " * asked
+
+
+MODEL = """
+import asyncio, os, sys
+from pathlib import Path
+from agentflow import AgentFlow, ScriptedProvider
+
+def answer(request):
+    with Path(sys.argv[2]).open("a") as file:
+        file.write("asked ")
+    return "answer to " + request.messages[-1].text
+
+async def whole(request, run, ctx):
+    if sys.argv[3] == "before":
+        os._exit(9)
+    response = await run(request)
+    if sys.argv[3] == "after":
+        os._exit(9)
+    return response.with_text(response.text + "!")
+
+async def parts(request, run, ctx):
+    if sys.argv[3] == "before":
+        os._exit(9)
+    async for delta in run(request):
+        yield delta
+    if sys.argv[3] == "after":
+        os._exit(9)
+
+async def main():
+    database, around = "sqlite:///" + sys.argv[1], globals()[sys.argv[4]]
+    async with AgentFlow(provider=ScriptedProvider(answer), durable=database, around_model=[around]) as flow:
+        @flow.task
+        async def work(n: int) -> str:
+            \"\"\"{{n}}\"\"\"
+        @flow.workflow
+        async def both() -> str:
+            return await work(1) + await work(2)
+        live = await flow.find_run("r1")
+        run = await (flow.start(both(), run_id="r1") if live is None else flow.resume("r1"))
+        print((await run.result()).value)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("around", ["whole", "parts"])
+def test_kills_around_a_model_call_in_middleware(tmp_path: Path, around: str) -> None:
+    """A process that is killed before the model is asked asks it when it is resumed; one that is killed when the answer is
+    there, and middleware has not returned, does not ask again."""
+    script, asks = tmp_path / "script.py", tmp_path / "asks"
+    script.write_text(MODEL, "utf-8")
+
+    def process(dies: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(script), str(tmp_path / "runs.db"), str(asks), dies, around]
+        return subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
+
+    for dies, asked in (("before", 0), ("after", 1), ("after", 1)):
+        assert process(dies).returncode == 9
+        assert (asks.read_text() if asks.exists() else "") == "asked " * asked
+    mark = "!" if around == "whole" else ""
+    ended = process("")
+    assert ended.stdout.strip() == f"answer to 1{mark}answer to 2{mark}", ended.stderr
+    assert asks.read_text() == "asked asked "
+
+
+async def test_a_run_is_not_resumed_without_what_approved_its_calls(tmp_path: Path) -> None:
+    """``approve=`` of a flow or of ``flow.start`` is a guard: resumed without one, the run is ``durable/guards``; with another, of
+    either kind, it goes on. Workers have that of their flow, so that of a start is refused."""
+    url = f"sqlite:///{tmp_path}/approved.db"
+
+    def yes(request: Any) -> bool:
+        return True
+
+    async with AgentFlow(durable=url, approve=yes) as flow:
+        await (await flow.start('(ask-human "on?")', run_id="flow")).wait()
+    async with AgentFlow(durable=url) as flow:
+        await (await flow.start('(ask-human "on?")', run_id="own", approve=yes)).wait()
+        await (await flow.start('(ask-human "on?")', run_id="free")).wait()
+        with pytest.raises(ConfigurationError, match="workers carry this run out"):
+            await flow.start('(ask-human "on?")', where="workers", approve=yes)
+    async with AgentFlow(durable=url) as flow:
+        for run in ("flow", "own"):
+            with pytest.raises(JournalError, match="approve=") as error:
+                await flow.resume(run)
+            assert error.value.code == "durable/guards" and "flow.resume(" in (error.value.hint or "")
+        await (await flow.resume("free")).wait()
+        await (await flow.resume("flow", approve=yes)).wait()
+    async with AgentFlow(durable=url, approve=yes) as flow:
+        await (await flow.resume("own")).wait()
+        await flow.send("own", (await flow.questions("own"))[0].key, "yes")
+        assert (await (await flow.resume("own")).result()).value == "yes"
+
+
+async def test_a_durable_handoff_goes_to_the_task_that_was_listed(tmp_path: Path) -> None:
+    """The task in ``handoffs=`` is that object, though a record holds its name alone: a copy, or one without a flow, which the
+    flow does not know by name."""
+    reply = {"tool_calls": [{"name": "transfer_to_billing", "arguments": {"problem": "x"}}]}
+    for durable in (None, f"sqlite:///{tmp_path}/handoffs.db"):
+        model = ScriptedProvider([reply, "paid"])
+        async with AgentFlow(provider=model, durable=durable) as flow:
+
+            @flow.task(handoffs=[billing])
+            async def triage(question: str) -> str:
+                """{{question}}"""
+
+            call = triage("?")
+            value = (await (await flow.start(call)).result()).value if durable else (await flow.run(call)).value
+            assert value == "paid" and model.requests[1].messages[-1].text == "Billing: x"
+
+
+@agentflow.task
+async def billing(problem: str) -> str:
+    """Billing: {{problem}}"""

@@ -410,3 +410,38 @@ async def test_flow_deps_outside_of_a_run_says_so() -> None:
     async with AgentFlow() as flow:
         with pytest.raises(ConfigurationError, match="outside of a run"):
             flow.deps()
+
+
+@pytest.mark.parametrize("when", ["made", "entered", "left"])
+async def test_deps_that_begin_a_run_of_their_flow_need_deps_for_it(when: str) -> None:
+    """``flow.ask`` in the function ``deps=`` of the same flow would make dependencies for the question, without end: it is
+    ``config/deps``, and works with ``deps=`` of its own, or in another flow."""
+    own: list[Any] = [None]
+
+    async def ask() -> str:
+        return await flow.ask("Who is it?", **({} if own[0] is None else {"deps": own[0]}))
+
+    @asynccontextmanager
+    async def entering() -> Any:
+        name = await ask() if when == "entered" else "ada"
+        yield Bank(name)
+        if when == "left":
+            await ask()
+
+    async def making() -> Any:
+        return Bank(await ask())
+
+    flow = AgentFlow(provider=ScriptedProvider(lambda request: "ada"), deps=making if when == "made" else entering)
+    async with flow:
+
+        @flow.workflow
+        async def who() -> str:
+            """The customer."""
+            return flow.deps(Bank).customer
+
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match="same flow") as error:
+                await flow.run(who())
+            assert error.value.code == "config/deps" and "deps=" in (error.value.hint or "")
+        own[0] = {}
+        assert (await flow.run(who())).value == "ada"
