@@ -139,5 +139,9 @@ def _row(
 
 
 def _asked(question: Question) -> dict[str, Any]:
-    outside = {} if question.external is None else {"external": plain(question.external)}
-    return {"question": question.question, "schema": question.schema, **outside}
+    calls = {"external": question.external, "call": question.call}
+    return {
+        "question": question.question,
+        "schema": question.schema,
+        **{name: plain(each) for name, each in calls.items() if each is not None},
+    }

@@ -77,6 +77,7 @@ def waiting(question: Question, call: CallContext) -> EventScope:
         question=question.question,
         schema=question.schema,
         external=None if question.external is None else plain(question.external),
+        call=None if question.call is None else plain(question.call),
     )
 
 
@@ -221,8 +222,14 @@ class Asking:
         if journal is None and consult is not None:
             return await consult()
         asked = call.at(call.marked_path("approval", request.digest))
+        approved = ExternalCall(request.tool, request.arguments, request.call_id) if request.editable else None
         question = Question(
-            question=request.text, schema=_YES_OR_NO, reason="approval", run_id=self._run_id, path=asked.path
+            question=request.text,
+            schema=_YES_OR_NO,
+            reason="approval",
+            run_id=self._run_id,
+            path=asked.path,
+            call=approved,
         )
         if journal is None:
             return of_wire(await self._wait_open(question, asked))

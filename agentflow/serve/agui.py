@@ -52,6 +52,12 @@ from agentflow.serve.talk import start_chat, text_of_run, usage_of
 from agentflow.serve.waiting_runs import WaitingRuns, seconds_of
 
 _BOOLEAN = {"type": "boolean"}
+_DECISION = {
+    "type": "object",
+    "properties": {"approved": _BOOLEAN, "editedArgs": {"type": "object"}},
+    "required": ["approved"],
+}
+"""The form of an answer about a call, as the protocol recommends it; the plain boolean is read, too."""
 
 
 def run_of(interrupts: Iterable[str]) -> str:
@@ -264,12 +270,18 @@ class AguiView:
                 calls += self._call(f"{self._run.run_id}.{key}", name, arguments)
                 continue
             approval = each.reason == "approval"
-            schema = _BOOLEAN if approval else plain(each.schema)
+            schema, bound = _BOOLEAN if approval else plain(each.schema), {}
+            if each.call is not None:
+                call_id = f"{self._run.run_id}:{each.path.rpartition('/')[0]}"  # the path of the call, which starts when it is approved
+                calls += self._call(call_id, each.call.name, json.dumps(plain(each.call.arguments)))
+                schema, bound = _DECISION, {"toolCallId": call_id}
+            reason = "confirmation" if approval else "input_required"
             interrupts.append(
                 {
                     "id": f"{self._run.run_id}.{key}",
-                    "reason": "confirmation" if approval else "input_required",
+                    "reason": "tool_call" if bound else reason,
                     "message": each.question,
+                    **bound,
                     **ends,
                     **({} if schema is None else {"responseSchema": schema}),
                 }
@@ -427,11 +439,21 @@ async def _answer(shown: Shown[AguiView], answers: Mapping[str, Mapping[str, Any
             continue
         payload = entry.get("payload")
         if question.reason == "approval":
-            await shown.asked.answer(key, payload if entry.get("status") == "resolved" else False)
+            await shown.asked.answer(key, _decision(payload) if entry.get("status") == "resolved" else False)
         elif entry.get("status") == "resolved":
             await shown.asked.answer(key, payload)
         else:
             await shown.asked.decline(key)
+
+
+def _decision(payload: object) -> object:
+    """The answer about a call in our form: a payload in exactly the protocol's is translated, any other is passed on."""
+    if not isinstance(payload, dict) or "approved" not in payload:
+        return cast(object, payload)
+    form = cast("dict[str, Any]", payload)
+    if form.keys() == {"approved", "editedArgs"} and form["approved"] is True:
+        return {"approved": True, "arguments": form["editedArgs"]}
+    return form["approved"] if form.keys() == {"approved"} and isinstance(form["approved"], bool) else form
 
 
 async def _finish(shown: Shown[AguiView], results: Mapping[str, Mapping[str, Any]]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, DataError, clip, cut
 from agentflow.core.data.messages import ToolSpec
 from agentflow.core.data.results import TaskResult
+from agentflow.core.data.values import plain
 from agentflow.core.events.events import (
     Event,
     ModelFinished,
@@ -301,6 +302,19 @@ def subtask_name(event: SubtaskStarted) -> str:
 def text_of_model(event: ModelFinished) -> str:
     """The text of a model's answer, cut to the shown length."""
     return "" if event.response is None else clip(event.response.text, MAX_TEXT)
+
+
+def output_of(event: ToolFinished) -> Any:
+    """What a tool returned, as JSON data; its text, cut to the shown length, for a text and for long or other values."""
+    result = event.result
+    if result is None or result.parsed_content is None or len(result.content) > MAX_TEXT:
+        return text_of_result(event)
+    try:
+        data = plain(result.parsed_content)
+        json.dumps(data, allow_nan=False)
+    except (ValueError, TypeError):
+        return text_of_result(event)
+    return data
 
 
 def text_of_result(event: ToolFinished) -> str:

@@ -75,8 +75,14 @@ MAX_ENDED_BYTES = 256 * 2**20
 def _question_of(event: WaitStarted) -> Question:
     """The question or approval that an event opens."""
     reason = "approval" if event.reason == "approval" else "question"
-    outside = ExternalCall.of(event.external)
-    return Question(question=event.question, schema=event.schema, reason=reason, path=event.path, external=outside)
+    return Question(
+        question=event.question,
+        schema=event.schema,
+        reason=reason,
+        path=event.path,
+        external=ExternalCall.of(event.external),
+        call=ExternalCall.of(event.call),
+    )
 
 
 class ServedRun:

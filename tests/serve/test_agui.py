@@ -150,7 +150,9 @@ async def test_interrupts_are_answered_by_the_next_request(
             )  # fmt: skip
             assert [each["error"] for each in yes["turns"]] == [None] * 3, yes
             [interrupt] = yes["turns"][0]["events"][-1]["outcome"]["interrupts"]
-            assert "7" in interrupt["message"] and interrupt["reason"] == "confirmation"
+            assert "7" in interrupt["message"] and interrupt["reason"] == "tool_call"
+            called = [each for each in yes["messages"] if each["role"] == "tool"]
+            assert [(each["toolCallId"], each["content"]) for each in called] == [(interrupt["toolCallId"], "paid")]
             assert [each["result"] for each in (yes["turns"][-1]["events"][-1], wrong["turns"][-1]["events"][-1])] == [
                 ["paid", "Ada"],
                 ["refused", "Bob"],
