@@ -107,10 +107,10 @@ class UiView:
     def _tool_started(self, event: ToolStarted) -> bytes:
         return _frames(self._input(event.path, event.name, json.loads(arguments_of(event.arguments))))
 
-    def _input(self, path: str, name: str, given: Any) -> dict[str, Any]:
+    def _input(self, path: str, name: str, arguments: Any) -> dict[str, Any]:
         """A call of a tool of the server. Those of the host are typed parts, others are not known to whoever wrote the page."""
         dynamic = {"dynamic": True} if ":" in name or name == _APPROVAL else {}
-        call = {**self._call(path), **dynamic, "toolName": name, "input": given}
+        call = {**self._call(path), **dynamic, "toolName": name, "input": arguments}
         return {"type": "tool-input-available", **call}
 
     def _tool_finished(self, event: ToolFinished) -> bytes:
