@@ -721,7 +721,9 @@ def failure_of(error: BaseException, function: str | None) -> AgentflowError:
     if function is None:
         failure: AgentflowError = AgentflowError(said)
     else:
-        failure = WorkflowError(f"{function} raised {said}", code="host/raised")
+        failure = WorkflowError(
+            f"{function} raised {said}", code="host/raised", details={"exception": type(error).__name__}
+        )
     failure.__cause__ = error
     return failure.with_traceback(error.__traceback__)
 
