@@ -262,6 +262,7 @@ class LiveRuns:
             labels=row.input["labels"],
             priority=row.input.get("priority", 0),
             purse=spec.purse or row.input.get("purse"),
+            state=row.input.get("state"),
             on_inflight=spec.on_inflight or self._on_inflight,
         )
         work = RunWork(program, spec, row.status in ENDED)

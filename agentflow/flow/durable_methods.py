@@ -218,20 +218,21 @@ class DurableMethods:
         """
         await self._durable_runs().cancel(run_id)
 
-    async def send(self, run_id: str, key: str, answer: Any) -> None:
+    async def send(self, run_id: str, key: str, answer: Any, *, state: Mapping[str, Any] | None = None) -> None:
         """Answer a question or an approval of a run, which it then resumes: the first answer counts.
 
         ``key`` is that of the :class:`Question`, and of the WaitStarted event. The answer must fit the question's schema. An
         approval is answered as by an approver: ``True`` or ``Approved(arguments=...)`` is a yes, as is its form in JSON,
         ``{"approved": true, "arguments": {...}}``; ``False``, ``Denied("why")`` or the reason as a text is a no, and so is
-        anything else. Raises DataError: ``question/answer`` for one that does not fit, ``question/unknown``
-        when nothing is open under this key, or no more; and as :meth:`resume`.
+        anything else. ``state`` takes the place of the run's ``ctx.state``, where whoever answers has changed that meanwhile.
+        Raises DataError: ``question/answer`` for one that does not fit, ``question/unknown``
+        when nothing is open under this key, or no more; ``state/not-data``; and as :meth:`resume`.
         """
-        if self.engine.questions.answer(run_id, key, answer):
+        if self.engine.questions.answer(run_id, key, answer, state):
             return
         if self._durable is None:
             raise no_such_question(run_id, key, self.engine.questions.of(run_id))
-        await self._durable.questions.answer(run_id, key, answer)
+        await self._durable.questions.answer(run_id, key, answer, state)
 
     async def questions(self, run_id: str) -> list[Question]:
         """The open questions and approvals of a run, in the order in which they were asked. Raises the errors of

@@ -48,6 +48,8 @@ class Asked:
         self._service = service
         self._run = run
         self._answered: set[str] = set()
+        self.state: Mapping[str, Any] | None = None
+        """The state that the client has now, if that is not the run's: it goes along with the first answer."""
         self._calls: dict[int, ToolStarted] = {}
         self._askers: dict[str, int | None] = {}
 
@@ -92,10 +94,11 @@ class Asked:
     async def _send(self, key: str, answer: Any) -> DataError | None:
         """Pass an answer on; the error of one that does not fit."""
         try:
-            await self._service.flow.send(self._run.run_id, key, answer)
+            await self._service.flow.send(self._run.run_id, key, answer, state=self.state)
         except DataError as error:
             if error.code != "question/unknown":  # answered or withdrawn meanwhile
                 return error
+        self.state = None
         self._answered.add(key)
         self.open.pop(key, None)
         return None

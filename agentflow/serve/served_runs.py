@@ -321,7 +321,7 @@ class ServedRuns:
         await key.open(self._purses)
         admission = key.admit()
         try:
-            program, bindings, session = await prepare()
+            program, bindings, session, state = await prepare()
             if isinstance(program, str):
                 granted = frozenset[str]() if allow is None else allow
                 await check_sent(self._flow, program, allow=granted, variables=bindings, limits=limits)
@@ -347,6 +347,7 @@ class ServedRuns:
                 "run_id": run.run_id,
                 "labels": own,
                 "session": session,
+                "state": state,
                 "purse": purse,
                 "approval_ttl": approval_ttl,
             }
@@ -361,6 +362,7 @@ class ServedRuns:
                 program,
                 bindings=bindings,
                 session=session,
+                state=state,
                 limits=limits,
                 allow=allow,
                 run_id=run.run_id,

@@ -92,7 +92,7 @@ async def test_a_run_as_its_client_sees_it(node_clients: NodeClients) -> None:
         assert (
             by_role["activity"]["content"]["task"] == "note" and "said Note" in by_role["activity"]["content"]["text"]
         )
-        assert [each["status"] for each in full["state"]["tasks"].values()] == ["ok"] * 3
+        assert [each["status"] for each in full["state"]["agentflow"]["tasks"].values()] == ["ok"] * 3
         assert [each["content"] for each in value["messages"] if each["role"] == "assistant"] == ["2"]
         [turn] = broken["turns"]
         assert turn["events"][-1]["type"] == "RUN_ERROR" and turn["events"][-1]["code"] == "provider/overloaded"

@@ -409,6 +409,14 @@ class Log(EventBase):
 
 
 @frozen
+class StateChanged(EventBase):
+    """Code of the run has changed the state that it shares (``ctx.state``): ``changes`` are operations of JSON Patch. It is not
+    published again when a run is resumed."""
+
+    changes: tuple[Mapping[str, Any], ...] = ()
+
+
+@frozen
 class Endorsed(EventBase):
     """A program, or who approved it, answers for a value that came from ``sources``, for ``reason``: it may go anywhere now."""
 
