@@ -224,7 +224,7 @@ class DurableMethods:
         ``key`` is that of the :class:`Question`, and of the WaitStarted event. The answer must fit the question's schema. An
         approval is answered as by an approver: ``True`` or ``Approved(arguments=...)`` is a yes, as is its form in JSON,
         ``{"approved": true, "arguments": {...}}``; ``False``, ``Denied("why")`` or the reason as a text is a no, and so is
-        anything else. ``state`` takes the place of the run's ``ctx.state``, where whoever answers has changed that meanwhile.
+        anything else. ``state`` takes the place of the run's ``ctx.state``, where the sender has changed that meanwhile.
         Raises DataError: ``question/answer`` for one that does not fit, ``question/unknown``
         when nothing is open under this key, or no more; ``state/not-data``; and as :meth:`resume`.
         """

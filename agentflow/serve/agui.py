@@ -56,7 +56,7 @@ from agentflow.serve.talk import start_chat, text_of_run, usage_of
 from agentflow.serve.waiting_runs import WaitingRuns, seconds_of
 
 _OWN = "agentflow"
-"""The key of the state beneath which the server says what the run does."""
+"""The key of the state beneath which the server reports the progress of the run."""
 _BOOLEAN = {"type": "boolean"}
 _DECISION = {
     "type": "object",
@@ -75,7 +75,7 @@ def run_of(interrupts: Iterable[str]) -> str:
 
 
 class AguiView:
-    """Encodes the events of a run, which the client calls ``thread`` and ``run_id``; ``state`` is what they share."""
+    """Encodes the events of a run, which the client calls ``thread`` and ``run_id``; ``state`` is shared with it."""
 
     def __init__(
         self, service: ServedFlow, run: ServedRun, thread: str, run_id: str, state: Mapping[str, Any] | None = None
@@ -110,7 +110,7 @@ class AguiView:
         return _frames({"type": "RUN_STARTED", **self._names}) + self._snapshot()
 
     def _snapshot(self) -> bytes:
-        """The state as a whole: what the run and its client share, and beneath a key of its own what the server says."""
+        """The state as a whole: that of the run, and the report of the server beneath a key of its own."""
         return _frames({"type": "STATE_SNAPSHOT", "snapshot": {**self.state, _OWN: self._own}})
 
     def _changed(self, event: StateChanged) -> bytes:
@@ -410,7 +410,7 @@ def _objects(value: object) -> list[dict[str, Any]]:
 def _messages(body: Mapping[str, Any]) -> object:
     """The messages of the conversation, without those of tools, activities and thinking, which report what a run did.
 
-    What the front end says of itself (``context``) stands before them.
+    The ``context`` that the front end adds stands before them.
     """
     messages = body.get("messages")
     if not isinstance(messages, list):
@@ -425,7 +425,7 @@ def _messages(body: Mapping[str, Any]) -> object:
 
 
 def _state_of(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What a client shares with its run, without what the server says beneath a key of its own. Raises RequestError."""
+    """The state in a request, without the report of the server beneath a key of its own. Raises RequestError."""
     state = body.get("state")
     if state is not None and not isinstance(state, dict):
         raise RequestError(

@@ -77,7 +77,7 @@ class Asked:
 
     @property
     def beside(self) -> bool:
-        """Whether other calls that a model asked for at the same time as an open one are at work: what they ask is asked together."""
+        """Whether other calls that a model asked for at the same time as an open one are at work: their questions are asked together."""
         askers = {self._askers.get(key) for key in self.open} - {None}
         paths = [question.path for question in self.open.values()]
         return any(

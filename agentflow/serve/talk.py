@@ -55,7 +55,7 @@ async def start_chat(
     state: Mapping[str, Any] | None = None,
 ) -> ServedRun:
     """Start the run that answers a conversation. ``naming`` and ``param`` are the fields for the export and the messages.
-    ``tools`` are those of the client, ``state`` is what it shares with the run.
+    ``tools`` are those of the client, ``state`` is shared with the run.
 
     ``messages`` reads them from the request. They are read once the key is admitted, in slices of the loop.
 

@@ -252,11 +252,11 @@ class CallContext(Generic[DepsT]):
 
     @property
     def state(self) -> StateDict:
-        """The state that the run shares with whoever watches it, such as a front end: JSON data, which began as the ``state=`` of
-        the run. It reads as a dict does; what is assigned in it, at any depth, is published at once
+        """The state that the run shares with a front end and other readers: JSON data, which began as the ``state=`` of
+        the run. It reads as a dict does; an assignment in it, at any depth, is published at once
         (:class:`~agentflow.events.StateChanged`). ``ctx.state.plain()`` is a copy as plain dicts and lists.
 
-        Raises DataError (``state/not-data``) on the assignment of what is no JSON data.
+        Raises DataError (``state/not-data``) on the assignment of anything but JSON data.
         """
         from agentflow.core.call.run_state import StateDict, state_of  # few runs have one
 

@@ -1,4 +1,4 @@
-"""The state that a run shares with whoever watches it, such as a front end: JSON data that tools read and change through ``ctx.state``.
+"""The state that a run shares with a front end and other readers: JSON data that tools read and change through ``ctx.state``.
 
 Each change is an operation of JSON Patch (RFC 6902), published at once. A durable run records changes with the effect whose code
 made them, so that a replay, which runs that code no more, makes them again.
@@ -10,15 +10,12 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from agentflow.core.data.errors import DataError, clip
 from agentflow.core.data.values import plain_work
 from agentflow.core.data.walk import finish
-from agentflow.core.events.events import StateChanged
-
-if TYPE_CHECKING:
-    from agentflow.core.call.call import CallContext
+from agentflow.core.events.events import EventBase, StateChanged
 
 Change: TypeAlias = dict[str, Any]
 """An operation of JSON Patch: ``add``, ``replace`` or ``remove``."""
@@ -26,9 +23,20 @@ Pointer: TypeAlias = tuple["str | int", ...]
 _END = "-"
 
 
+class StateHolder(Protocol):
+    """The call whose code changes the state: a :class:`~agentflow.core.call.call.CallContext`."""
+
+    run: Any
+    path: str
+
+    def emit(self, kind: type[EventBase], /, **fields: Any) -> int:
+        """Publish an event of the call."""
+        ...
+
+
 # Changes with stamps, not a comparison before and after: tools run side by side, and pages look on (decision 58)
 class RunState:
-    """The state of one run, which began with ``begun``. ``data`` is what it is now.
+    """The state of one run, which began with ``begun``. ``data`` is its present content.
 
     Changes have stamps that grow: those of a record are put where they were made, whatever was replayed before.
     """
@@ -42,7 +50,7 @@ class RunState:
         self._last = 0
         self._lock = threading.Lock()
 
-    def change(self, call: CallContext, change: Change) -> None:
+    def change(self, call: StateHolder, change: Change) -> None:
         """Make a change for the code at ``call``, and publish it."""
         with self._lock:
             self.data = applied(self.data, change)
@@ -81,7 +89,7 @@ def replacing(state: object) -> Change:
     return {"op": "replace", "path": "", "value": data_of(cast("Mapping[str, Any]", state))}
 
 
-def state_of(call: CallContext) -> RunState:
+def state_of(call: StateHolder) -> RunState:
     """The state of the run at ``call``."""
     shared = call.run.shared
     if not shared:
@@ -101,7 +109,7 @@ def applied(data: Any, change: Change) -> Any:
             node = node[int(part) if type(node) is list else part]
         _apply(node, parts[-1], change["op"], value)
     except (KeyError, IndexError, ValueError, TypeError):
-        pass  # what it depends on was lost with the effect that was at work when the run was interrupted
+        pass  # an earlier change was lost with the effect that was at work when the run was interrupted
     return data
 
 
@@ -133,7 +141,7 @@ class _StatePart:
 
     __slots__ = ("_at", "_call", "_state")
 
-    def __init__(self, state: RunState, call: CallContext, at: Pointer = ()) -> None:
+    def __init__(self, state: RunState, call: StateHolder, at: Pointer = ()) -> None:
         self._state = state
         self._call = call
         self._at = at
@@ -173,7 +181,7 @@ class _StatePart:
 
 
 class StateDict(_StatePart, MutableMapping[str, Any]):
-    """An object of the state. What is assigned to a key is published as a change."""
+    """An object of the state. Each assignment to a key is published as a change."""
 
     __slots__ = ()
 
@@ -198,7 +206,7 @@ class StateDict(_StatePart, MutableMapping[str, Any]):
 
 
 class StateList(_StatePart, MutableSequence[Any]):
-    """A list of the state. What is added to it, assigned and removed is published as a change."""
+    """A list of the state. Each addition, assignment and removal is published as a change."""
 
     __slots__ = ()
 
