@@ -182,19 +182,20 @@ class DurableMethods:
         bindings: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         approve: Approver | None = None,
+        purse: Purse | str | None = None,
         deps: Any = None,
     ) -> DurableRun:
         """Repeat a durable run from one of its effects on, as a separate run.
 
         ``at`` is the path of that effect: it and all effects that started after it had ended are carried out, all others
-        are answered from records. ``as_run`` is the id of the fork; the default is the same for the same fork. The other
+        are answered from records. ``as_run`` is the id of the fork; the default is the same for the same fork. ``purse`` pays for the fork, else that of the run. The other
         parameters and errors are those of :meth:`resume`; ``durable/path`` for a path without a record.
         """
         check_run(None, limits)
         from agentflow.durable.generations import Change
 
         change = Change(overrides=overrides or {}, cut=at)
-        spec = RunSpec(bindings=bindings, limits=limits, approve=approve, deps=deps)
+        spec = RunSpec(bindings=bindings, limits=limits, approve=approve, purse=purse, deps=deps)
         return await self._durable_runs().derive(run_id, change, spec=spec, as_run=as_run)
 
     def session(self, name: str, *, wait_s: float = 0.0) -> LastingSession:
