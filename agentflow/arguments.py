@@ -108,7 +108,8 @@ def purses_of(
     Raises ConfigurationError (``config/purse``)."""
     if purses is None and not table:
         return None
-    from agentflow.run.purses import Purses, read_allowances
+    from agentflow.core.data.allowances import read_allowances
+    from agentflow.run.purses import Purses
 
     purses = read_allowances(table or {}) if purses is None else purses
 

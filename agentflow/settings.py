@@ -75,7 +75,7 @@ def _judge_servers(table: dict[str, Any]) -> None:
 
 
 def _judge_purses(table: dict[str, Any]) -> None:
-    from agentflow.run.purses import read_allowances
+    from agentflow.core.data.allowances import read_allowances
 
     read_allowances(table)
 

@@ -31,7 +31,7 @@ _RETURN = "return the answer of `await run(request)`, or one of your own, ModelR
 _ENOUGH = 64
 """Deltas that wait for a middleware before the model's stream is read no further."""
 _END: Any = object()
-Place: TypeAlias = Callable[[], Awaitable[tuple[str, CallContext]]]
+Site: TypeAlias = Callable[[], Awaitable[tuple[str, CallContext]]]
 """Gives the digest of a request, and the call at which it is carried out."""
 
 
@@ -189,11 +189,11 @@ class WrappedModel:
 
         def run(changed: ModelRequest) -> RunningCall:
             self._check(function, changed)
-            place = partial(self._place, changed, call, ctx)
+            at = partial(self._at, changed, call, ctx)
             if index + 1 == len(self._middleware):
-                return RunningCall(partial(self._asked, changed, place), partial(self._tapped, changed, place))
+                return RunningCall(partial(self._asked, changed, at), partial(self._tapped, changed, at))
             return RunningCall(
-                partial(self._gathered, index + 1, changed, place), partial(self._spread, index + 1, changed, place)
+                partial(self._gathered, index + 1, changed, at), partial(self._spread, index + 1, changed, at)
             )
 
         work = function(request, run, ctx)
@@ -201,7 +201,7 @@ class WrappedModel:
             return self._filtered(function, work, ctx)
         return self._returned(function, cast("Awaitable[Any]", work), ctx)
 
-    async def _place(self, request: ModelRequest, call: CallContext, ctx: CallContext) -> tuple[str, CallContext]:
+    async def _at(self, request: ModelRequest, call: CallContext, ctx: CallContext) -> tuple[str, CallContext]:
         """A digest of a request that a link at ``ctx`` runs, and the call at which it does. Equal requests are numbered in the
         order in which they were begun."""
         async with self._in_order:
@@ -211,9 +211,9 @@ class WrappedModel:
                 self._digested = request, digest
             return digest, call.at(ctx.marked_path("run", digest))
 
-    async def _gathered(self, index: int, request: ModelRequest, place: Place) -> ModelResponse:
+    async def _gathered(self, index: int, request: ModelRequest, at: Site) -> ModelResponse:
         """The answer of an inner link, whichever form it has."""
-        work = self._link(index, request, (await place())[1])
+        work = self._link(index, request, (await at())[1])
         if not inspect.isasyncgen(work):
             return await work
         answer = _Gathered()
@@ -222,9 +222,9 @@ class WrappedModel:
                 answer.add(delta)
         return answer.response(self._last)
 
-    async def _spread(self, index: int, request: ModelRequest, place: Place) -> AsyncGenerator[ModelDelta, None]:
+    async def _spread(self, index: int, request: ModelRequest, at: Site) -> AsyncGenerator[ModelDelta, None]:
         """The deltas of an inner link, whichever form it has."""
-        work = self._link(index, request, (await place())[1])
+        work = self._link(index, request, (await at())[1])
         if inspect.isasyncgen(work):
             async with aclosing(cast("AsyncGenerator[ModelDelta, None]", work)) as deltas:
                 async for delta in deltas:
@@ -262,13 +262,13 @@ class WrappedModel:
 
     # -- the model itself -------------------------------------------------------------------------------------------------
 
-    async def _asked(self, request: ModelRequest, place: Place) -> ModelResponse:
+    async def _asked(self, request: ModelRequest, at: Site) -> ModelResponse:
         held = _HeldBack(self._late.scope.call, None)
-        return await self._paid(replace(request, stream=False), await place(), held)
+        return await self._paid(replace(request, stream=False), await at(), held)
 
-    async def _tapped(self, request: ModelRequest, place: Place) -> AsyncGenerator[ModelDelta, None]:
+    async def _tapped(self, request: ModelRequest, at: Site) -> AsyncGenerator[ModelDelta, None]:
         tap = _Tap(self._late.scope.call)
-        work = asyncio.create_task(self._paid(replace(request, stream=True), await place(), tap))
+        work = asyncio.create_task(self._paid(replace(request, stream=True), await at(), tap))
         work.add_done_callback(tap.end)
         shown = False
         try:
@@ -284,11 +284,9 @@ class WrappedModel:
             yield ModelDelta(text=response.text)
         yield ModelDelta(response=response)
 
-    async def _paid(
-        self, request: ModelRequest, place: tuple[str, CallContext], progress: TurnProgress
-    ) -> ModelResponse:
+    async def _paid(self, request: ModelRequest, at: tuple[str, CallContext], progress: TurnProgress) -> ModelResponse:
         """The answer of the model, from its record if there is one. It is recorded before the middleware sees it."""
-        digest, call = place
+        digest, call = at
         journal, content = call.run.journal, {"the request": digest}
         if journal is not None:
             record = await journal.recall("model", request.model, content, call)

@@ -11,9 +11,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from agentflow.core.call.spending import Funds
@@ -383,31 +382,6 @@ class Purse(RunFunds):
         """Wait until the store knows the cost of the calls that have ended."""
         while self._last is not None and self._loop is asyncio.get_running_loop():
             await asyncio.wait([self._last])
-
-
-def read_allowances(table: Mapping[str, Any]) -> dict[str, Allowance]:
-    """Allowances from a table of names or patterns, each with a table of the fields of an Allowance.
-
-    Raises ConfigurationError (``config/purse``) for an unknown field, and as :class:`Purses`.
-    """
-    names = [field.name for field in fields(Allowance)]
-    allowances: dict[str, Allowance] = {}
-    for pattern, row in table.items():
-        shown = f"the allowance of '{cut(pattern, 80)}'"
-        if not isinstance(row, Mapping):
-            raise ConfigurationError(
-                f"{shown} is no table",
-                code="config/purse",
-                hint='for example "user-*" = { usd = 5, per = "1d" }',
-            )
-        stated = cast("Mapping[str, Any]", row)
-        wrong = next((name for name in stated if name not in names), None)
-        if wrong is not None:
-            hint = did_you_mean(wrong, names) or f"an allowance has {', '.join(names)}"
-            raise ConfigurationError(f"{shown} has no '{cut(wrong, 80)}'", code="config/purse", hint=hint)
-        allowances[pattern] = Allowance(**stated)
-    AllowanceTable(allowances)
-    return allowances
 
 
 class Purses:
