@@ -11,12 +11,13 @@ import asyncio
 import sys
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import Context
+from dataclasses import replace
 from typing import Any, Protocol
 
 from agentflow.core.data.errors import JournalError
-from agentflow.core.events.journal_rows import EffectRow, EffectState, effect_key
+from agentflow.core.events.journal_rows import EffectRow, EffectState
 
 PREFIX = "@order/"
 """Start of the paths of these records, which are none of effects."""
@@ -24,6 +25,12 @@ CALM = 8
 """Turns of the loop in a row in which all code waits, after which it does wait: callbacks of futures pass the word on in between."""
 LATEST = 1_000
 """Turns of the loop after which the next outcome is delivered although some code does not wait."""
+PATIENCE_S = 15.0
+"""Seconds for which an outcome that is recorded next may be missing at least while others wait for it."""
+SLOWER = 10
+"""How many times longer than when it was recorded it may take: waits that are not agentflow's are not seen."""
+LONGEST_S = 600.0
+"""The most seconds for which it may be missing."""
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 """The version of Python, on which it depends which functions of asyncio create tasks."""
 
@@ -31,9 +38,10 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 class OrderRecords(Protocol):
     """The parts of a run's records that deliveries need."""
 
-    def note(self, row: EffectRow) -> asyncio.Future[None]: ...
     def commit_soon(self, rows: list[EffectRow], drop: list[bytes] = ...) -> None: ...
+    def note(self, row: EffectRow) -> asyncio.Future[None]: ...
     async def stop(self, error: JournalError) -> Any: ...
+    def abandon(self, error: JournalError) -> None: ...
     def rests(self) -> None: ...
     def pin(self, kind: str, name: str, text: str | None) -> str | None: ...
     def cut(self, line: str) -> None: ...
@@ -41,41 +49,57 @@ class OrderRecords(Protocol):
 
 
 class _Entry:
-    """A recorded place in the order: ``at`` is the number of the delivery, and for calls lost after it a second number."""
+    """A recorded place in the order: ``at`` is the number of the delivery, and for calls lost after it a second number.
 
-    __slots__ = ("at", "event", "future", "lost", "over")
+    ``row`` is the record, of which it is the last place unless it is ``forced``; ``waited`` is the time in seconds since the place before.
+    """
 
-    def __init__(self, at: tuple[int, int], event: str, *, lost: bool) -> None:
-        self.at = at
-        self.event = event
-        self.lost = lost
+    __slots__ = ("event", "future", "lost", "over", "row", "waited")
+
+    def __init__(self, row: EffectRow, forced: str | None = None) -> None:
+        self.row = row
+        self.event: str = forced or row.value["event"]
+        self.lost: bool = forced is None and row.value["lost"]
+        self.waited = 0.0
         self.future: asyncio.Future[None] | None = None
         self.over = False
 
 
 class RunDeliveries:
-    """The :class:`~agentflow.core.call.deliveries_port.Deliveries` of one run, whose records are ``rows``."""
+    """The :class:`~agentflow.core.call.deliveries_port.Deliveries` of one run, whose records are ``rows``.
 
-    def __init__(self, records: OrderRecords, rows: Iterable[EffectRow]) -> None:
+    ``patience`` is the time in seconds for which others wait at least for an outcome that the records have next, and of which
+    nothing is seen.
+    """
+
+    def __init__(self, records: OrderRecords, rows: Iterable[EffectRow], patience: float = PATIENCE_S) -> None:
         self._records = records
+        self._patience = patience
         self._python: str | None = None
-        self._order = sorted((_entry_of(row) for row in rows if row.path.startswith(PREFIX)), key=lambda each: each.at)
+        order = sorted((row for row in rows if row.path.startswith(PREFIX)), key=lambda row: tuple(row.value["at"]))
+        self._order = [entry for row in order for entry in _entries(row)]
         self._next = 0
         self._of: defaultdict[str, deque[_Entry]] = defaultdict(deque)
+        before = 0.0
         for entry in self._order:
             self._of[entry.event].append(entry)
-        last = self._order[-1].at if self._order else (0, 0)
-        self._number, self._lost = last
+            at = entry.row.started or 0.0
+            entry.waited, before = at - (before or at), at
+        self._number, self._lost = order[-1].value["at"] if order else (0, 0)
         self._fresh: deque[tuple[str, asyncio.Future[None]]] = deque()
-        self._untaken: dict[str, bytes] = {}
-        self._cut: list[tuple[EffectRow, bytes | None]] = []
+        self._untaken: dict[str, EffectRow] = {}
+        self._cut: list[EffectRow] = []
+        self._forced: list[tuple[str, int, int]] = []
+        self._stored: asyncio.Future[None] | None = None
         self._watched: list[Callable[[], bool]] = []
+        self._held = 0
         self._worker: asyncio.Task[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
         self._calm = True
 
     @property
     def cuts(self) -> bool:
-        return bool(self._cut) or any(each.lost and not each.over for each in self._order)
+        return bool(self._cut) or any(each.lost and not each.over for each in self._order[self._next :])
 
     def watch(self, calm: Callable[[], bool]) -> None:
         self._watched.append(calm)
@@ -84,36 +108,49 @@ class RunDeliveries:
             self._python = self._records.pin("python", "asyncio", PYTHON) or PYTHON
 
     def unwatch(self, calm: Callable[[], bool]) -> None:
-        self._watched = [each for each in self._watched if each != calm]
+        self._watched.remove(calm)
 
     def stir(self) -> None:
         self._calm = False
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
     def resting(self) -> bool:
         """Whether nothing is about to be delivered, and all code waits. If that is not sure yet, the records hear of it later."""
         if not self._calm:
             self._go_on()
-        return self._calm
+        return self._calm and not self._held
 
     async def begins(self, event: str, line: str) -> None:
         self.stir()
         if self._python is not None and self._python != PYTHON:
             await self._records.stop(_foreign(self._python))
-        for row, untaken in self._cut:
-            self._records.commit_soon([row], [] if untaken is None else [untaken])
+        for row in self._cut:
+            self._records.commit_soon([], [row.key])  # which may be that of its delivery: a record that has ended stays
+            self._note(row)
         self._cut.clear()
         entry = self._first(event)
         if entry is not None and entry.lost:
             self._records.cut(line)
+        # What the code does now follows from the order so far: without its record another one might be taken after a kill.
+        if self._stored is not None and not self._stored.done():
+            self._held += 1
+            try:
+                await asyncio.wait([self._stored])
+            finally:
+                self._held -= 1
 
-    async def passes(self, event: str) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def passes(self, event: str, *, alone: bool) -> None:
         entry = self._first(event)
+        self.stir()
+        if alone and len(self._watched) == 1 and not self._fresh and self._at_once(event, entry):
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if entry is None:
             self._fresh.append((event, future))
         elif not entry.lost:  # one that was lost waits for its cancel, though its effect was recorded
             entry.future = future
-        self.stir()
         self._go_on()
         await future
         self._untaken.pop(event, None)
@@ -127,9 +164,12 @@ class RunDeliveries:
             entry.over = True
             self._go_on()
             return
+        untaken = self._untaken.pop(event, None)
+        if untaken is not None:  # delivered, and cancelled before the code had it: that is its place
+            self._cut.append(replace(untaken, value={**untaken.value, "lost": True}))
+            return
         self._lost += 1
-        untaken = self._untaken.pop(event, None)  # delivered, and cancelled before the code had it
-        self._cut.append((self._row(event, lost=True), untaken))
+        self._cut.append(self._row(event, lost=True))
 
     def _first(self, event: str) -> _Entry | None:
         """The first recorded place of ``event`` that was not come to yet."""
@@ -137,6 +177,47 @@ class RunDeliveries:
         while entries and entries[0].over:
             entries.popleft()
         return entries[0] if entries else None
+
+    def _due(self) -> _Entry | None:
+        """The recorded place that comes next."""
+        while self._next < len(self._order) and self._order[self._next].over:
+            self._next += 1
+        return self._order[self._next] if self._next < len(self._order) else None
+
+    def _at_once(self, event: str, entry: _Entry | None) -> bool:
+        """Deliver an outcome for which nothing else can come first. False if that is not sure."""
+        due = self._due()
+        if due is not entry or (entry is not None and entry.lost):
+            return False
+        if entry is not None:
+            entry.over = True
+        else:  # No other order is possible. The record only has to come before those of later deliveries.
+            self._force(event)
+        return True
+
+    def _force(self, event: str) -> None:
+        line, _, number = event.rpartition("#")
+        path, first, last = self._forced.pop() if self._forced else ("", 0, 0)
+        if path == line and last + 1 == int(number):
+            self._forced.append((line, first, last + 1))
+            return
+        if path:
+            self._forced.append((path, first, last))
+        self._forced.append((line, int(number), int(number)))
+
+    def _next_row(self, event: str) -> EffectRow:
+        """The record of the delivery of ``event``, which comes next."""
+        self._number, self._lost = self._number + 1, 0
+        return self._row(event, lost=False)
+
+    def _note(self, row: EffectRow) -> EffectRow:
+        """Begin to store a record, which the next call waits for. Returns it, with the deliveries since the one before."""
+        if self._forced:
+            forced = [*row.value.get("forced", ()), *([*each] for each in self._forced)]
+            row = replace(row, value={**row.value, "forced": forced})
+            self._forced = []
+        self._stored = self._records.note(row)
+        return row
 
     def _row(self, event: str, *, lost: bool) -> EffectRow:
         now, at = time.time(), (self._number, self._lost)
@@ -160,8 +241,9 @@ class RunDeliveries:
         try:
             while True:
                 await self._settled()
-                if not await self._deliver():
+                if not self._deliver():
                     self._calm = True
+                    self._watch_for_missing()
                     return
         finally:
             self._worker = None
@@ -169,54 +251,65 @@ class RunDeliveries:
 
     async def _settled(self) -> None:
         calm = 0
+        ready: Any = getattr(asyncio.get_running_loop(), "_ready", None)  # the callbacks of a loop of asyncio's own
         for _ in range(LATEST):
             await asyncio.sleep(0)
+            if ready is not None and not ready:
+                return
             calm = calm + 1 if all(each() for each in self._watched) else 0
             if calm == CALM:
                 return
 
-    async def _deliver(self) -> bool:
+    def _deliver(self) -> bool:
         """Deliver the next outcome. False if there is none, or its call is still at work."""
-        order = self._order
-        while self._next < len(order) and order[self._next].over:
-            self._next += 1
-        if self._next < len(order):
-            entry = order[self._next]
+        entry = self._due()
+        if entry is not None:
             if entry.future is None:
                 return False
             entry.over = True
-            self._deliver_to(entry.future, entry.event, effect_key(_path(entry.at)))
+            self._deliver_to(entry.future, entry.event, entry.row)
             return True
         while self._fresh:
             event, future = self._fresh.popleft()
-            if future.done():
-                continue
-            number, lost = self._number, self._lost
-            self._number, self._lost = number + 1, 0
-            row = self._row(event, lost=False)
-            self._number, self._lost = number, lost
-            try:
-                await self._records.note(row)
-            except JournalError:
-                return False
-            self._number, self._lost = number + 1, 0
-            if future.done():  # cancelled meanwhile: it was not delivered, and nothing has its number
-                self._records.commit_soon([], [row.key])
-                continue
-            self._deliver_to(future, event, row.key)
-            return True
+            if not future.done():
+                self._deliver_to(future, event, self._note(self._next_row(event)))
+                return True
         return False
 
-    def _deliver_to(self, future: asyncio.Future[None], event: str, key: bytes) -> None:
+    def _deliver_to(self, future: asyncio.Future[None], event: str, row: EffectRow) -> None:
         if not future.done():
-            self._untaken[event] = key
+            self._untaken[event] = row
             future.set_result(None)
 
+    def _watch_for_missing(self) -> None:
+        """Sound the alarm later if others wait for a recorded outcome. All that led to it is recorded too, and takes no time."""
+        entry = self._due()
+        if entry is None:
+            return
+        if self._fresh or any(each.future is not None and not each.over for each in self._order[self._next :]):
+            seconds = max(self._patience, min(SLOWER * entry.waited, LONGEST_S))
+            self._alarm = asyncio.get_running_loop().call_later(seconds, self._missed, entry)
 
-def _entry_of(row: EffectRow) -> _Entry:
-    value = row.value
-    number, lost = value["at"]
-    return _Entry((number, lost), value["event"], lost=value["lost"])
+    def _missed(self, entry: _Entry) -> None:
+        path, _, number = entry.event.rpartition("#")
+        what = "was cancelled" if entry.lost else "had its outcome"
+        self._records.abandon(
+            JournalError(
+                f"the records do not fit this run: at {path}, call {number} {what} next, and the tasks of the workflow"
+                " neither make nor cancel it now, so that others would wait for it without end",
+                code="durable/mismatch",
+                hint="go on with the workflow that the run began with; between its calls a task must do the same each time",
+                details={"path": path, "call": number},
+            )
+        )
+
+
+def _entries(row: EffectRow) -> Iterator[_Entry]:
+    """The places that a record holds: its own, and before it those for which no other order was possible."""
+    for path, first, last in row.value.get("forced", ()):
+        for call in range(first, last + 1):
+            yield _Entry(row, f"{path}#{call}")
+    yield _Entry(row)
 
 
 def _path(at: tuple[int, int]) -> str:

@@ -181,7 +181,6 @@ def question_of(run_id: str, row: EffectRow) -> Question | None:
         run_id=run_id,
         path=row.path,
         external=ExternalCall.of(asked.get("external")),
-        call=ExternalCall.of(asked.get("call")),
     )
 
 
@@ -417,7 +416,7 @@ class Records:
     def _stored(self, future: asyncio.Future[None]) -> None:
         error = None if future.cancelled() else future.exception()
         if isinstance(error, JournalError):
-            self._abandon(error)
+            self.abandon(error)
 
     def _lose(self, row: EffectRow) -> None:
         lost = [self.lost_row(row.path, row.kind, row.name, row.usage, row.cost)] if row.usage is not None else []
@@ -433,10 +432,11 @@ class Records:
 
     async def stop(self, error: JournalError) -> NoReturn:
         """End the run because of ``error``, which no program can catch."""
-        self._abandon(error)
+        self.abandon(error)
         await wait_for_end()
 
-    def _abandon(self, error: JournalError) -> None:
+    def abandon(self, error: JournalError) -> None:
+        """End the run because of ``error``, as :meth:`stop` does, without waiting for that."""
         if self.fatal is None and not self.root.done():
             self.fatal = error
             self.suspending = True

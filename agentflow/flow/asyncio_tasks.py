@@ -253,6 +253,11 @@ class LineTasks:
             finally:
                 self._loose.add(task)
 
+    @property
+    def _alone(self) -> bool:
+        """Whether only the code of the root is there."""
+        return not self._births and not self._lines
+
     @asynccontextmanager
     async def _permit(self, line: TaskLine) -> AsyncGenerator[None]:
         await self._permits.take(line.strand.call)
@@ -275,9 +280,9 @@ class LineTasks:
                     yield
             except Exception as error:
                 if not isinstance(error, _NOT_DELIVERED):
-                    await deliveries.passes(event)
+                    await deliveries.passes(event, alone=self._alone)
                 raise
-            await deliveries.passes(event)
+            await deliveries.passes(event, alone=self._alone)
         except asyncio.CancelledError:
             if not self.closed and at.is_ordered and not line.over():
                 deliveries.lost(event, at.path)
@@ -286,7 +291,7 @@ class LineTasks:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _join_ended(self) -> None:
-        if self._used and all(each.done() for each in self._lines):
+        if self._used and all(each.done() for each in reversed(self._lines)):
             self._join()
 
     def _join(self) -> None:

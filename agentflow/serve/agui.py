@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, cast
@@ -18,21 +17,18 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agentflow.core.call.run_state import applied
 from agentflow.core.data.values import plain
 from agentflow.core.events.events import (
     Event,
     ModelFinished,
     ModelStarted,
     RunStarted,
-    StateChanged,
     SubtaskFinished,
     SubtaskStarted,
     TaskFinished,
     TaskStarted,
     ToolFinished,
     ToolStarted,
-    as_data,
 )
 from agentflow.core.events.questions import Question
 from agentflow.serve.answer import Piece, Said
@@ -55,15 +51,7 @@ from agentflow.serve.served_runs import ServedRun
 from agentflow.serve.talk import start_chat, text_of_run, usage_of
 from agentflow.serve.waiting_runs import WaitingRuns, seconds_of
 
-_OWN = "agentflow"
-"""The key of the state beneath which the server reports the progress of the run."""
 _BOOLEAN = {"type": "boolean"}
-_DECISION = {
-    "type": "object",
-    "properties": {"approved": _BOOLEAN, "editedArgs": {"type": "object"}},
-    "required": ["approved"],
-}
-"""The form of an answer about a call, as the protocol recommends it; the plain boolean is read, too."""
 
 
 def run_of(interrupts: Iterable[str]) -> str:
@@ -75,16 +63,13 @@ def run_of(interrupts: Iterable[str]) -> str:
 
 
 class AguiView:
-    """Encodes the events of a run, which the client calls ``thread`` and ``run_id``; ``state`` is shared with it."""
+    """Encodes the events of a run, which the client calls ``thread`` and ``run_id``."""
 
-    def __init__(
-        self, service: ServedFlow, run: ServedRun, thread: str, run_id: str, state: Mapping[str, Any] | None = None
-    ) -> None:
-        self.state: Any = deepcopy(dict(state or {}))
+    def __init__(self, service: ServedFlow, run: ServedRun, thread: str, run_id: str) -> None:
         self._service = service
         self._run = run
         self._names = {"threadId": thread, "runId": run_id}
-        self._own: dict[str, Any] = {"run_id": run.run_id, "export": run.export, "tasks": {}}
+        self._state: dict[str, Any] = {"run_id": run.run_id, "export": run.export, "tasks": {}}
         self._tasks: dict[int, str] = {}
         self._models: dict[int, str] = {}
         self._told: set[str] = set()
@@ -107,18 +92,7 @@ class AguiView:
         return f"{self._run.run_id}:{kind}{self._slice}.{seq}"
 
     def begin(self) -> bytes:
-        return _frames({"type": "RUN_STARTED", **self._names}) + self._snapshot()
-
-    def _snapshot(self) -> bytes:
-        """The state as a whole: that of the run, and the report of the server beneath a key of its own."""
-        return _frames({"type": "STATE_SNAPSHOT", "snapshot": {**self.state, _OWN: self._own}})
-
-    def _changed(self, event: StateChanged) -> bytes:
-        for change in event.changes:
-            self.state = applied(self.state, dict(change))
-        if any([not change["path"] for change in event.changes]):  # the whole of it, and so the server's part too
-            return self._snapshot()
-        return _frames({"type": "STATE_DELTA", "delta": [as_data(change) for change in event.changes]})
+        return _frames({"type": "RUN_STARTED", **self._names}, {"type": "STATE_SNAPSHOT", "snapshot": self._state})
 
     def take(self, event: Event, piece: Piece | None) -> bytes:
         if piece is not None:
@@ -135,8 +109,6 @@ class AguiView:
                 self._models[event.seq] = self._tasks.get(event.parent or 0, "")
             case ModelFinished():
                 return self._model_finished(event)
-            case StateChanged():
-                return self._changed(event)
             case ToolStarted():
                 return self._tool_started(event)
             case ToolFinished() if event.outcome != "suspended":
@@ -191,13 +163,13 @@ class AguiView:
     def _task_started(self, event: TaskStarted) -> bytes:
         self._tasks[event.seq] = event.name
         self._steps[event.seq] = step = f"{event.name}@{event.path}"
-        self._own["tasks"][event.path] = task = {"name": event.name, "status": "running"}
-        patch = {"op": "add", "path": f"/{_OWN}/tasks/{_pointer(event.path)}", "value": task}
+        self._state["tasks"][event.path] = task = {"name": event.name, "status": "running"}
+        patch = {"op": "add", "path": f"/tasks/{_pointer(event.path)}", "value": task}
         return _frames({"type": "STEP_STARTED", "stepName": step}, {"type": "STATE_DELTA", "delta": [patch]})
 
     def _task_finished(self, event: TaskFinished) -> bytes:
-        self._own["tasks"][event.path] = task = {"name": event.name, "status": event.outcome}
-        patch = {"op": "add", "path": f"/{_OWN}/tasks/{_pointer(event.path)}", "value": task}
+        self._state["tasks"][event.path] = task = {"name": event.name, "status": event.outcome}
+        patch = {"op": "add", "path": f"/tasks/{_pointer(event.path)}", "value": task}
         changed = _frames({"type": "STATE_DELTA", "delta": [patch]})
         step = self._steps.pop(event.started, None)
         return changed if step is None else changed + _frames({"type": "STEP_FINISHED", "stepName": step})
@@ -292,18 +264,12 @@ class AguiView:
                 calls += self._call(f"{self._run.run_id}.{key}", name, arguments)
                 continue
             approval = each.reason == "approval"
-            schema, bound = _BOOLEAN if approval else plain(each.schema), {}
-            if each.call is not None:
-                call_id = f"{self._run.run_id}:{each.path.rpartition('/')[0]}"  # the path of the call, which starts when it is approved
-                calls += self._call(call_id, each.call.name, json.dumps(plain(each.call.arguments)))
-                schema, bound = _DECISION, {"toolCallId": call_id}
-            reason = "confirmation" if approval else "input_required"
+            schema = _BOOLEAN if approval else plain(each.schema)
             interrupts.append(
                 {
                     "id": f"{self._run.run_id}.{key}",
-                    "reason": "tool_call" if bound else reason,
+                    "reason": "confirmation" if approval else "input_required",
                     "message": each.question,
-                    **bound,
                     **ends,
                     **({} if schema is None else {"responseSchema": schema}),
                 }
@@ -372,7 +338,7 @@ class AguiRoute:
         if not thread or not run_id:
             raise RequestError("'threadId' and 'runId' are strings", code="serve/field", param="runId")
         answers = _answers(body["resume"]) if body.get("resume") else {}
-        results, calls, state = _results(body), [*_calls(body)], _state_of(body)
+        results, calls = _results(body), [*_calls(body)]
         if answers or results:
 
             def view(run: ServedRun) -> AguiView:
@@ -380,8 +346,6 @@ class AguiRoute:
 
             run_that_asks = run_of(answers) if answers else [*results][-1].rpartition(".")[0]
             shown = come_back(service, run_that_asks, key, offer, view, self._waiting)
-            if body.get("state") and state != shown.view.state:  # a client that keeps none sends an empty one
-                shown.asked.state, shown.view.state = state, deepcopy(state)
             await _answer(shown, answers)
             await _finish(shown, results)
             shown.view.go_on(thread, run_id, calls)
@@ -389,16 +353,9 @@ class AguiRoute:
             tools = client_tools(body.get("tools"))
             await leave_behind(service, calls, key, offer, self._waiting)
             run = await start_chat(
-                service,
-                key,
-                offer,
-                partial(_messages, body),
-                naming="export",
-                lasting=True,
-                tools=tools,
-                state=state or None,
+                service, key, offer, partial(_messages, body), naming="export", lasting=True, tools=tools
             )
-            shown = Shown(service, run, offer, AguiView(service, run, thread, run_id, state), self._waiting)
+            shown = Shown(service, run, offer, AguiView(service, run, thread, run_id), self._waiting)
         return shown.stream({})
 
 
@@ -410,7 +367,7 @@ def _objects(value: object) -> list[dict[str, Any]]:
 def _messages(body: Mapping[str, Any]) -> object:
     """The messages of the conversation, without those of tools, activities and thinking, which report what a run did.
 
-    The ``context`` that the front end adds stands before them.
+    What the front end says of itself (``context``) stands before them.
     """
     messages = body.get("messages")
     if not isinstance(messages, list):
@@ -422,16 +379,6 @@ def _messages(body: Mapping[str, Any]) -> object:
     ]
     context = [f"{each.get('description')}: {each.get('value')}" for each in _objects(body.get("context"))]
     return [{"role": "system", "content": "\n".join(context)}, *rows] if context else rows
-
-
-def _state_of(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The state in a request, without the report of the server beneath a key of its own. Raises RequestError."""
-    state = body.get("state")
-    if state is not None and not isinstance(state, dict):
-        raise RequestError(
-            "'state' is an object", code="serve/field", param="state", hint='write "state": {"steps": [...]}'
-        )
-    return {name: value for name, value in cast("dict[str, Any]", state or {}).items() if name != _OWN}
 
 
 def _results(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -480,21 +427,11 @@ async def _answer(shown: Shown[AguiView], answers: Mapping[str, Mapping[str, Any
             continue
         payload = entry.get("payload")
         if question.reason == "approval":
-            await shown.asked.answer(key, _decision(payload) if entry.get("status") == "resolved" else False)
+            await shown.asked.answer(key, payload if entry.get("status") == "resolved" else False)
         elif entry.get("status") == "resolved":
             await shown.asked.answer(key, payload)
         else:
             await shown.asked.decline(key)
-
-
-def _decision(payload: object) -> object:
-    """The answer about a call in our form: a payload in exactly the protocol's is translated, any other is passed on."""
-    if not isinstance(payload, dict) or "approved" not in payload:
-        return cast(object, payload)
-    form = cast("dict[str, Any]", payload)
-    if form.keys() == {"approved", "editedArgs"} and form["approved"] is True:
-        return {"approved": True, "arguments": form["editedArgs"]}
-    return form["approved"] if form.keys() == {"approved"} and isinstance(form["approved"], bool) else form
 
 
 async def _finish(shown: Shown[AguiView], results: Mapping[str, Mapping[str, Any]]) -> None:

@@ -30,11 +30,10 @@ PROGRAM = "program"
 
 
 class Inputs(NamedTuple):
-    """The values of an export's parameters, the conversation before them, and the state that the run shares."""
+    """The values of an export's parameters, and the conversation before them."""
 
     values: Mapping[str, Any]
     session: Session | None = None
-    state: Mapping[str, Any] | None = None
 
 
 class ServedFlow:
@@ -92,8 +91,8 @@ class ServedFlow:
         """
 
         async def prepare() -> Prepared:
-            values, session, state = await inputs()
-            return Prepared(*offer.work(values), session, state)
+            values, session = await inputs()
+            return Prepared(*offer.work(values), session)
 
         return await self.runs.start(
             prepare,

@@ -98,6 +98,12 @@ class Workflows:
                 await self.work(f"{len(results)} {result}", 2)
         return sorted(results)
 
+    async def sets(self) -> Any:
+        """A set of tasks: each next effect depends on its order."""
+        done, _ = await asyncio.wait({asyncio.create_task(self.part(f"s{i}")) for i in range(6)})
+        results = [await self.work(f"{i} {each.result()}", 2) for i, each in enumerate(done)]
+        return sorted(each.split()[1] for each in results)
+
     async def timed(self) -> Any:
         """``timeout`` and ``wait_for``: what was too late is not carried out again once something followed."""
         results: list[str] = []
@@ -155,6 +161,7 @@ VALUES: dict[str, Any] = {
     "completed": [f"C{i}" for i in range(5)],
     "queued": [f"P{i}{j}" for i in range(3) for j in range(3)],
     "waited": [f"W{i}" for i in range(4)],
+    "sets": [f"S{i}" for i in range(6)],
     "timed": [f"LATE{i}" for i in range(5)],
     "anyio_group": ["A0B0", "A1B1", "A2B2", "LATE9"],
     "raced": [["WINNER"], "AFTER"],

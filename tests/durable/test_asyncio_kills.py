@@ -18,7 +18,7 @@ import pytest
 
 from tests.durable.asyncio_child import VALUES
 
-KILLS = 500
+KILLS = 150
 _TIMEOUT_S = 60.0
 
 
@@ -117,7 +117,7 @@ def _texts(value: object) -> list[str]:
 @pytest.mark.skipif(sys.platform != "linux", reason="the processes are forked, and watched under /proc")
 @pytest.mark.parametrize("loop", ["", "eager", "uvloop"])
 def test_no_recorded_effect_of_an_asyncio_task_is_repeated(tmp_path: Path, loop: str) -> None:
-    """In 500 kills over all constructs (fewer with other loops) every run ends with its value, and what is recorded stays."""
+    """In many kills over all constructs (fewer with other loops) every run ends with its value, and what is recorded stays."""
     if loop == "eager" and sys.version_info < (3, 12):
         pytest.skip("eager tasks are from Python 3.12 on")
     if loop == "uvloop":

@@ -21,15 +21,19 @@ class Memory:
         self.python = python
         self.cuts: list[str] = []
         self.rested = 0
+        self.errors: list[JournalError] = []
+
+    def commit_soon(self, rows: list[EffectRow], drop: Any = ()) -> None:
+        self.rows = [row for row in [*self.rows, *rows] if row.key not in drop]
 
     def note(self, row: EffectRow) -> asyncio.Future[None]:
-        self.rows.append(row)
+        self.rows = [*self.rows, *([] if row.key in {each.key for each in self.rows} else [row])]
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         stored.set_result(None)
         return stored
 
-    def commit_soon(self, rows: list[EffectRow], drop: Any = ()) -> None:
-        self.rows = [row for row in [*self.rows, *rows] if row.key not in drop]
+    def abandon(self, error: JournalError) -> None:
+        self.errors.append(error)
 
     async def stop(self, error: JournalError) -> Any:
         raise error
@@ -52,7 +56,7 @@ async def delivered(deliveries: RunDeliveries, events: list[str]) -> list[str]:
     passed: list[str] = []
 
     async def one(event: str) -> None:
-        await deliveries.passes(event)
+        await deliveries.passes(event, alone=False)
         passed.append(event)
 
     await asyncio.gather(*[one(each) for each in events])
@@ -61,7 +65,12 @@ async def delivered(deliveries: RunDeliveries, events: list[str]) -> list[str]:
 
 def recorded(rows: list[EffectRow]) -> list[tuple[str, bool]]:
     """The events of the records, in order, and whether each was lost."""
-    return [(row.value["event"], row.value["lost"]) for row in sorted(rows, key=lambda row: row.value["at"])]
+    events: list[tuple[str, bool]] = []
+    for row in sorted(rows, key=lambda row: row.value["at"]):
+        for path, first, last in row.value.get("forced", ()):
+            events += [(f"{path}#{number}", False) for number in range(first, last + 1)]
+        events.append((row.value["event"], row.value["lost"]))
+    return events
 
 
 async def test_outcomes_pass_in_the_recorded_order_and_new_ones_after_them() -> None:
@@ -109,13 +118,31 @@ async def test_an_outcome_that_was_cancelled_on_its_way_leaves_no_record() -> No
     """The code never had it."""
     records = Memory()
     deliveries = RunDeliveries(records, [])
-    going = asyncio.create_task(deliveries.passes("a"))
+    going = asyncio.create_task(deliveries.passes("a", alone=False))
     await asyncio.sleep(0)
     going.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await going
     assert await delivered(deliveries, ["b"]) == ["b"]
     assert recorded(records.rows) == [("b", False)]
+
+
+async def test_an_outcome_that_was_cancelled_after_it_was_delivered_has_its_place_as_lost() -> None:
+    """The code did not have it yet: when the run is resumed the call waits for its cancel, and what came before stays recorded."""
+    records = Memory()
+    deliveries = RunDeliveries(records, [])
+    deliveries.watch(lambda: True)
+    await deliveries.begins("0#1", "0")
+    await deliveries.passes("0#1", alone=True)
+    going = asyncio.create_task(deliveries.passes("a", alone=False))
+    while not records.rows:
+        await asyncio.sleep(0)
+    going.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await going
+    deliveries.lost("a", "0")
+    await deliveries.begins("b", "0")
+    assert recorded(records.rows) == [("0#1", False), ("a", True)]
 
 
 async def test_another_python_says_why_not() -> None:
@@ -137,7 +164,7 @@ async def test_outcomes_are_delivered_one_by_one() -> None:
 
     async def one(event: str) -> None:
         nonlocal busy
-        await deliveries.passes(event)
+        await deliveries.passes(event, alone=False)
         busy = True
         for _ in range(20):
             await asyncio.sleep(0)
@@ -146,3 +173,85 @@ async def test_outcomes_are_delivered_one_by_one() -> None:
 
     await asyncio.gather(one("a"), one("b"))
     assert log == ["a", "b"]
+
+
+async def test_an_outcome_that_does_not_come_is_an_error_that_names_it() -> None:
+    """A changed workflow does not make the call that is recorded next: those that wait for it are told, instead of waiting on."""
+    first = Memory()
+    await delivered(RunDeliveries(first, []), ["0/@one.0#1", "0/@two.0#2"])
+    second = Memory([*first.rows])
+    waiting = asyncio.create_task(
+        delivered(RunDeliveries(second, first.rows, patience=0), ["0/@two.0#2", "0/@new.0#1"])
+    )
+    while not second.errors:
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    (error,) = second.errors
+    assert error.code == "durable/mismatch" and "at 0/@one.0, call 1" in error.message
+    waiting.cancel()
+
+
+async def test_a_cancel_that_does_not_come_is_one_too() -> None:
+    """The call that the records have as cancelled is made, and the code does not cancel it any more."""
+    first = Memory()
+    deliveries = RunDeliveries(first, [])
+    deliveries.lost("0#1", "0")
+    await deliveries.begins("0#2", "0")
+    await delivered(deliveries, ["0#2"])
+    second = Memory([*first.rows])
+    again = RunDeliveries(second, first.rows, patience=0)
+    await again.begins("0#1", "0")
+    waiting = asyncio.create_task(delivered(again, ["0#2"]))
+    while not second.errors:
+        await asyncio.sleep(0)
+    assert "at 0, call 1 was cancelled next" in second.errors[0].message
+    waiting.cancel()
+
+
+async def test_nobody_is_told_while_only_the_code_waits() -> None:
+    """Where no other outcome is held back, the code may wait for something of its own for as long as it likes."""
+    first = Memory()
+    await delivered(RunDeliveries(first, []), ["a", "b"])
+    second = Memory([*first.rows])
+    again = RunDeliveries(second, first.rows, patience=0)
+    assert await delivered(again, ["a"]) == ["a"]
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not second.errors
+    assert await delivered(again, ["b"]) == ["b"]
+
+
+async def test_code_without_other_tasks_gets_its_outcome_at_once() -> None:
+    """No record is stored for it, until one is stored after which its place would be missing."""
+    records = Memory()
+    deliveries = RunDeliveries(records, [])
+    deliveries.watch(lambda: True)
+    for event in ("0#1", "0#2", "0#4"):
+        await deliveries.begins(event, "0")
+        await deliveries.passes(event, alone=True)
+    assert records.rows == []
+    assert await delivered(deliveries, ["c"]) == ["c"]
+    assert len(records.rows) == 1
+    assert recorded(records.rows) == [("0#1", False), ("0#2", False), ("0#4", False), ("c", False)]
+    again = RunDeliveries(Memory([*records.rows]), records.rows)
+    again.watch(lambda: True)
+    assert await delivered(again, ["c", "0#4", "0#2", "0#1"]) == ["0#1", "0#2", "0#4", "c"]
+
+
+async def test_a_call_waits_until_the_order_that_led_to_it_is_stored() -> None:
+    """Otherwise the process could die in it, and another order be taken afterwards, with another call."""
+    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    class Slow(Memory):
+        def note(self, row: EffectRow) -> asyncio.Future[None]:
+            super().note(row)
+            return stored
+
+    deliveries = RunDeliveries(Slow(), [])
+    assert await delivered(deliveries, ["a"]) == ["a"]
+    begun = asyncio.create_task(deliveries.begins("b", "0"))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not begun.done() and not deliveries.resting()
+    stored.set_result(None)
+    await begun

@@ -187,3 +187,40 @@ async def test_a_shielded_task_goes_on(tmp_path: Path) -> None:
 
     async with flow:
         assert (await (await flow.start(shielded())).result()).value == "late, kept"
+
+
+async def test_a_set_of_tasks_has_the_same_order_when_a_run_is_resumed(tmp_path: Path) -> None:
+    """``for task in done`` makes the same calls again, though the tasks lie elsewhere in the memory."""
+    spacers: list[object] = []
+
+    def opened() -> tuple[AgentFlow, Any]:
+        flow = flow_of(tmp_path, durable=f"sqlite:///{tmp_path}/runs.db")
+
+        async def one(n: int) -> str:
+            return await flow.ask(str(n))
+
+        @flow.workflow
+        async def sets() -> list[str]:
+            tasks: list[asyncio.Task[str]] = []
+            for n in range(9):
+                spacers.extend(object() for _ in range(len(spacers) + 7))
+                tasks.append(asyncio.create_task(one(n)))
+            done, _ = await asyncio.wait(tasks)
+            order = [await flow.ask(f"seen {task.result()}") for task in done]
+            await flow.ask_human("On?", bool)
+            return order
+
+        return flow, sets
+
+    flow, sets = opened()
+    async with flow:
+        handle = await flow.start(sets(), run_id="sets")
+        while not handle.waiting:
+            await asyncio.sleep(0.01)
+        key = handle.waiting[0].key
+    flow, sets = opened()
+    async with flow:
+        await flow.send("sets", key, True)
+        handle = await flow.start(sets(), run_id="sets")
+        value = (await handle.result()).value
+    assert sorted(value) == [f"seen {n}" for n in range(9)]

@@ -84,9 +84,7 @@ Database = Annotated[
 Purse = Annotated[
     str | None,
     typer.Option(
-        "--purse",
-        metavar="NAME",
-        help="The purse that pays for the run: one of the application's, see --app, or of [purses] in agentflow.toml.",
+        "--purse", metavar="NAME", help="The purse that pays for the run: one of the application's, see --app."
     ),
 ]
 Record = Annotated[

@@ -33,8 +33,8 @@ class Deliveries(Protocol):
         """A call begins. If it was cancelled according to the records, its first effect without a record waits for that."""
         ...
 
-    async def passes(self, event: str) -> None:
-        """The call has an outcome; returns when the code may have it, and that is recorded."""
+    async def passes(self, event: str, *, alone: bool) -> None:
+        """The call has an outcome; returns when the code may have it. ``alone``: no other task of its workflow is there."""
         ...
 
     def lost(self, event: str, line: str) -> None:

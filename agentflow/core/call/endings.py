@@ -194,7 +194,4 @@ async def called_by_host(
     except AgentflowError:
         raise
     except Exception as error:
-        details = {"exception": type(error).__name__}
-        raise TaskError(
-            f"{label} raised {type(error).__name__}: {error}", code="host/raised", details=details
-        ) from error
+        raise TaskError(f"{label} raised {type(error).__name__}: {error}", code="host/raised") from error
