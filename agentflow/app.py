@@ -126,7 +126,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             :class:`Durable` with its options; see :meth:`start`.
         purses: named accounts over runs, with an allowance for each period:
             ``Purses({"user-*": Allowance(usd=5, per="1d")})``. A run names the one that pays: ``flow.run(..., purse="user-42")``.
-            The spending is kept in memory, or in the database of ``durable``.
+            The spending is kept in memory, or in the database of ``durable``. None: those of the settings.
         prompt_cache: how long providers are asked to keep what a prompt begins with, so that the next call reads it for less:
             ``5m``, ``1h``, or False. Default: five minutes, where tools or history are sent or the same was sent before.
         fallbacks: models to try, in order, when a call fails before anything was delivered.
@@ -355,7 +355,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             around_model=middleware("around_model", around_model),
         )
         self._stored_purses = None if store is None else store.purses
-        self.engine.purses = purses_of(purses, self._stored_purses)
+        self.engine.purses = purses_of(purses, self._stored_purses, settings.purses)
         self._recording = recording_of(record, url, self.redactor, self.router) if record else None
         if self._recording is not None:
             self.engine.subscribe(self._recording.recorder)

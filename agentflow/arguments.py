@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from agentflow.core.call.provenance import Provenance, narrowing
 from agentflow.core.data.errors import ConfigurationError
@@ -101,11 +101,17 @@ def durable_runs(
     return DurableRuns(engine, store, redactor, on_inflight=durable.on_inflight, records=records, recordings=recordings)
 
 
-def purses_of(purses: Purses | Mapping[str, Allowance] | None, store: PurseStore | None) -> Purses | None:
-    """The purses of a flow, kept in ``store`` if there is one; None without. Raises ConfigurationError (``config/purse``)."""
-    if purses is None:
+def purses_of(
+    purses: Purses | Mapping[str, Allowance] | None, store: PurseStore | None, table: Mapping[str, Any] | None = None
+) -> Purses | None:
+    """The purses of a flow, else those of the ``table`` of its settings, kept in ``store`` if there is one; None without.
+    Raises ConfigurationError (``config/purse``)."""
+    if purses is None and not table:
         return None
+    from agentflow.core.data.allowances import read_allowances
     from agentflow.run.purses import Purses
+
+    purses = read_allowances(table or {}) if purses is None else purses
 
     own = purses if isinstance(purses, Purses) else Purses(purses)
     if store is not None:
@@ -188,10 +194,14 @@ def tasks_in(tasks: str | os.PathLike[str] | Sequence[Any] | None) -> tuple[list
         return paths_of(tasks or None), []
     if not isinstance(tasks, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong_value("AgentFlow", "tasks", tasks, "is no list of tasks", "write tasks=[review]")
-    listed: Sequence[Any] = tasks
-    named = [isinstance(each, str | os.PathLike) for each in listed]
-    directories = [os.fspath(each) for each, is_named in zip(listed, named, strict=True) if is_named]
-    return directories, [each for each, is_named in zip(listed, named, strict=True) if not is_named]
+    directories: list[str] = []
+    declared: list[Any] = []
+    for each in cast("Sequence[object]", tasks):
+        if isinstance(each, str | os.PathLike):
+            directories.append(os.fspath(cast("str | os.PathLike[str]", each)))
+        else:
+            declared.append(each)
+    return directories, declared
 
 
 def templates_in(directories: str | Sequence[str] | None) -> Sequence[TaskTemplate]:

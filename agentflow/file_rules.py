@@ -148,6 +148,12 @@ FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
             permits=_narrows,
             trusting=True,
         ),
+        "purses": FileRule(
+            "it would decide how much may be spent",
+            f"{_LOOK}; or pass purses=",
+            permits=lambda directory, purses: purses == {},
+            trusting=True,
+        ),
         "prices": FileRule(
             "without being trusted it may only raise prices that are known",
             f"{_LOOK}; or pass prices=",

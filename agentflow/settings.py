@@ -74,6 +74,12 @@ def _judge_servers(table: dict[str, Any]) -> None:
     servers_of_table(table)
 
 
+def _judge_purses(table: dict[str, Any]) -> None:
+    from agentflow.core.data.allowances import read_allowances
+
+    read_allowances(table)
+
+
 def _judge_rules(rules: list[str]) -> None:
     CommandPolicy(allow=rules)
 
@@ -112,6 +118,9 @@ class Settings(BaseModel):
     """A table of limits, by name. A file that is not trusted can only lower the defaults."""
     rates: Annotated[dict[str, Any], _judged(read_rates)] = {}
     """A table of models (``"anthropic:*"``), each with a table of ``requests_per_min`` and ``tokens_per_min``."""
+    purses: Annotated[dict[str, Any], _judged(_judge_purses)] = {}
+    """A table of purses by name or pattern (``"user-*"``), each a table of ``usd``, ``tokens``, ``model_calls`` and ``per``, for
+    flows that are given no ``purses=``. Read from a file only after ``agentflow trust``."""
     prices: Annotated[dict[str, Any], _judged(read_prices)] = {}
     """A table of models, each with a table of ``input`` and ``output`` dollars per million tokens; cannot lower a price that
     is known. Those of a file that is not trusted only raise prices."""

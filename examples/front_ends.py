@@ -59,8 +59,8 @@ async def use_chat(client: httpx2.AsyncClient) -> None:
     events = await post(client, "/ui/refund", {"id": "c1", "messages": [said]})
     call = next(event for event in events if event["type"] == "tool-input-available")
     asked = next(event for event in events if event["type"] == "tool-approval-request")
-    print(" ", call["toolName"], "|", call["input"]["question"].splitlines()[0])
-    part = {"type": "dynamic-tool", "toolCallId": call["toolCallId"], "state": "approval-responded"}
+    print(" ", call["toolName"], "|", call["input"])
+    part = {"type": "tool-pay", "toolCallId": call["toolCallId"], "state": "approval-responded"}
     answered = {
         "id": "m2",
         "role": "assistant",

@@ -59,6 +59,8 @@ class Generations:
         if spec.limits is not None:
             fields["limits"] = limits_data(spec.limits)
         if isinstance(spec.purse, str):
+            self._engine.payer(spec.purse)  # raises for a purse that is not there, before anything is stored
+            self._stored.refuse_secret("the purse's name", spec.purse)
             fields["purse"] = spec.purse
         text = self._stored.text(source)
         digest = fingerprint("run", text, values, allow, change.overrides, change.cut, base.run).hex()

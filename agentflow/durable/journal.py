@@ -43,6 +43,7 @@ from agentflow.durable.values.error_codec import NO_VALUE, bare_error
 from agentflow.durable.values.record_values import (
     MARKS,
     SPAN,
+    STATE,
     as_data,
     counted,
     data_of,
@@ -316,6 +317,8 @@ class RunJournal:
             done = replace(done, data=with_sources(done.data, call.reading))
         if marks:
             done.data[MARKS] = marks  # a dict of this effect alone
+        if call.run.shared and (changed := call.run.shared[0].within(call.path)):
+            done.data[STATE] = changed if self.redactor is None else redacted_json(changed, self.redactor)
         failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
         row = self._ended(kind, name, digest, call, done, meter, started, site, failed=failed)
         await self._commit(row, meter)
@@ -445,10 +448,18 @@ class RunJournal:
             call.reading.add(UNKNOWN if sources is None else sources)
         if row.turns is not None:
             self._take_turns(row.turns, call.session)
+        self.take_state(row.value, call)
         if call.run.watched:
             outcome: Outcome = "ok" if row.state == EffectState.OK else "failed" if "ok" in row.value else "error"
             call.emit(EffectReplayed, kind=row.kind, name=row.name, outcome=outcome)
         return self.outcome(row.value, call)
+
+    def take_state(self, data: Mapping[str, Any], call: CallContext) -> None:
+        """Make the changes of the run's state in a record again."""
+        if STATE in data:
+            from agentflow.core.call.run_state import state_of  # few runs have one
+
+            state_of(call).replay(call.path, data[STATE])
 
     def _take_turns(self, stored: Any, session: Session) -> None:
         """Add the exchanges of a recorded effect to the conversation.

@@ -262,6 +262,7 @@ class LiveRuns:
             labels=row.input["labels"],
             priority=row.input.get("priority", 0),
             purse=spec.purse or row.input.get("purse"),
+            state=row.input.get("state"),
             on_inflight=spec.on_inflight or self._on_inflight,
         )
         work = RunWork(program, spec, row.status in ENDED)
@@ -721,7 +722,9 @@ def failure_of(error: BaseException, function: str | None) -> AgentflowError:
     if function is None:
         failure: AgentflowError = AgentflowError(said)
     else:
-        failure = WorkflowError(f"{function} raised {said}", code="host/raised")
+        failure = WorkflowError(
+            f"{function} raised {said}", code="host/raised", details={"exception": type(error).__name__}
+        )
     failure.__cause__ = error
     return failure.with_traceback(error.__traceback__)
 

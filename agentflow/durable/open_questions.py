@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from typing import Any
 
 from agentflow.core.call.approval import to_wire
@@ -14,6 +16,7 @@ from agentflow.durable.live_runs import LiveRuns
 from agentflow.durable.run_records import question_of
 from agentflow.durable.stored_input import StoredInput
 from agentflow.durable.values.codec import Codec, NotData
+from agentflow.durable.values.record_values import STATE
 from agentflow.run.questions import check_answer, no_such_question
 
 
@@ -33,8 +36,8 @@ class OpenQuestions:
             return live.waiting
         return [asked for _, asked in await self._asked(await stored_run(self._store, run_id))]
 
-    async def answer(self, run_id: str, key: str, answer: Any) -> None:
-        """Answer an open question or approval of a run in any process; the first answer counts.
+    async def answer(self, run_id: str, key: str, answer: Any, state: Mapping[str, Any] | None = None) -> None:
+        """Answer an open question or approval of a run in any process, with another ``state`` of it; the first answer counts.
 
         Every answer to an approval is a decision, as the run reads it. Raises DataError: ``question/unknown``, also if
         another answer came first, and ``question/answer`` if the answer does not fit the question; JournalError.
@@ -47,7 +50,8 @@ class OpenQuestions:
         check_answer(question, answer)
         try:
             encoded = self._encoded(answer) if question.reason == "approval" else self._codec.encode(answer)
-            data = self._input.clean({**row.value, "ok": encoded})
+            changed = {} if state is None else {STATE: changes_to(state)}
+            data = self._input.clean({**row.value, **changed, "ok": encoded})
         except NotData as what:
             raise DataError(f"the answer cannot be stored: {what}", code="question/answer") from None
         if not await self._store.deliver(run_id, row.key, EffectState.OK, data):
@@ -70,3 +74,10 @@ class OpenQuestions:
     async def _asked(self, run: RunRow) -> list[tuple[EffectRow, Question]]:
         rows = [] if run.status in ENDED else await self._store.effects(run.run, EffectState.OPEN)
         return [(row, asked) for row in rows if (asked := question_of(run.run, row)) is not None]
+
+
+def changes_to(state: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+    """The record of a change to ``state`` as a whole. Raises DataError (``state/not-data``)."""
+    from agentflow.core.call.run_state import replacing  # few runs have one
+
+    return [(time.time_ns(), replacing(state))]

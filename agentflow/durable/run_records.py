@@ -181,6 +181,7 @@ def question_of(run_id: str, row: EffectRow) -> Question | None:
         run_id=run_id,
         path=row.path,
         external=ExternalCall.of(asked.get("external")),
+        call=ExternalCall.of(asked.get("call")),
     )
 
 

@@ -188,6 +188,10 @@ class DurableRuns:
         }
         if purse is not None:
             fields["purse"] = purse
+        if spec.state is not None:
+            from agentflow.core.call.run_state import data_of  # few runs have one
+
+            fields["state"] = data_of(spec.state)
         if names_given := given(spec, self._engine):
             fields["given"] = names_given
         trace = trace_of(self._engine.observers)

@@ -40,6 +40,7 @@ class WaitRecords(Protocol):
     ) -> EffectRow | None: ...
     def replayed(self, row: EffectRow, call: CallContext) -> Any: ...
     def outcome(self, data: Mapping[str, Any], call: CallContext) -> Any: ...
+    def take_state(self, data: Mapping[str, Any], call: CallContext) -> None: ...
     def clean(self, text: str) -> str: ...
     def row(
         self, kind: str, name: str, digest: bytes, call: CallContext, data: Any, meter: None, started: float
@@ -75,6 +76,7 @@ async def answered(
             )
         with waiting(question, call):  # not before: who sees the event may answer at once
             data = await records.parking.wait(call, permits_of(call), question=question)
+            journal.take_state(data, call)
             return journal.outcome(data, call)
     except asyncio.CancelledError:
         if not records.suspending:
@@ -139,5 +141,9 @@ def _row(
 
 
 def _asked(question: Question) -> dict[str, Any]:
-    outside = {} if question.external is None else {"external": plain(question.external)}
-    return {"question": question.question, "schema": question.schema, **outside}
+    calls = {"external": question.external, "call": question.call}
+    return {
+        "question": question.question,
+        "schema": question.schema,
+        **{name: plain(each) for name, each in calls.items() if each is not None},
+    }

@@ -182,19 +182,20 @@ class DurableMethods:
         bindings: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         approve: Approver | None = None,
+        purse: Purse | str | None = None,
         deps: Any = None,
     ) -> DurableRun:
         """Repeat a durable run from one of its effects on, as a separate run.
 
         ``at`` is the path of that effect: it and all effects that started after it had ended are carried out, all others
-        are answered from records. ``as_run`` is the id of the fork; the default is the same for the same fork. The other
+        are answered from records. ``as_run`` is the id of the fork; the default is the same for the same fork. ``purse`` pays for the fork, else that of the run. The other
         parameters and errors are those of :meth:`resume`; ``durable/path`` for a path without a record.
         """
         check_run(None, limits)
         from agentflow.durable.generations import Change
 
         change = Change(overrides=overrides or {}, cut=at)
-        spec = RunSpec(bindings=bindings, limits=limits, approve=approve, deps=deps)
+        spec = RunSpec(bindings=bindings, limits=limits, approve=approve, purse=purse, deps=deps)
         return await self._durable_runs().derive(run_id, change, spec=spec, as_run=as_run)
 
     def session(self, name: str, *, wait_s: float = 0.0) -> LastingSession:
@@ -218,20 +219,21 @@ class DurableMethods:
         """
         await self._durable_runs().cancel(run_id)
 
-    async def send(self, run_id: str, key: str, answer: Any) -> None:
+    async def send(self, run_id: str, key: str, answer: Any, *, state: Mapping[str, Any] | None = None) -> None:
         """Answer a question or an approval of a run, which it then resumes: the first answer counts.
 
         ``key`` is that of the :class:`Question`, and of the WaitStarted event. The answer must fit the question's schema. An
         approval is answered as by an approver: ``True`` or ``Approved(arguments=...)`` is a yes, as is its form in JSON,
         ``{"approved": true, "arguments": {...}}``; ``False``, ``Denied("why")`` or the reason as a text is a no, and so is
-        anything else. Raises DataError: ``question/answer`` for one that does not fit, ``question/unknown``
-        when nothing is open under this key, or no more; and as :meth:`resume`.
+        anything else. ``state`` takes the place of the run's ``ctx.state``, where the sender has changed that meanwhile.
+        Raises DataError: ``question/answer`` for one that does not fit, ``question/unknown``
+        when nothing is open under this key, or no more; ``state/not-data``; and as :meth:`resume`.
         """
-        if self.engine.questions.answer(run_id, key, answer):
+        if self.engine.questions.answer(run_id, key, answer, state):
             return
         if self._durable is None:
             raise no_such_question(run_id, key, self.engine.questions.of(run_id))
-        await self._durable.questions.answer(run_id, key, answer)
+        await self._durable.questions.answer(run_id, key, answer, state)
 
     async def questions(self, run_id: str) -> list[Question]:
         """The open questions and approvals of a run, in the order in which they were asked. Raises the errors of

@@ -72,6 +72,7 @@ class RunOptions(TypedDict, total=False):
     approval_ttl: float | None
     surface: Surface | None
     deps: Any
+    state: Mapping[str, Any] | None
     around_tool: Sequence[ToolMiddleware]
     around_model: Sequence[ModelMiddleware]
 
@@ -93,6 +94,7 @@ class StartOptions(TypedDict, total=False):
     queue: str
     surface: Surface | None
     deps: Any
+    state: Mapping[str, Any] | None
 
 
 RUN = RunOptions.__optional_keys__
@@ -113,6 +115,11 @@ def spec_of(where: str, names: Collection[str], program: object, options: Mappin
                 program.close()  # nobody will await it
             raise unknown_field(name, where, names)
     check_run(program, options.get("limits"), options.get("session"))
+    state: object = options.get("state")
+    if state is not None and not isinstance(state, Mapping):
+        if isinstance(program, FlowCall):
+            program.close()
+        raise wrong_value(where, "state", state, "is no mapping", "write state={'steps': []}")
     chosen = {name: value for name, value in options.items() if name in _SPEC}
     allow = chosen.get("allow")
     if not (allow is None or isinstance(allow, Collection)):
@@ -241,7 +248,7 @@ class ProgramMethods:
         and ``labels`` say what it belongs to (a user, a thread); its events carry both. ``max_cost`` (USD) and
         ``max_tokens`` lower the limits in force, and never raise them; of calls that wait for rates or connections, the one
         with the highest ``priority`` (-1000 to 1000) goes first; ``purse`` is the name of the purse that pays
-        (:class:`~agentflow.Purses`), in addition to the limits; if it has too little for a call, the run ends with PurseEmpty; questions of the run stay open for ``approval_ttl`` seconds (None: as long as the flow's); ``deps`` are its dependencies, ``ctx.deps`` of its tools and checks and :meth:`deps` of its workflows, in place of those that ``AgentFlow(deps=...)`` makes; ``around_tool`` and ``around_model`` are its middleware, within the flow's; ``surface`` is the language of a text (``"sexp"``, the default, or ``"python"``; a file's name implies it).
+        (:class:`~agentflow.Purses`), in addition to the limits; if it has too little for a call, the run ends with PurseEmpty; questions of the run stay open for ``approval_ttl`` seconds (None: as long as the flow's); ``deps`` are its dependencies, ``ctx.deps`` of its tools and checks and :meth:`deps` of its workflows, in place of those that ``AgentFlow(deps=...)`` makes; ``state`` is the beginning of ``ctx.state`` in its tools; ``around_tool`` and ``around_model`` are its middleware, within the flow's; ``surface`` is the language of a text (``"sexp"``, the default, or ``"python"``; a file's name implies it).
         Called from inside a tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that
         run's, and the result's usage is the program's own. Raises the program's error: SexpSyntaxError,
         SexpEvaluationError, TaskError, LimitExceeded, SessionBusy; ConfigurationError for an invalid ``run_id`` or

@@ -26,7 +26,7 @@ from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import holds_values, no_reuse_key
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lib.option_table import CALLED, FIELDS, NAMES, Place, unknown_option, wrong_value
-from agentflow.lib.signature import annotated, context_in
+from agentflow.lib.signature import context_in, hints_of
 from agentflow.tasks.from_function import Returns, check_by, deps_of, system_by
 from agentflow.tasks.handoffs import check_handoffs
 from agentflow.tasks.template_registry import prepare_definition
@@ -243,7 +243,9 @@ def chooses_tools(tools: object) -> bool:
         first = next(iter(inspect.signature(tools).parameters.values()), None)
     except ValueError:  # a callable without a signature
         return False
-    return first is not None and (first.name == "ctx" or context_in(annotated(tools).get(first.name)) is not None)
+    return first is not None and (
+        first.name == "ctx" or context_in(hints_of(tools, "tools=").get(first.name)) is not None
+    )
 
 
 def _tools_by(function: Any, host: Host, label: str) -> ToolChooser:

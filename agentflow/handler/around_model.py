@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from agentflow.core.call.approval import Denied
 from agentflow.core.call.call import CallContext, view_of
@@ -19,7 +19,7 @@ from agentflow.core.data.limits import added
 from agentflow.core.data.message_json import read_response
 from agentflow.core.data.messages import ModelDelta, ModelRequest, ModelResponse, Usage, are_long
 from agentflow.core.data.results import NO_USAGE
-from agentflow.core.data.values import plain
+from agentflow.core.data.values import is_long, plain
 from agentflow.core.data.walk import LONG_TEXT
 from agentflow.core.events.events import ModelStarted
 from agentflow.core.ports.around import inside, name_of, outcome_of, wrong_outcome
@@ -31,6 +31,8 @@ _RETURN = "return the answer of `await run(request)`, or one of your own, ModelR
 _ENOUGH = 64
 """Deltas that wait for a middleware before the model's stream is read no further."""
 _END: Any = object()
+Site: TypeAlias = Callable[[], Awaitable[tuple[str, CallContext]]]
+"""Gives the digest of a request, and the call at which it is carried out."""
 
 
 class Asks(Protocol):
@@ -126,6 +128,8 @@ class WrappedModel:
         self._usage = NO_USAGE
         self._cost: float | None = 0.0
         self._last: ModelResponse | None = None
+        self._digested: tuple[ModelRequest | None, str] = (None, "")
+        self._in_order = asyncio.Lock()
 
     async def answer(self) -> ModelResponse:
         """The answer that the outermost middleware gives, with the usage and cost of all model calls made for it."""
@@ -185,11 +189,11 @@ class WrappedModel:
 
         def run(changed: ModelRequest) -> RunningCall:
             self._check(function, changed)
-            inner = call.at(ctx.marked_path("run", _digest(changed)))
+            at = partial(self._at, changed, call, ctx)
             if index + 1 == len(self._middleware):
-                return RunningCall(partial(self._asked, changed, inner), partial(self._tapped, changed, inner))
+                return RunningCall(partial(self._asked, changed, at), partial(self._tapped, changed, at))
             return RunningCall(
-                partial(self._gathered, index + 1, changed, inner), partial(self._spread, index + 1, changed, inner)
+                partial(self._gathered, index + 1, changed, at), partial(self._spread, index + 1, changed, at)
             )
 
         work = function(request, run, ctx)
@@ -197,9 +201,19 @@ class WrappedModel:
             return self._filtered(function, work, ctx)
         return self._returned(function, cast("Awaitable[Any]", work), ctx)
 
-    async def _gathered(self, index: int, request: ModelRequest, call: CallContext) -> ModelResponse:
+    async def _at(self, request: ModelRequest, call: CallContext, ctx: CallContext) -> tuple[str, CallContext]:
+        """A digest of a request that a link at ``ctx`` runs, and the call at which it does. Equal requests are numbered in the
+        order in which they were begun."""
+        async with self._in_order:
+            before, digest = self._digested
+            if before is not request:
+                digest = await asyncio.to_thread(_digest, request) if _is_long(request) else _digest(request)
+                self._digested = request, digest
+            return digest, call.at(ctx.marked_path("run", digest))
+
+    async def _gathered(self, index: int, request: ModelRequest, at: Site) -> ModelResponse:
         """The answer of an inner link, whichever form it has."""
-        work = self._link(index, request, call)
+        work = self._link(index, request, (await at())[1])
         if not inspect.isasyncgen(work):
             return await work
         answer = _Gathered()
@@ -208,9 +222,9 @@ class WrappedModel:
                 answer.add(delta)
         return answer.response(self._last)
 
-    async def _spread(self, index: int, request: ModelRequest, call: CallContext) -> AsyncGenerator[ModelDelta, None]:
+    async def _spread(self, index: int, request: ModelRequest, at: Site) -> AsyncGenerator[ModelDelta, None]:
         """The deltas of an inner link, whichever form it has."""
-        work = self._link(index, request, call)
+        work = self._link(index, request, (await at())[1])
         if inspect.isasyncgen(work):
             async with aclosing(cast("AsyncGenerator[ModelDelta, None]", work)) as deltas:
                 async for delta in deltas:
@@ -248,12 +262,13 @@ class WrappedModel:
 
     # -- the model itself -------------------------------------------------------------------------------------------------
 
-    async def _asked(self, request: ModelRequest, call: CallContext) -> ModelResponse:
-        return await self._paid(replace(request, stream=False), call, _HeldBack(self._late.scope.call, None))
+    async def _asked(self, request: ModelRequest, at: Site) -> ModelResponse:
+        held = _HeldBack(self._late.scope.call, None)
+        return await self._paid(replace(request, stream=False), await at(), held)
 
-    async def _tapped(self, request: ModelRequest, call: CallContext) -> AsyncGenerator[ModelDelta, None]:
+    async def _tapped(self, request: ModelRequest, at: Site) -> AsyncGenerator[ModelDelta, None]:
         tap = _Tap(self._late.scope.call)
-        work = asyncio.create_task(self._paid(replace(request, stream=True), call, tap))
+        work = asyncio.create_task(self._paid(replace(request, stream=True), await at(), tap))
         work.add_done_callback(tap.end)
         shown = False
         try:
@@ -269,10 +284,10 @@ class WrappedModel:
             yield ModelDelta(text=response.text)
         yield ModelDelta(response=response)
 
-    async def _paid(self, request: ModelRequest, call: CallContext, progress: TurnProgress) -> ModelResponse:
+    async def _paid(self, request: ModelRequest, at: tuple[str, CallContext], progress: TurnProgress) -> ModelResponse:
         """The answer of the model, from its record if there is one. It is recorded before the middleware sees it."""
-        journal = call.run.journal
-        content = {"the request": _digest(request)}
+        digest, call = at
+        journal, content = call.run.journal, {"the request": digest}
         if journal is not None:
             record = await journal.recall("model", request.model, content, call)
             if record is not None:
@@ -351,7 +366,16 @@ def _denied(function: ModelMiddleware, denied: Denied) -> TaskError:
     )
 
 
+def _read_by_model(request: ModelRequest) -> list[Any]:
+    return [request.system, request.messages, [tool.name for tool in request.tools], request.settings]
+
+
+def _is_long(request: ModelRequest) -> bool:
+    """Whether the digest of a request would block the loop."""
+    return is_long(_read_by_model(request))
+
+
 def _digest(request: ModelRequest) -> str:
     """A digest of a request by what the model reads of it."""
-    data = plain([request.system, request.messages, [tool.name for tool in request.tools], request.settings])
+    data = plain(_read_by_model(request))
     return blake2b(json.dumps(data, sort_keys=True).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -37,7 +37,7 @@ from agentflow.core.ports.toolbox import Toolbox
 from agentflow.handler.admitting import admitted, fitted
 from agentflow.handler.editions import Edition, Editions, Entry
 from agentflow.handler.tool_lists import duplicate
-from agentflow.handler.tools import tool_from_function, tool_from_spec
+from agentflow.handler.tools import SEARCH_TOOLS, tool_from_function, tool_from_spec
 from agentflow.lib.read_only import ReadOnlyDict
 from agentflow.lib.schema.json_schema import Schema
 from agentflow.lib.signature import ToolInputError
@@ -127,6 +127,11 @@ class ToolTurn:
         grants = self._call.grants or NO_TOOLS
         if name not in grants or name.startswith(FILES):
             offered = sorted([each for each in grants if not each.startswith(FILES)])
+            deferred = self._tools.find(name, call) if SEARCH_TOOLS in grants else None
+            if deferred is not None and deferred.defer_loading:
+                return self._refused(
+                    part, call, f"the tool '{name}' is not loaded yet: find it with {SEARCH_TOOLS} first"
+                )
             hint = did_you_mean(name, offered) or f"there are: {', '.join(offered) or 'none'}"
             return self._refused(part, call, f"there is no tool '{clip(name, 120)}'; {hint}")
         reading = call.reading

@@ -314,7 +314,7 @@ def signature_of(
     before the docstring; ``= Field(3)`` has the default 3. What a ``functools.partial`` holds is hidden from models too, and stays. The result is cached for every function with the same
     annotations, defaults and documentation. Raises ConfigurationError if no JSON object can represent the arguments.
     """
-    hints = _hints(function, f"{kind} '{name}'")
+    hints = hints_of(function, f"{kind} '{name}'")
     text = getattr(function, "__doc__", None) or inspect.getdoc(function)
     parameters = None if _is_bare(function) else parameters_of(function)
     key = _key(
@@ -466,14 +466,15 @@ def _classes(function: Any) -> dict[str, Any] | None:
     return hints
 
 
-def _hints(function: Callable[..., Any], label: str) -> dict[str, Any]:
+def hints_of(function: Callable[..., Any], label: str) -> dict[str, Any]:
+    """:func:`annotated` types; ConfigurationError in place of NameError."""
     try:
         return annotated(function)
     except NameError as error:
         raise ConfigurationError(
             f"{label}: its annotations name something that is not defined: {error}",
             code="tool/signature",
-            hint="annotations are evaluated in the function's module; move imports out of TYPE_CHECKING",
+            hint="annotations are evaluated in the function's module: import or define them there, not in a function or under TYPE_CHECKING",
         ) from error
 
 

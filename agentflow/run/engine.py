@@ -383,6 +383,10 @@ class Engine:
             around_tool=self.around_tool + spec.around_tool if spec.around_tool else self.around_tool,
             around_model=self.around_model + spec.around_model if spec.around_model else self.around_model,
         )
+        if spec.state is not None:
+            from agentflow.core.call.run_state import RunState  # few runs have one
+
+            run.shared.append(RunState(spec.state))
         root = CallContext(run, grants=grants, priority=priority)
         policy = self._in_force.policy
         if policy is not None:
@@ -414,6 +418,12 @@ class Engine:
             check_priority(spec.priority)
         if spec.purse is not None:
             self.check_payer(outer, spec.purse)
+        if spec.state is not None:
+            raise ConfigurationError(
+                "state= belongs to a run, and this call is a part of one",
+                code="config/option",
+                hint="change that of the run: ctx.state['key'] = value",
+            )
         part = RunPart(
             run_of_tool(outer),
             self,

@@ -77,6 +77,7 @@ def waiting(question: Question, call: CallContext) -> EventScope:
         question=question.question,
         schema=question.schema,
         external=None if question.external is None else plain(question.external),
+        call=None if question.call is None else plain(question.call),
     )
 
 
@@ -104,7 +105,7 @@ class LocalQuestions:
 
     def __init__(self, ttl_s: float = 0.0) -> None:
         self.ttl_s = ttl_s
-        self._open: dict[tuple[str, str], tuple[Question, asyncio.Future[Any]]] = {}
+        self._open: dict[tuple[str, str], tuple[Question, asyncio.Future[Any], CallContext]] = {}
 
     async def ask(self, question: Question, call: CallContext, ttl_s: float | None = None) -> Any:
         """Wait for an answer, at most ``ttl_s`` seconds. Without one an approval is denied, and a question raises
@@ -113,7 +114,7 @@ class LocalQuestions:
         if ttl_s <= 0:
             return unanswered(question, call)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._open[question.run_id, question.key] = (question, future)
+        self._open[question.run_id, question.key] = (question, future, call)
         try:
             with waiting(question, call):
                 async with without_permit(permits_of(call)):
@@ -124,14 +125,19 @@ class LocalQuestions:
 
     def of(self, run_id: str) -> list[Question]:
         """The open questions of a run, in the order in which they were asked."""
-        return [question for (run, _), (question, future) in self._open.items() if run == run_id and not future.done()]
+        return [
+            question for (run, _), (question, future, _) in self._open.items() if run == run_id and not future.done()
+        ]
 
-    def answer(self, run_id: str, key: str, answer: Any) -> bool:
-        """Answer an open question; False if none has this key. Raises DataError (``question/answer``)."""
+    def answer(self, run_id: str, key: str, answer: Any, state: Mapping[str, Any] | None = None) -> bool:
+        """Answer an open question, with another ``state`` of its run; False if none has this key. Raises DataError
+        (``question/answer``)."""
         entry = self._open.get((run_id, key))
         if entry is None or entry[1].done():
             return False
         check_answer(entry[0], answer)
+        if state is not None:
+            entry[2].state = state
         entry[1].set_result(answer)
         return True
 
@@ -221,8 +227,14 @@ class Asking:
         if journal is None and consult is not None:
             return await consult()
         asked = call.at(call.marked_path("approval", request.digest))
+        approved = ExternalCall(request.tool, request.arguments, request.call_id) if request.editable else None
         question = Question(
-            question=request.text, schema=_YES_OR_NO, reason="approval", run_id=self._run_id, path=asked.path
+            question=request.text,
+            schema=_YES_OR_NO,
+            reason="approval",
+            run_id=self._run_id,
+            path=asked.path,
+            call=approved,
         )
         if journal is None:
             return of_wire(await self._wait_open(question, asked))

@@ -139,6 +139,7 @@ class Run:
         self.watched = fanout.watched
         self.streaming = fanout.streaming
         self.programs: set[tuple[str, Lines | None]] = set()
+        self.shared: list[Any] = []
         self.budget = Budget(limits, beside=beside)
         if journal is not None:
             journal.watch(self.budget.permits)
@@ -587,6 +588,7 @@ class RunPart(Run):
         self.slice = outer.slice
         self.journal = outer.journal
         self.programs = outer.programs
+        self.shared = outer.shared
         self._read = own is not None
         self.watched = self._read or outer.watched
         self.streaming = self._read or outer.streaming

@@ -24,7 +24,7 @@ class RunSpec:
     long as the flow's). ``bindings`` and ``env`` hold the variables of its program, ``allow`` the names it may call. ``queue`` names the workers
     that carry out a durable run, ``tenant`` for whom they do it, and ``on_inflight`` decides about its interrupted calls. ``deps`` are its dependencies, which are never
     stored. ``around_tool`` and ``around_model`` are its
-    middleware. A new option is a field here and
+    middleware, ``state`` is the beginning of ``ctx.state``. A new option is a field here and
     a key of :class:`~agentflow.flow.program_methods.RunOptions`; nothing between restates it.
     """
 
@@ -45,6 +45,7 @@ class RunSpec:
     deps: Any = None
     around_tool: tuple[Any, ...] = ()
     around_model: tuple[Any, ...] = ()
+    state: Mapping[str, Any] | None = None
 
 
 PLAIN = RunSpec()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, cast
@@ -17,18 +18,21 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from agentflow.core.call.run_state import applied
 from agentflow.core.data.values import plain
 from agentflow.core.events.events import (
     Event,
     ModelFinished,
     ModelStarted,
     RunStarted,
+    StateChanged,
     SubtaskFinished,
     SubtaskStarted,
     TaskFinished,
     TaskStarted,
     ToolFinished,
     ToolStarted,
+    as_data,
 )
 from agentflow.core.events.questions import Question
 from agentflow.serve.answer import Piece, Said
@@ -51,7 +55,15 @@ from agentflow.serve.served_runs import ServedRun
 from agentflow.serve.talk import start_chat, text_of_run, usage_of
 from agentflow.serve.waiting_runs import WaitingRuns, seconds_of
 
+_OWN = "agentflow"
+"""The key of the state beneath which the server reports the progress of the run."""
 _BOOLEAN = {"type": "boolean"}
+_DECISION = {
+    "type": "object",
+    "properties": {"approved": _BOOLEAN, "editedArgs": {"type": "object"}},
+    "required": ["approved"],
+}
+"""The form of an answer about a call, as the protocol recommends it; the plain boolean is read, too."""
 
 
 def run_of(interrupts: Iterable[str]) -> str:
@@ -63,13 +75,16 @@ def run_of(interrupts: Iterable[str]) -> str:
 
 
 class AguiView:
-    """Encodes the events of a run, which the client calls ``thread`` and ``run_id``."""
+    """Encodes the events of a run, which the client calls ``thread`` and ``run_id``; ``state`` is shared with it."""
 
-    def __init__(self, service: ServedFlow, run: ServedRun, thread: str, run_id: str) -> None:
+    def __init__(
+        self, service: ServedFlow, run: ServedRun, thread: str, run_id: str, state: Mapping[str, Any] | None = None
+    ) -> None:
+        self.state: Any = deepcopy(dict(state or {}))
         self._service = service
         self._run = run
         self._names = {"threadId": thread, "runId": run_id}
-        self._state: dict[str, Any] = {"run_id": run.run_id, "export": run.export, "tasks": {}}
+        self._own: dict[str, Any] = {"run_id": run.run_id, "export": run.export, "tasks": {}}
         self._tasks: dict[int, str] = {}
         self._models: dict[int, str] = {}
         self._told: set[str] = set()
@@ -92,7 +107,18 @@ class AguiView:
         return f"{self._run.run_id}:{kind}{self._slice}.{seq}"
 
     def begin(self) -> bytes:
-        return _frames({"type": "RUN_STARTED", **self._names}, {"type": "STATE_SNAPSHOT", "snapshot": self._state})
+        return _frames({"type": "RUN_STARTED", **self._names}) + self._snapshot()
+
+    def _snapshot(self) -> bytes:
+        """The state as a whole: that of the run, and the report of the server beneath a key of its own."""
+        return _frames({"type": "STATE_SNAPSHOT", "snapshot": {**self.state, _OWN: self._own}})
+
+    def _changed(self, event: StateChanged) -> bytes:
+        for change in event.changes:
+            self.state = applied(self.state, dict(change))
+        if any([not change["path"] for change in event.changes]):  # the whole of it, and so the server's part too
+            return self._snapshot()
+        return _frames({"type": "STATE_DELTA", "delta": [as_data(change) for change in event.changes]})
 
     def take(self, event: Event, piece: Piece | None) -> bytes:
         if piece is not None:
@@ -109,6 +135,8 @@ class AguiView:
                 self._models[event.seq] = self._tasks.get(event.parent or 0, "")
             case ModelFinished():
                 return self._model_finished(event)
+            case StateChanged():
+                return self._changed(event)
             case ToolStarted():
                 return self._tool_started(event)
             case ToolFinished() if event.outcome != "suspended":
@@ -163,13 +191,13 @@ class AguiView:
     def _task_started(self, event: TaskStarted) -> bytes:
         self._tasks[event.seq] = event.name
         self._steps[event.seq] = step = f"{event.name}@{event.path}"
-        self._state["tasks"][event.path] = task = {"name": event.name, "status": "running"}
-        patch = {"op": "add", "path": f"/tasks/{_pointer(event.path)}", "value": task}
+        self._own["tasks"][event.path] = task = {"name": event.name, "status": "running"}
+        patch = {"op": "add", "path": f"/{_OWN}/tasks/{_pointer(event.path)}", "value": task}
         return _frames({"type": "STEP_STARTED", "stepName": step}, {"type": "STATE_DELTA", "delta": [patch]})
 
     def _task_finished(self, event: TaskFinished) -> bytes:
-        self._state["tasks"][event.path] = task = {"name": event.name, "status": event.outcome}
-        patch = {"op": "add", "path": f"/tasks/{_pointer(event.path)}", "value": task}
+        self._own["tasks"][event.path] = task = {"name": event.name, "status": event.outcome}
+        patch = {"op": "add", "path": f"/{_OWN}/tasks/{_pointer(event.path)}", "value": task}
         changed = _frames({"type": "STATE_DELTA", "delta": [patch]})
         step = self._steps.pop(event.started, None)
         return changed if step is None else changed + _frames({"type": "STEP_FINISHED", "stepName": step})
@@ -264,12 +292,18 @@ class AguiView:
                 calls += self._call(f"{self._run.run_id}.{key}", name, arguments)
                 continue
             approval = each.reason == "approval"
-            schema = _BOOLEAN if approval else plain(each.schema)
+            schema, bound = _BOOLEAN if approval else plain(each.schema), {}
+            if each.call is not None:
+                call_id = f"{self._run.run_id}:{each.path.rpartition('/')[0]}"  # the path of the call, which starts when it is approved
+                calls += self._call(call_id, each.call.name, json.dumps(plain(each.call.arguments)))
+                schema, bound = _DECISION, {"toolCallId": call_id}
+            reason = "confirmation" if approval else "input_required"
             interrupts.append(
                 {
                     "id": f"{self._run.run_id}.{key}",
-                    "reason": "confirmation" if approval else "input_required",
+                    "reason": "tool_call" if bound else reason,
                     "message": each.question,
+                    **bound,
                     **ends,
                     **({} if schema is None else {"responseSchema": schema}),
                 }
@@ -338,7 +372,7 @@ class AguiRoute:
         if not thread or not run_id:
             raise RequestError("'threadId' and 'runId' are strings", code="serve/field", param="runId")
         answers = _answers(body["resume"]) if body.get("resume") else {}
-        results, calls = _results(body), [*_calls(body)]
+        results, calls, state = _results(body), [*_calls(body)], _state_of(body)
         if answers or results:
 
             def view(run: ServedRun) -> AguiView:
@@ -346,6 +380,8 @@ class AguiRoute:
 
             run_that_asks = run_of(answers) if answers else [*results][-1].rpartition(".")[0]
             shown = come_back(service, run_that_asks, key, offer, view, self._waiting)
+            if body.get("state") and state != shown.view.state:  # a client that keeps none sends an empty one
+                shown.asked.state, shown.view.state = state, deepcopy(state)
             await _answer(shown, answers)
             await _finish(shown, results)
             shown.view.go_on(thread, run_id, calls)
@@ -353,9 +389,16 @@ class AguiRoute:
             tools = client_tools(body.get("tools"))
             await leave_behind(service, calls, key, offer, self._waiting)
             run = await start_chat(
-                service, key, offer, partial(_messages, body), naming="export", lasting=True, tools=tools
+                service,
+                key,
+                offer,
+                partial(_messages, body),
+                naming="export",
+                lasting=True,
+                tools=tools,
+                state=state or None,
             )
-            shown = Shown(service, run, offer, AguiView(service, run, thread, run_id), self._waiting)
+            shown = Shown(service, run, offer, AguiView(service, run, thread, run_id, state), self._waiting)
         return shown.stream({})
 
 
@@ -367,7 +410,7 @@ def _objects(value: object) -> list[dict[str, Any]]:
 def _messages(body: Mapping[str, Any]) -> object:
     """The messages of the conversation, without those of tools, activities and thinking, which report what a run did.
 
-    What the front end says of itself (``context``) stands before them.
+    The ``context`` that the front end adds stands before them.
     """
     messages = body.get("messages")
     if not isinstance(messages, list):
@@ -379,6 +422,16 @@ def _messages(body: Mapping[str, Any]) -> object:
     ]
     context = [f"{each.get('description')}: {each.get('value')}" for each in _objects(body.get("context"))]
     return [{"role": "system", "content": "\n".join(context)}, *rows] if context else rows
+
+
+def _state_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The state in a request, without the report of the server beneath a key of its own. Raises RequestError."""
+    state = body.get("state")
+    if state is not None and not isinstance(state, dict):
+        raise RequestError(
+            "'state' is an object", code="serve/field", param="state", hint='write "state": {"steps": [...]}'
+        )
+    return {name: value for name, value in cast("dict[str, Any]", state or {}).items() if name != _OWN}
 
 
 def _results(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -427,11 +480,21 @@ async def _answer(shown: Shown[AguiView], answers: Mapping[str, Mapping[str, Any
             continue
         payload = entry.get("payload")
         if question.reason == "approval":
-            await shown.asked.answer(key, payload if entry.get("status") == "resolved" else False)
+            await shown.asked.answer(key, _decision(payload) if entry.get("status") == "resolved" else False)
         elif entry.get("status") == "resolved":
             await shown.asked.answer(key, payload)
         else:
             await shown.asked.decline(key)
+
+
+def _decision(payload: object) -> object:
+    """The answer about a call in our form: a payload in exactly the protocol's is translated, any other is passed on."""
+    if not isinstance(payload, dict) or "approved" not in payload:
+        return cast(object, payload)
+    form = cast("dict[str, Any]", payload)
+    if form.keys() == {"approved", "editedArgs"} and form["approved"] is True:
+        return {"approved": True, "arguments": form["editedArgs"]}
+    return form["approved"] if form.keys() == {"approved"} and isinstance(form["approved"], bool) else form
 
 
 async def _finish(shown: Shown[AguiView], results: Mapping[str, Mapping[str, Any]]) -> None:

@@ -15,11 +15,12 @@ from agentflow.serve.keys import Key
 
 
 class Prepared(NamedTuple):
-    """A ``program`` to run, its ``bindings``, and the conversation that it continues."""
+    """A ``program`` to run, its ``bindings``, the conversation that it continues, and the state that it shares."""
 
     program: Program | Source | str
     bindings: Mapping[str, Any]
     session: Session | None = None
+    state: Mapping[str, Any] | None = None
 
 
 class ClientCall(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, DataError, clip, cut
 from agentflow.core.data.messages import ToolSpec
 from agentflow.core.data.results import TaskResult
+from agentflow.core.data.values import plain
 from agentflow.core.events.events import (
     Event,
     ModelFinished,
@@ -47,6 +48,8 @@ class Asked:
         self._service = service
         self._run = run
         self._answered: set[str] = set()
+        self.state: Mapping[str, Any] | None = None
+        """The state that the client has now, if that is not the run's: it goes along with the first answer."""
         self._calls: dict[int, ToolStarted] = {}
         self._askers: dict[str, int | None] = {}
 
@@ -74,7 +77,7 @@ class Asked:
 
     @property
     def beside(self) -> bool:
-        """Whether other calls that a model asked for at the same time as an open one are at work: what they ask is asked together."""
+        """Whether other calls that a model asked for at the same time as an open one are at work: their questions are asked together."""
         askers = {self._askers.get(key) for key in self.open} - {None}
         paths = [question.path for question in self.open.values()]
         return any(
@@ -91,10 +94,11 @@ class Asked:
     async def _send(self, key: str, answer: Any) -> DataError | None:
         """Pass an answer on; the error of one that does not fit."""
         try:
-            await self._service.flow.send(self._run.run_id, key, answer)
+            await self._service.flow.send(self._run.run_id, key, answer, state=self.state)
         except DataError as error:
             if error.code != "question/unknown":  # answered or withdrawn meanwhile
                 return error
+        self.state = None
         self._answered.add(key)
         self.open.pop(key, None)
         return None
@@ -301,6 +305,19 @@ def subtask_name(event: SubtaskStarted) -> str:
 def text_of_model(event: ModelFinished) -> str:
     """The text of a model's answer, cut to the shown length."""
     return "" if event.response is None else clip(event.response.text, MAX_TEXT)
+
+
+def output_of(event: ToolFinished) -> Any:
+    """What a tool returned, as JSON data; its text, cut to the shown length, for a text and for long or other values."""
+    result = event.result
+    if result is None or result.parsed_content is None or len(result.content) > MAX_TEXT:
+        return text_of_result(event)
+    try:
+        data = plain(result.parsed_content)
+        json.dumps(data, allow_nan=False)
+    except (ValueError, TypeError):
+        return text_of_result(event)
+    return data
 
 
 def text_of_result(event: ToolFinished) -> str:

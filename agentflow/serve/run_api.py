@@ -233,6 +233,7 @@ def asked_data(questions: Mapping[str, Question]) -> list[dict[str, Any]]:
             "question": each.question,
             "schema": each.schema,
             **({} if each.external is None else {"external": plain(each.external)}),
+            **({} if each.call is None else {"call": plain(each.call)}),
         }
         for key, each in questions.items()
     ]

@@ -30,10 +30,11 @@ PROGRAM = "program"
 
 
 class Inputs(NamedTuple):
-    """The values of an export's parameters, and the conversation before them."""
+    """The values of an export's parameters, the conversation before them, and the state that the run shares."""
 
     values: Mapping[str, Any]
     session: Session | None = None
+    state: Mapping[str, Any] | None = None
 
 
 class ServedFlow:
@@ -91,8 +92,8 @@ class ServedFlow:
         """
 
         async def prepare() -> Prepared:
-            values, session = await inputs()
-            return Prepared(*offer.work(values), session)
+            values, session, state = await inputs()
+            return Prepared(*offer.work(values), session, state)
 
         return await self.runs.start(
             prepare,

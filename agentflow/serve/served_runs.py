@@ -75,8 +75,14 @@ MAX_ENDED_BYTES = 256 * 2**20
 def _question_of(event: WaitStarted) -> Question:
     """The question or approval that an event opens."""
     reason = "approval" if event.reason == "approval" else "question"
-    outside = ExternalCall.of(event.external)
-    return Question(question=event.question, schema=event.schema, reason=reason, path=event.path, external=outside)
+    return Question(
+        question=event.question,
+        schema=event.schema,
+        reason=reason,
+        path=event.path,
+        external=ExternalCall.of(event.external),
+        call=ExternalCall.of(event.call),
+    )
 
 
 class ServedRun:
@@ -315,7 +321,7 @@ class ServedRuns:
         await key.open(self._purses)
         admission = key.admit()
         try:
-            program, bindings, session = await prepare()
+            program, bindings, session, state = await prepare()
             if isinstance(program, str):
                 granted = frozenset[str]() if allow is None else allow
                 await check_sent(self._flow, program, allow=granted, variables=bindings, limits=limits)
@@ -341,6 +347,7 @@ class ServedRuns:
                 "run_id": run.run_id,
                 "labels": own,
                 "session": session,
+                "state": state,
                 "purse": purse,
                 "approval_ttl": approval_ttl,
             }
@@ -355,6 +362,7 @@ class ServedRuns:
                 program,
                 bindings=bindings,
                 session=session,
+                state=state,
                 limits=limits,
                 allow=allow,
                 run_id=run.run_id,

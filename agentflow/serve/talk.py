@@ -52,9 +52,10 @@ async def start_chat(
     param: str = "messages",
     lasting: bool = False,
     tools: tuple[ToolSpec, ...] = (),
+    state: Mapping[str, Any] | None = None,
 ) -> ServedRun:
     """Start the run that answers a conversation. ``naming`` and ``param`` are the fields for the export and the messages.
-    ``tools`` are those of the client.
+    ``tools`` are those of the client, ``state`` is shared with the run.
 
     ``messages`` reads them from the request. They are read once the key is admitted, in slices of the loop.
 
@@ -67,7 +68,7 @@ async def start_chat(
     async def inputs() -> Inputs:
         message, session = await in_slices(conversation(messages(), param))
         session.tools = tools
-        return Inputs({name: message}, session)
+        return Inputs({name: message}, session, state)
 
     return await service.start(offer, inputs, key, lasting=lasting, attended=lasting)
 

@@ -36,6 +36,7 @@ from agentflow.serve.front_end import (
     client_tools,
     come_back,
     leave_behind,
+    output_of,
     subtask_name,
     text_of_model,
     text_of_result,
@@ -104,8 +105,13 @@ class UiView:
         return b""
 
     def _tool_started(self, event: ToolStarted) -> bytes:
-        call = {**self._call(event.path), "type": "tool-input-available", "toolName": event.name}
-        return _frames({**call, "input": json.loads(arguments_of(event.arguments))})
+        return _frames(self._input(event.path, event.name, json.loads(arguments_of(event.arguments))))
+
+    def _input(self, path: str, name: str, arguments: Any) -> dict[str, Any]:
+        """A call of a tool of the server. Those of the host are typed parts, others are not known to whoever wrote the page."""
+        dynamic = {"dynamic": True} if ":" in name or name == _APPROVAL else {}
+        call = {**self._call(path), **dynamic, "toolName": name, "input": arguments}
+        return {"type": "tool-input-available", **call}
 
     def _tool_finished(self, event: ToolFinished) -> bytes:
         held, before = self._held.pop(event.path, None), b""
@@ -113,13 +119,15 @@ class UiView:
             if any([path.startswith(f"{event.path}/") for path in self._outside]):
                 return b""  # the client has the result, which is its own
             before = self._tool_started(held)
-        call, text = self._call(event.path), text_of_result(event)
+        call = self._call(event.path)
         if event.outcome == "ok":
-            return before + _frames({**call, "type": "tool-output-available", "output": text})
-        return before + _frames({**call, "type": "tool-output-error", "errorText": text})
+            return before + _frames({**call, "type": "tool-output-available", "output": output_of(event)})
+        if event.path in self._approvals and _was_refused(event):
+            return before + _frames({"type": "tool-output-denied", "toolCallId": call["toolCallId"]})
+        return before + _frames({**call, "type": "tool-output-error", "errorText": text_of_result(event)})
 
     def _call(self, path: str) -> dict[str, Any]:
-        return {"toolCallId": f"{self._run.run_id}:{path}", "dynamic": True, "providerExecuted": True}
+        return {"toolCallId": f"{self._run.run_id}:{path}", "providerExecuted": True}
 
     def _say(self, kind: Said, model: int, text: str) -> bytes:
         name, before = _part(kind), b""
@@ -162,16 +170,12 @@ class UiView:
             elif each.reason == "approval":
                 path = each.path.rpartition("/")[0]  # the path of the call, which starts once it is approved
                 self._approvals.add(path)
-                call = self._call(path)
-                frames += _frames(
-                    {
-                        **call,
-                        "type": "tool-input-available",
-                        "toolName": self._tool_of(each),
-                        "input": {"question": each.question},
-                    },
-                    {"type": "tool-approval-request", "approvalId": name, "toolCallId": call["toolCallId"]},
-                )
+                told = {"question": each.question}
+                call = self._input(path, _APPROVAL, told)
+                if each.call is not None:
+                    call = self._input(path, each.call.name, plain(each.call.arguments)) | {"toolMetadata": told}
+                asks = {"type": "tool-approval-request", "approvalId": name, "toolCallId": call["toolCallId"]}
+                frames += _frames(call, asks)
             else:
                 asked = {"question": each.question, "schema": plain(each.schema)}
                 frames += _frames(
@@ -184,11 +188,6 @@ class UiView:
                     }
                 )
         return frames + _frames({"type": "finish-step"}, {"type": "finish", "finishReason": "tool-calls"}) + _DONE
-
-    def _tool_of(self, approval: Question) -> str:
-        """The tool that waits for an approval; the approval's text starts with its name."""
-        name = approval.question.partition(" ")[0]
-        return name if name in self._service.flow.tools.names() else _APPROVAL
 
     async def end(self, *, cut_off: bool) -> bytes:
         before = self._stop_speaking()
@@ -209,6 +208,12 @@ class UiView:
 
 
 _DONE = b"data: [DONE]\n\n"
+
+
+def _was_refused(event: ToolFinished) -> bool:
+    """Whether a call did not run because somebody said no."""
+    error = None if event.result is None else event.result.notes.error
+    return error is not None and error.details.get("code") == "tool/not-approved"
 
 
 def _part(kind: Said) -> str:

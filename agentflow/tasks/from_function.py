@@ -23,7 +23,7 @@ from agentflow.core.data.templates import Parameter, TaskTemplate
 from agentflow.core.ports.ports import AnswerCheck
 from agentflow.lib.option_table import wrong_value
 from agentflow.lib.schema.tagged_unions import tagged_unions
-from agentflow.lib.signature import Signature, annotated, context_in
+from agentflow.lib.signature import Signature, annotated, context_in, hints_of
 from agentflow.lib.text.slots import not_filled, not_used, single_braces, unused
 
 R = TypeVar("R")
@@ -171,7 +171,9 @@ def _prompt_by_body(
             raise
         except Exception as error:
             raise TaskError(
-                f"the body of task '{name}' raised {type(error).__name__}: {error}", code="host/raised"
+                f"the body of task '{name}' raised {type(error).__name__}: {error}",
+                code="host/raised",
+                details={"exception": type(error).__name__},
             ) from error
         if text is not None and not isinstance(text, str):
             raise TaskError(
@@ -244,7 +246,7 @@ def deps_of(function: object, count: int, label: str, option: str, example: str)
     except ValueError:  # a callable without a signature
         return None
     last = list(signature.parameters)[count - 1 : count]
-    hint = annotated(cast(Any, function)).get(last[0]) if last else None
+    hint = hints_of(cast(Any, function), f"{label}: {option}=").get(last[0]) if last else None
     context = context_in(hint)
     return None if context is Any else context
 

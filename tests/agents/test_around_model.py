@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -372,3 +374,79 @@ async def test_cancelling_ends_it() -> None:
             work.cancel()  # type: ignore[attr-defined]
             with pytest.raises(asyncio.CancelledError):
                 await work
+
+
+def digests(work: Callable[[], Any]) -> int:
+    """How often this thread hashes a request in ``work``."""
+    count = 0
+
+    def hook(frame: Any, event: str, argument: object) -> None:
+        nonlocal count
+        count += (
+            event == "call" and frame.f_code.co_qualname == "_digest" and "around_model" in frame.f_code.co_filename
+        )
+
+    sys.setprofile(hook)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("kind", ["whole", "generator"])
+def test_a_long_conversation_is_hashed_once_and_beside_the_loop(tmp_path: Path, kind: str) -> None:
+    """A request is hashed once for its path and its record, however many links hand it on; a long one on another thread."""
+
+    async def whole(request: ModelRequest, run: Run, ctx: CallContext) -> ModelResponse:
+        return await run(request)
+
+    async def generator(request: ModelRequest, run: Run, ctx: CallContext) -> AsyncIterator[ModelDelta]:
+        async for delta in run(request):
+            yield delta
+
+    link = whole if kind == "whole" else generator
+
+    async def ask(prompt: str) -> None:
+        model = ScriptedProvider(lambda request: "fine")
+        url = f"sqlite:///{tmp_path}/{len(prompt)}.db"
+        async with AgentFlow(provider=model, durable=url, around_model=[link, link]) as flow:
+
+            @flow.task
+            async def say(text: str) -> str:
+                """{{text}}"""
+
+            assert (await (await flow.start(say(prompt))).result()).value == "fine"
+
+    assert digests(lambda: asyncio.run(ask("short"))) == 1
+    assert digests(lambda: asyncio.run(ask("long " * 100_000))) == 0
+
+
+async def test_equal_requests_at_once_are_numbered_as_they_were_begun(tmp_path: Path) -> None:
+    """Two runs of one long request, at once, have the same answers when they are replayed after a wait."""
+    count = 0
+
+    def answer(request: ModelRequest) -> str:
+        nonlocal count
+        count += 1
+        return f"answer {count}"
+
+    async def both(request: ModelRequest, run: Run, ctx: CallContext) -> ModelResponse:
+        first, second = await asyncio.gather(run(request), run(replace(request)))
+        await ctx.ask_human("which?")
+        return first.with_text(f"{first.text}, {second.text}")
+
+    url, prompt = f"sqlite:///{tmp_path}/runs.db", "long " * 50_000
+    for step in ("start", "resume"):
+        async with AgentFlow(provider=ScriptedProvider(answer), durable=url, around_model=[both]) as flow:
+
+            @flow.task
+            async def say(text: str) -> str:
+                """{{text}}"""
+
+            if step == "start":
+                await (await flow.start(say(prompt), run_id="r")).wait()
+                continue
+            await flow.send("r", (await flow.questions("r"))[0].key, "both")
+            value = (await (await flow.resume("r")).result()).value
+            assert value == "answer 1, answer 2" and count == 2

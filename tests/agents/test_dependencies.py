@@ -445,3 +445,22 @@ async def test_deps_that_begin_a_run_of_their_flow_need_deps_for_it(when: str) -
             assert error.value.code == "config/deps" and "deps=" in (error.value.hint or "")
         own[0] = {}
         assert (await flow.run(who())).value == "ada"
+
+
+@pytest.mark.parametrize("option", ["tools", "check", "system"])
+async def test_a_type_that_the_module_does_not_know_is_told(option: str) -> None:
+    """A class of dependencies that a function has defined, or that is imported under TYPE_CHECKING: the error names it and what to do."""
+
+    class Local:
+        pass
+
+    def chosen(ctx: CallContext[Local]) -> Any:
+        raise AssertionError
+
+    def checked(value: str, ctx: CallContext[Local]) -> str:
+        raise AssertionError
+
+    async with AgentFlow() as flow:
+        with pytest.raises(ConfigurationError, match="Local") as error:
+            await flow.ask("x", **cast(Any, {option: checked if option == "check" else chosen}))
+    assert "import or define them there" in (error.value.hint or "")

@@ -73,10 +73,11 @@ async def test_a_model_finds_a_tool_and_calls_it() -> None:
 
 
 async def test_a_deferred_tool_cannot_be_called_before_it_is_found() -> None:
-    """A guess of its name does not run it."""
-    model = ScriptedProvider([calling("weather"), lambda request: results(request)[0]])
+    """A guess of its name does not run it, and the model reads that it has to search; of a tool that is not there it reads that."""
+    model = ScriptedProvider([calling("weather"), calling("whether"), lambda request: results(request)[0]])
     async with AgentFlow(provider=model) as flow:
-        assert "there is no tool 'weather'" in await flow.ask("x", tools=TOOLS)
+        assert "there is no tool 'whether'" in await flow.ask("x", tools=TOOLS)
+    assert "'weather' is not loaded yet: find it with search_tools first" in results(model.requests[1])[0]
 
 
 async def test_a_conversation_keeps_the_tools_that_were_found_in_it() -> None:

@@ -1,6 +1,7 @@
 // Talks to an AG-UI endpoint with the protocol's own client, which checks the order of events.
 // argv: JSON of a list of threads {url, headers, tools, state, context, turns, leave_after}; prints one JSON line a thread. A turn is {message},
-// {answers: [payload]} for interrupts, or {results: {tool: content | {error}}} for the open calls of the front end's own tools.
+// {answers: [payload]} for interrupts, or {results: {tool: content | {error}}} for the open calls of the front end's own tools, each with
+// {state}, which the user of the page changes before.
 import { HttpAgent } from "@ag-ui/client";
 
 console.warn = () => {};
@@ -13,6 +14,7 @@ for (const thread of JSON.parse(process.argv[2])) {
     const events = [];
     let error = null;
     const parameters = { tools: thread.tools ?? [], context: thread.context ?? [] };
+    if (turn.state) agent.setState({ ...agent.state, ...turn.state }); // what its user changes meanwhile
     if (turn.answers) {
       parameters.resume = interrupts.map((each, at) =>
         turn.answers[at] === null

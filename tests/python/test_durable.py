@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.errors import ConfigurationError, DataError, JournalError, SexpEvaluationError
+from agentflow.errors import AgentflowError, ConfigurationError, DataError, JournalError, SexpEvaluationError
 from agentflow.events import Warning
 from tests.support.children import HANG_S
 
@@ -333,3 +333,58 @@ async def test_a_workflow_waits_for_people(tmp_path: Path) -> None:
         assert (await handle.result()).value == [6, 6]
     with pytest.raises(ConfigurationError, match="no JSON Schema"):
         flow.ask_human("x", type("Thing", (), {})).close()
+
+
+async def test_a_workflow_goes_by_the_kind_of_a_recorded_exception(tmp_path: Path) -> None:
+    """The class of a step's exception is in the error's details, the first time and when the run goes on."""
+    seen: list[object] = []
+
+    def declared(flow: AgentFlow) -> Any:
+        async def work() -> str:
+            try:
+                await flow.step(failing)
+            except AgentflowError as error:
+                seen.append(error.details["exception"])
+            return await flow.ask_human("on?", str)
+
+        return flow.workflow(work)
+
+    async with flow_of(tmp_path) as flow:
+        await (await flow.start(declared(flow)(), run_id="r")).wait()
+    async with flow_of(tmp_path) as flow:
+        declared(flow)
+        await flow.send("r", (await flow.questions("r"))[0].key, "yes")
+        assert (await (await flow.resume("r")).result()).value == "yes"
+    assert seen == ["KeyError", "KeyError"]
+
+
+async def test_code_of_the_host_that_raises_names_the_class() -> None:
+    """A step, a check, the body of a task and middleware: the error's details have the name of the exception's class."""
+    flow = AgentFlow(provider=ScriptedProvider("x"))
+
+    def broken(*_: Any) -> Any:
+        raise KeyError("x")
+
+    async def guard(call: Any, run: Any, ctx: Any) -> Any:
+        raise KeyError("x")
+
+    @flow.task
+    async def bodied(topic: str) -> str:
+        """Do it."""
+        return {"a": "b"}[topic]
+
+    @flow.workflow
+    async def stepped() -> Any:
+        return await flow.step(failing)
+
+    flow.tools.add(give)
+    async with flow:
+        for work in (
+            stepped(),
+            bodied("x"),
+            flow.ask("?", check=lambda value, ctx: broken()),
+            flow.run("(value-of (give (number 1)))", around_tool=[guard]),
+        ):
+            with pytest.raises(AgentflowError) as error:
+                await work
+            assert error.value.details["exception"] == "KeyError"

@@ -350,6 +350,23 @@ async def test_an_empty_purse_is_recorded_as_such(shared: str) -> None:
         assert (await flow.purses.look("b")).spent.model_calls == 1 and model.finished == 2
 
 
+async def test_a_fork_is_paid_from_a_purse_of_its_own(shared: str) -> None:
+    """``fork(purse=)`` names who pays for what is carried out again, now and when the fork is resumed; an unknown one is refused
+    before anything is stored."""
+    model = MeteredModel()
+    purses = {"a": Allowance(model_calls=5), "b": Allowance(model_calls=5)}
+    text = f"{asking()} (value-of (ask (n 1))) (value-of (ask (n 2)))"
+    async with AgentFlow(provider=model, durable=shared, purses=purses) as flow:
+        await (await flow.start(text, run_id="r", purse="a")).result()
+        with pytest.raises(ConfigurationError, match="typo"):
+            await flow.fork("r", "0/1.0", as_run="f", purse="typo")
+        assert await flow.find_run("f") is None
+        await (await flow.fork("r", "0/1.0", as_run="f", purse="b")).result()
+        await (await flow.fork("r", "0/1.0", as_run="g")).result()
+        spent = [(await flow.purses.look(name)).spent.model_calls for name in ("a", "b")]
+        assert spent == [3, 1] and model.finished == 4
+
+
 async def test_a_secret_is_no_name_of_a_purse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of purses are stored and shown as they are."""
     monkeypatch.setenv("MY_API_KEY", "sk-very-secret-value-1234")

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from agentflow import Allowance, ScriptedProvider
 from agentflow.app import AgentFlow
 from agentflow.cli.admin.trust import trust_file
 from agentflow.core.data.errors import AgentflowError, ConfigurationError
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.messages import Usage
+from agentflow.errors import PurseEmpty
 from agentflow.file_rules import FILE_RULES
 from agentflow.providers.prices import Price, Prices
 from agentflow.settings import Settings, load_settings, read_file, read_limits
@@ -103,6 +105,7 @@ IF_IT_IS_TRUSTED: dict[str, list[Any]] = {
     "retry": [{"attempts": 5}],
     "model_settings": [{"tools": [{"type": "web_search"}]}, {"service_tier": "priority"}],
     "mcp": [{"notes": {"command": "npx"}}],
+    "purses": [{"user-*": {"usd": 5, "per": "1d"}}],
 }
 """Values that widen, by setting; ``out`` is a link that leads out of the directory."""
 NARROWS_UNTIL_THEN: dict[str, Any] = {"prices": {"openai-chat:llama": {"input": 1, "output": 1}}}
@@ -228,6 +231,35 @@ async def test_a_file_prices_a_model_that_nobody_else_prices_once_it_is_trusted(
     assert await costs() == [None, 5]
     assert trust_file(directory, forget=False, as_json=True) == 0
     assert await costs() == [price, 5]
+
+
+async def test_purses_of_a_file_are_those_of_flows_that_are_given_none(tmp_path: Path) -> None:
+    """``[purses]`` of a trusted file has names, patterns, limits and periods; what it misspells is said with its place."""
+    (tmp_path / "agentflow.toml").write_text(
+        '[purses]\n"user-*" = { model_calls = 1, per = "1d" }\nshared = { usd = 5 }\n', "utf-8"
+    )
+    assert trust_file(tmp_path, forget=False, as_json=True) == 0
+    settings = load_settings(tmp_path, {})
+    async with AgentFlow(provider=ScriptedProvider(lambda request: "fine"), settings=settings) as flow:
+        assert await flow.ask("hi", purse="user-1") == "fine"
+        with pytest.raises(PurseEmpty):
+            await flow.ask("hi", purse="user-1")
+        assert (await flow.purses.look("shared")).usd_left == 5
+        with pytest.raises(ConfigurationError, match="nobody"):
+            await flow.ask("hi", purse="nobody")
+    async with AgentFlow(settings=settings, purses={"own": Allowance(usd=1)}) as flow:
+        with pytest.raises(ConfigurationError, match="shared"):
+            await flow.purses.look("shared")
+    for wrong, message in (
+        ({"user-*": {"dollars": 5}}, "has no 'dollars'"),
+        ({"user-*": 5}, "is no table"),
+        ({"user-*": {"usd": -1}}, "usd=-1"),
+        ({"user-*": {"usd": 1, "per": "soon"}}, "per='soon'"),
+        ({"a b": {"usd": 1}}, "names no purse"),
+    ):
+        with pytest.raises(ConfigurationError, match=message) as caught:
+            load_settings(tmp_path / "none", {}, purses=wrong)
+        assert caught.value.code == "config/purse"
 
 
 async def test_no_run_within_a_limit_of_dollars_uses_an_untrusted_price(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ async def test_a_run_as_its_client_sees_it(node_clients: NodeClients) -> None:
         assert (
             by_role["activity"]["content"]["task"] == "note" and "said Note" in by_role["activity"]["content"]["text"]
         )
-        assert [each["status"] for each in full["state"]["tasks"].values()] == ["ok"] * 3
+        assert [each["status"] for each in full["state"]["agentflow"]["tasks"].values()] == ["ok"] * 3
         assert [each["content"] for each in value["messages"] if each["role"] == "assistant"] == ["2"]
         [turn] = broken["turns"]
         assert turn["events"][-1]["type"] == "RUN_ERROR" and turn["events"][-1]["code"] == "provider/overloaded"
@@ -150,7 +150,9 @@ async def test_interrupts_are_answered_by_the_next_request(
             )  # fmt: skip
             assert [each["error"] for each in yes["turns"]] == [None] * 3, yes
             [interrupt] = yes["turns"][0]["events"][-1]["outcome"]["interrupts"]
-            assert "7" in interrupt["message"] and interrupt["reason"] == "confirmation"
+            assert "7" in interrupt["message"] and interrupt["reason"] == "tool_call"
+            called = [each for each in yes["messages"] if each["role"] == "tool"]
+            assert [(each["toolCallId"], each["content"]) for each in called] == [(interrupt["toolCallId"], "paid")]
             assert [each["result"] for each in (yes["turns"][-1]["events"][-1], wrong["turns"][-1]["events"][-1])] == [
                 ["paid", "Ada"],
                 ["refused", "Bob"],

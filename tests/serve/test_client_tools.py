@@ -16,7 +16,7 @@ from tests.serve.test_agui import thread as agui_thread
 from tests.serve.test_ui_stream import chat as ui_chat
 from tests.serve.test_ui_stream import parts
 from tests.support.node import NodeClients
-from tests.support.serve_clients import AGUI, USER, talk
+from tests.support.serve_clients import AGUI, USER, frames_of, talk
 from tests.support.served import Served, served
 
 BACKGROUND = {
@@ -218,6 +218,43 @@ async def test_a_result_after_a_restart_of_the_server(tmp_path: Path) -> None:
         again = await server.post("/agui/helper", await body_of(server, messages=messages))
         assert again.status_code == 404 and again.json()["error"]["code"] == "serve/unknown-run"
     assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("payload", "paid"),
+    [
+        ({"approved": True}, [7]),
+        ({"approved": True, "editedArgs": {"amount": 5}}, [5]),
+        (True, [7]),
+        ({"approved": False}, []),
+        ({"approved": "yes"}, []),
+        ({"approved": True, "editedArgs": {"amount": 5}, "really": True}, []),
+        ({"approved": True, "editedArgs": "none"}, []),
+    ],
+)
+async def test_a_decision_in_the_form_of_ag_ui(payload: Any, paid: list[int]) -> None:
+    """The interrupt is bound to the call, which was told before; its answer in exactly the protocol's form counts, and anything near
+    it is a no."""
+    done: list[int] = []
+
+    @tool(approval=True)
+    async def pay(amount: int) -> dict[str, int]:
+        """Pay."""
+        done.append(amount)
+        return {"paid": amount}
+
+    flow, _ = helper(calling("pay", amount=7), "done", tools=[pay])
+    async with flow, served(flow, ["helper"]) as server:
+        first = frames_of((await server.post("/agui/helper", await body_of(server))).text)
+        [start] = [each for each in first if each["type"] == "TOOL_CALL_START"]
+        [asks] = first[-1]["outcome"]["interrupts"]
+        assert (asks["reason"], asks["toolCallId"]) == ("tool_call", start["toolCallId"])
+        assert asks["responseSchema"]["required"] == ["approved"]
+        resume = [{"interruptId": asks["id"], "status": "resolved", "payload": payload}]
+        second = frames_of((await server.post("/agui/helper", await body_of(server, resume=resume))).text)
+        told_again = [each["type"] for each in second if each["type"].startswith("TOOL_CALL")]
+        assert told_again == ["TOOL_CALL_RESULT"] and second[-1]["outcome"] == {"type": "success"}
+    assert done == paid
 
 
 # -- the wrong ones that a user tries first -------------------------------------------------------------------------

@@ -55,8 +55,8 @@ async def test_a_run_as_its_client_sees_it(node_clients: NodeClients) -> None:
     assert full["error"] is None
     assert [each["text"] for each in parts(full, "text")] == ["said Answer hello."]
     assert [each["text"] for each in parts(full, "reasoning")] == ["hm, "]
-    [call] = parts(full, "dynamic-tool")
-    assert (call["toolName"], call["input"], call["output"]) == ("look", {"what": "there"}, "seen there")
+    [call] = parts(full, "tool-look")
+    assert (call["input"], call["output"]) == ({"what": "there"}, "seen there")
     tasks = [each["data"] for each in parts(full, "data-task")]
     assert [(each["name"], each["status"]) for each in tasks] == [("note", "ok"), ("note", "ok"), ("answer", "ok")]
     assert tasks[0]["text"] == "said Note one."
@@ -107,11 +107,10 @@ async def test_what_is_asked_is_answered_by_the_next_request(
     assert yes["messages"][-1]["metadata"]["value"] == ["paid", "Ada"]
     assert no["messages"][-1]["metadata"]["value"] == ["refused", "Bob"]
     assert [len(each["messages"]) for each in (yes, no)] == [2, 2], "it is one message, however often it asks"
-    assert [each["toolName"] for each in parts(yes, "dynamic-tool")] == ["pay", "ask_human"]
-    assert (
-        "7" in parts(yes, "dynamic-tool")[0]["input"]["question"] and parts(yes, "dynamic-tool")[0]["output"] == "paid"
-    )
-    assert parts(no, "dynamic-tool")[0]["state"] == "output-error"
+    assert [each["toolName"] for each in parts(yes, "dynamic-tool")] == ["ask_human"]
+    [call] = parts(yes, "tool-pay")
+    assert (call["input"], call["output"], call["approval"]["approved"]) == ({"amount": 7}, "paid", True)
+    assert parts(no, "tool-pay")[0]["state"] == "output-denied"
     assert "abort" in gone["types"] and paid == [7, 7]
 
 

@@ -173,7 +173,7 @@ def load(db: Database = None, json: AsJson = False) -> None:
 def purses(db: Database = None, json: AsJson = False) -> None:
     """Show the purses of a database: the spending in their present periods, and when these end.
 
-    The allowances of purses are in the application.
+    The allowances of purses are in the application, or in [purses] of agentflow.toml.
     """
     from agentflow.cli.runs.run_list import show_purses
 

@@ -101,6 +101,7 @@ def _described(question: Question) -> dict[str, Any]:
         "reason": question.reason,
         "path": question.path,
         **({} if question.external is None else {"external": plain(question.external)}),
+        **({} if question.call is None else {"call": plain(question.call)}),
     }
 
 

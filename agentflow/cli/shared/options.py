@@ -84,7 +84,9 @@ Database = Annotated[
 Purse = Annotated[
     str | None,
     typer.Option(
-        "--purse", metavar="NAME", help="The purse that pays for the run: one of the application's, see --app."
+        "--purse",
+        metavar="NAME",
+        help="The purse that pays for the run: one of the application's, see --app, or of [purses] in agentflow.toml.",
     ),
 ]
 Record = Annotated[

@@ -17,7 +17,7 @@ from contextvars import Context, ContextVar, Token
 from functools import partial
 from hashlib import blake2b
 from types import TracebackType
-from typing import Any, Generic, TypeAlias, TypedDict, Unpack, cast, get_origin
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, Unpack, cast, get_origin
 
 from typing_extensions import TypeVar
 
@@ -43,6 +43,9 @@ from agentflow.core.events.events import (
     ToolProgress,
     Warning,
 )
+
+if TYPE_CHECKING:
+    from agentflow.core.call.run_state import StateDict
 
 
 class EventScope:
@@ -246,6 +249,24 @@ class CallContext(Generic[DepsT]):
         """The dependencies of the run: the ``deps=`` that it was given, else those that the flow's ``deps=`` made for it;
         None without either."""
         return self.run.deps
+
+    @property
+    def state(self) -> StateDict:
+        """The state that the run shares with a front end and other readers: JSON data, which began as the ``state=`` of
+        the run. It reads as a dict does; an assignment in it, at any depth, is published at once
+        (:class:`~agentflow.events.StateChanged`). ``ctx.state.plain()`` is a copy as plain dicts and lists.
+
+        Raises DataError (``state/not-data``) on the assignment of anything but JSON data.
+        """
+        from agentflow.core.call.run_state import StateDict, state_of  # few runs have one
+
+        return StateDict(state_of(self), self)
+
+    @state.setter
+    def state(self, state: Mapping[str, Any]) -> None:
+        from agentflow.core.call.run_state import replacing, state_of
+
+        state_of(self).change(self, replacing(state))
 
     def require_deps(self, kind: Any, label: str) -> None:
         """Raise ConfigurationError (``config/deps``) unless the run's dependencies are of the class ``kind``, which the

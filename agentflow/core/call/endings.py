@@ -194,4 +194,7 @@ async def called_by_host(
     except AgentflowError:
         raise
     except Exception as error:
-        raise TaskError(f"{label} raised {type(error).__name__}: {error}", code="host/raised") from error
+        details = {"exception": type(error).__name__}
+        raise TaskError(
+            f"{label} raised {type(error).__name__}: {error}", code="host/raised", details=details
+        ) from error

@@ -131,6 +131,11 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         ...
 
     @property
+    def shared(self) -> list[Any]:
+        """The :class:`~agentflow.core.call.run_state.RunState` that the run shares, once there is one; empty before."""
+        ...
+
+    @property
     def budget(self) -> object:
         """The rest of the run's limits on steps, effects and branches: opaque outside the runtime; None without limits."""
         ...

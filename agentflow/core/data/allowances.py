@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from fnmatch import fnmatchcase
 from math import isfinite
-from typing import cast
+from typing import Any, cast
 
 from agentflow.core.data.durations import seconds_of
 from agentflow.core.data.errors import ConfigurationError, clip, cut
@@ -208,6 +209,26 @@ class AllowanceTable:
     def patterns(self) -> list[str]:
         """The names and patterns, in the order in which they were added."""
         return list(self._rows)
+
+
+def read_allowances(table: Mapping[str, Any]) -> dict[str, Allowance]:
+    """Allowances from a table of names or patterns, each with a table of the fields of an Allowance.
+
+    Raises ConfigurationError (``config/purse``) for an unknown field, and as :class:`AllowanceTable`.
+    """
+    names = [field.name for field in fields(Allowance)]
+    allowances: dict[str, Allowance] = {}
+    for pattern, row in table.items():
+        shown = f"the allowance of '{cut(pattern, 80)}'"
+        if not isinstance(row, Mapping):
+            raise _wrong(f"{shown} is no table", 'for example "user-*" = { usd = 5, per = "1d" }')
+        stated = cast("Mapping[str, Any]", row)
+        wrong = next((name for name in stated if name not in names), None)
+        if wrong is not None:
+            raise _wrong(f"{shown} has no '{cut(wrong, 80)}'", f"an allowance has {', '.join(names)}")
+        allowances[pattern] = Allowance(**stated)
+    AllowanceTable(allowances)
+    return allowances
 
 
 def _literal(pattern: str) -> int:

@@ -101,7 +101,7 @@ class Session:
     Parameters: ``data_context`` is material that precedes every prompt; ``scope`` names a lasting conversation (a user, a
     thread), which is then ``named``.
 
-    ``tools`` are carried out by whoever talks in the conversation, such as a front end: tasks that take part in it are offered
+    ``tools`` are carried out by the other side of the conversation, such as a front end: tasks that take part in it are offered
     them, and a call is a question of the run.
     """
 
@@ -337,7 +337,7 @@ class Session:
         and each part has its ``type``; a conversation with a name also has its ``scope``. Everything of it is kept, the verbatim JSON of providers too.
         """
         data: dict[str, Any] = {"session": VERSION, **self.whole()}
-        data.pop("tools", None)  # which whoever talks in the conversation says anew
+        data.pop("tools", None)  # which the other side states anew for each run
         if self.named:
             data["scope"] = self.scope
         return json.dumps(data)

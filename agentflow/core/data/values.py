@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Set
 from enum import Enum
 from functools import partial
 from typing import Any, cast
@@ -347,6 +347,8 @@ def opened(value: Any, text: Callable[[object], str] = str) -> Any:
         tag = getattr(kind, "type", None)  # one of several classes that may stand in its place
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.repr}
         return {"type": tag, **fields} if isinstance(tag, str) else fields
+    if isinstance(value, MutableSequence) and not isinstance(value, bytearray):  # such as a list of a run's state
+        return list(cast("Iterable[Any]", value))
     return text(value)
 
 

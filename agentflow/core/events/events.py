@@ -313,7 +313,8 @@ class WaitStarted(EventBase):
     """A wait began; ``reason`` names its cause. Published only if there is a wait.
 
     A question or approval that ``flow.send`` may answer has its ``key``, the ``question`` and the ``schema`` of the answer. ``external`` is
-    the call of an external tool that the wait is for: its ``name``, ``arguments`` and ``call_id``.
+    the call of an external tool that the wait is for: its ``name``, ``arguments`` and ``call_id``; ``call`` that which an approval is
+    for, if its arguments may be edited.
     """
 
     reason: WaitReason = "permit"
@@ -321,6 +322,7 @@ class WaitStarted(EventBase):
     question: str = ""
     schema: Mapping[str, Any] | None = None
     external: Mapping[str, Any] | None = None
+    call: Mapping[str, Any] | None = None
 
 
 @frozen
@@ -404,6 +406,14 @@ class Log(EventBase):
 
     message: str = ""
     level: str = "info"
+
+
+@frozen
+class StateChanged(EventBase):
+    """Code of the run has changed the state that it shares (``ctx.state``): ``changes`` are operations of JSON Patch. It is not
+    published again when a run is resumed."""
+
+    changes: tuple[Mapping[str, Any], ...] = ()
 
 
 @frozen

@@ -11,8 +11,8 @@ from agentflow.core.events.journal_rows import effect_key
 
 @frozen
 class ExternalCall:
-    """A call of a tool that somebody else carries out: ``name`` and ``arguments`` of the call, and ``call_id``, that of the model's
-    tool call if a model asked for it. The answer to its question is the result."""
+    """A call of a tool that a question is about: ``name`` and ``arguments`` of the call, and ``call_id``, that of the model's
+    tool call if a model asked for it. If somebody else carries it out, the answer to its question is the result."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -34,7 +34,7 @@ class Question:
     ``question`` is the text, safe to show for an approval; ``schema`` the JSON Schema of the answer (None: any data);
     ``reason`` says whether the program asks or a tool needs an approval, which is ``true`` or ``false``. ``run_id`` and
     ``path`` locate the call; ``key`` is the key for ``flow.send``. ``external`` is the call of an external tool, whose result is the
-    answer.
+    answer; ``call`` is the call that an approval is for, if its arguments may be edited.
     """
 
     question: str
@@ -43,6 +43,7 @@ class Question:
     run_id: str = ""
     path: str = ""
     external: ExternalCall | None = None
+    call: ExternalCall | None = None
 
     @property
     def key(self) -> str:

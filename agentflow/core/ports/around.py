@@ -121,6 +121,7 @@ def raised(function: Any, error: Exception) -> TaskError:
         f"the middleware '{name_of(function)}' raised {type(error).__name__}: {clip(str(error), 500)}",
         code="middleware/raised",
         reason="tool_execution_error",
+        details={"exception": type(error).__name__},
     )
 
 

@@ -208,6 +208,8 @@ SPAN = "at"
 SOURCES = "from"
 """Key, in the value of a record, of the sources of a result, in a flow with a policy."""
 
+STATE = "state"
+"""Key, in the value of a record, of the changes of the run's state that the effect has made."""
 MARKS = "of"
 """Key, in the value of a record, of the marks of the request; see :func:`agentflow.durable.values.record_values.marks_of`."""
 

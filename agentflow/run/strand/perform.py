@@ -263,7 +263,10 @@ class EffectRunner:
         except Exception as error:
             name = effect.name or getattr(effect.function, "__name__", "the host function")
             raise SexpEvaluationError(
-                f"{name} raised {type(error).__name__}: {error}", code="host/raised", span=span
+                f"{name} raised {type(error).__name__}: {error}",
+                code="host/raised",
+                span=span,
+                details={"exception": type(error).__name__},
             ) from error
 
     async def _context(self, effect: GetContext, call: CallContext, span: Span | None) -> Any:

@@ -1,0 +1,237 @@
+"""The state that a run shares with a front end and other readers: JSON data that tools read and change through ``ctx.state``.
+
+Each change is an operation of JSON Patch (RFC 6902), published at once. A durable run records changes with the effect whose code
+made them, so that a replay, which runs that code no more, makes them again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
+from copy import deepcopy
+from typing import Any, Protocol, TypeAlias, cast
+
+from agentflow.core.data.errors import DataError, clip
+from agentflow.core.data.values import plain_work
+from agentflow.core.data.walk import finish
+from agentflow.core.events.events import EventBase, StateChanged
+
+Change: TypeAlias = dict[str, Any]
+"""An operation of JSON Patch: ``add``, ``replace`` or ``remove``."""
+Pointer: TypeAlias = tuple["str | int", ...]
+_END = "-"
+
+
+class StateHolder(Protocol):
+    """The call whose code changes the state: a :class:`~agentflow.core.call.call.CallContext`."""
+
+    run: Any
+    path: str
+
+    def emit(self, kind: type[EventBase], /, **fields: Any) -> int:
+        """Publish an event of the call."""
+        ...
+
+
+# Changes with stamps, not a comparison before and after: tools run side by side, and pages look on (decision 58)
+class RunState:
+    """The state of one run, which began with ``begun``. ``data`` is its present content.
+
+    Changes have stamps that grow: those of a record are put where they were made, whatever was replayed before.
+    """
+
+    __slots__ = ("_begun", "_changes", "_last", "_lock", "data")
+
+    def __init__(self, begun: Mapping[str, Any]) -> None:
+        self._begun: dict[str, Any] = data_of(begun)
+        self.data: Any = deepcopy(self._begun)
+        self._changes: dict[int, tuple[str, Change]] = {}
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def change(self, call: StateHolder, change: Change) -> None:
+        """Make a change for the code at ``call``, and publish it."""
+        with self._lock:
+            self.data = applied(self.data, change)
+            self._last = max(self._last + 1, time.time_ns())
+            self._changes[self._last] = (call.path, deepcopy(change))
+        call.emit(StateChanged, changes=(change,))
+
+    def within(self, path: str) -> list[tuple[int, Change]]:
+        """The changes made by the effect at ``path`` and those in it, with their stamps."""
+        inner = f"{path}/"
+        return [
+            (stamp, change)
+            for stamp, (where, change) in self._changes.items()
+            if where == path or where.startswith(inner)
+        ]
+
+    def replay(self, path: str, changes: Iterable[tuple[int, Change]]) -> None:
+        """Make the recorded changes of the effect at ``path`` again. One that does not fit any more is passed over."""
+        with self._lock:
+            self._changes.update({stamp: (path, change) for stamp, change in changes})
+            self._changes = dict(sorted(self._changes.items()))
+            self._last = max(self._changes, default=0)
+            self.data = deepcopy(self._begun)
+            for _, change in self._changes.values():
+                self.data = applied(self.data, change)
+
+
+def replacing(state: object) -> Change:
+    """The change to ``state`` as a whole. Raises DataError (``state/not-data``)."""
+    if not isinstance(state, Mapping):
+        raise DataError(
+            f"the state of a run is a mapping, not {type(state).__name__}",
+            code="state/not-data",
+            hint="write ctx.state = {'steps': []}, or ctx.state['steps'] = []",
+        )
+    return {"op": "replace", "path": "", "value": data_of(cast("Mapping[str, Any]", state))}
+
+
+def state_of(call: StateHolder) -> RunState:
+    """The state of the run at ``call``."""
+    shared = call.run.shared
+    if not shared:
+        shared.append(RunState({}))
+    return cast(RunState, shared[0])
+
+
+def applied(data: Any, change: Change) -> Any:
+    """``data`` with a change, made in place where it can be; unchanged if it has no such place."""
+    parts = [part.replace("~1", "/").replace("~0", "~") for part in change["path"].split("/")[1:]]
+    value = deepcopy(change.get("value"))
+    if not parts:
+        return value
+    node: Any = data
+    try:
+        for part in parts[:-1]:
+            node = node[int(part) if type(node) is list else part]
+        _apply(node, parts[-1], change["op"], value)
+    except (KeyError, IndexError, ValueError, TypeError):
+        pass  # an earlier change was lost with the effect that was at work when the run was interrupted
+    return data
+
+
+def _apply(node: Any, name: str, op: str, value: Any) -> None:
+    key = name if isinstance(node, dict) else len(node) if name == _END else int(name)
+    if op == "remove":
+        del node[key]
+    elif op == "add" and isinstance(node, list):
+        cast("list[Any]", node).insert(cast(int, key), value)
+    else:
+        node[key] = value
+
+
+def data_of(value: object) -> Any:
+    """``value`` as JSON data of its own. Raises DataError (``state/not-data``)."""
+    return deepcopy(finish(plain_work(value, _no_data)))
+
+
+def _no_data(value: object) -> Any:
+    raise DataError(
+        f"the state of a run is JSON data, and {clip(repr(value), 120)} is none",
+        code="state/not-data",
+        hint="assign texts, numbers, lists, dicts, dataclasses or pydantic models",
+    )
+
+
+class _StatePart:
+    """A part of the state at a place: it is looked up each time, since the state changes."""
+
+    __slots__ = ("_at", "_call", "_state")
+
+    def __init__(self, state: RunState, call: StateHolder, at: Pointer = ()) -> None:
+        self._state = state
+        self._call = call
+        self._at = at
+
+    def plain(self) -> Any:
+        """A copy as plain dicts and lists."""
+        return deepcopy(self._node())
+
+    def _node(self) -> Any:
+        node = self._state.data
+        for part in self._at:
+            node = node[part]
+        return node
+
+    def _shown(self, key: str | int, value: Any) -> Any:
+        if isinstance(value, dict):
+            return StateDict(self._state, self._call, (*self._at, key))
+        return StateList(self._state, self._call, (*self._at, key)) if isinstance(value, list) else value
+
+    def _change(self, op: str, key: str | int, *value: object) -> None:
+        path = "".join([f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in (*self._at, key)])
+        change: Change = {"op": op, "path": path}
+        if value:
+            change["value"] = data_of(value[0])
+        self._state.change(self._call, change)
+
+    def __len__(self) -> int:
+        return len(self._node())
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._node() == (other._node() if isinstance(other, _StatePart) else other))
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __repr__(self) -> str:
+        return repr(self._node())
+
+
+class StateDict(_StatePart, MutableMapping[str, Any]):
+    """An object of the state. Each assignment to a key is published as a change."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: str) -> Any:
+        return self._shown(key, self._node()[key])
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DataError(
+                f"the keys of a run's state are texts, not {type(key).__name__}",
+                code="state/not-data",
+                hint="write ctx.state['1'] = ...",
+            )
+        self._change("replace" if key in self._node() else "add", key, value)
+
+    def __delitem__(self, key: str) -> None:
+        self._node()[key]  # a KeyError, as of a dict
+        self._change("remove", key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._node()])
+
+
+class StateList(_StatePart, MutableSequence[Any]):
+    """A list of the state. Each addition, assignment and removal is published as a change."""
+
+    __slots__ = ()
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return deepcopy(self._node()[index])
+        return self._shown(self._index(index), self._node()[index])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._change("replace", self._index(index), value)
+
+    def __delitem__(self, index: Any) -> None:
+        self._change("remove", self._index(index))
+
+    def insert(self, index: int, value: Any) -> None:
+        """Insert ``value`` before ``index``, as a list does."""
+        size = len(self)
+        at = max(0, size + index) if index < 0 else min(index, size)
+        self._change("add", _END if at == size else at, value)
+
+    def _index(self, index: object) -> int:
+        if not isinstance(index, int):
+            raise DataError(
+                "a part of a list in the state is changed by one index",
+                code="state/not-data",
+                hint="assign the whole list: ctx.state['steps'] = [...]",
+            )
+        return range(len(self))[index]

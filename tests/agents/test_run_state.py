@@ -1,0 +1,178 @@
+"""The state that a run shares: ``state=`` of a run is ``ctx.state`` of its tools, and what they assign is published and recorded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentflow import AgentFlow, CallContext, ConfigurationError, ScriptedProvider, external, tool
+from agentflow.core.data.errors import DataError
+from agentflow.events import StateChanged
+
+
+def calling(name: str, **arguments: Any) -> dict[str, Any]:
+    """A reply that calls one tool."""
+    return {"tool_calls": [{"name": name, "arguments": arguments}]}
+
+
+def watching(flow: AgentFlow) -> list[dict[str, Any]]:
+    """The changes that observers of a flow are told, as they come."""
+    told: list[dict[str, Any]] = []
+    flow.subscribe(lambda event: told.extend(map(dict, event.changes)) if isinstance(event, StateChanged) else None)
+    return told
+
+
+@tool
+async def plan(steps: list[str], ctx: CallContext) -> str:
+    """Note the steps."""
+    ctx.state["steps"] = [{"about": step, "done": False} for step in steps]
+    return f"{len(steps)} steps for {ctx.state['goal']}"
+
+
+@tool
+async def finish(step: int, ctx: CallContext) -> str:
+    """Mark a step as done."""
+    ctx.state["steps"][step]["done"] = True
+    ctx.state["steps"].append({"about": "rest", "done": False})
+    return str(ctx.state["steps"])
+
+
+async def test_what_tools_assign_is_published_as_json_patches() -> None:
+    """At any depth and at once; a tool sees what those before it have done, and the state that the run began with."""
+    model = ScriptedProvider([calling("plan", steps=["dig", "look"]), calling("finish", step=1), "done"])
+    async with AgentFlow(provider=model) as flow:
+        told = watching(flow)
+        state = {"goal": "gold"}
+
+        @flow.task(tools=[plan, finish])
+        async def work(task: str) -> str:
+            """{{task}}"""
+
+        await flow.run(work("dig for gold"), state=state)
+    steps = [{"about": "dig", "done": False}, {"about": "look", "done": False}]
+    assert told == [
+        {"op": "add", "path": "/steps", "value": steps},
+        {"op": "replace", "path": "/steps/1/done", "value": True},
+        {"op": "add", "path": "/steps/-", "value": {"about": "rest", "done": False}},
+    ]
+    assert state == {"goal": "gold"}, "the caller's own is not changed"
+
+
+async def test_it_reads_and_changes_as_dicts_and_lists_do() -> None:
+    """Lookups, loops, equality, removal, insertion, a whole other state; names with slashes are escaped in paths."""
+    seen: list[Any] = []
+
+    def change(ctx: CallContext) -> str:
+        state = ctx.state
+        state["a/b~"] = {"x": [1, 2, 3]}
+        numbers = state["a/b~"]["x"]
+        numbers.insert(0, 0)
+        del numbers[2]
+        numbers[-1] += 1
+        seen.append((list(numbers), numbers == [0, 1, 4], numbers[1:], state.get("none"), "a/b~" in state, len(state)))
+        del state["a/b~"]
+        ctx.state = {"other": True}
+        seen.append(dict(ctx.state))
+        with pytest.raises(KeyError):
+            del ctx.state["none"]
+        return "done"
+
+    async with AgentFlow(tools=[tool(change)]) as flow:
+        told = watching(flow)
+        await flow.run("(content (change))")
+    assert seen == [([0, 1, 4], True, [1, 4], None, True, 1), {"other": True}]
+    assert [(each["op"], each["path"]) for each in told] == [
+        ("add", "/a~1b~0"), ("add", "/a~1b~0/x/0"), ("remove", "/a~1b~0/x/2"), ("replace", "/a~1b~0/x/2"),
+        ("remove", "/a~1b~0"), ("replace", ""),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("as_task", [True, False])
+async def test_a_durable_run_has_its_state_after_an_interruption(tmp_path: Path, as_task: bool) -> None:
+    """Tools whose results are recorded do not run again, and what they assigned is there: in a task that goes on, and of one that
+    had ended. It is told once."""
+    model = ScriptedProvider([calling("plan", steps=["dig"]), calling("press"), lambda request: "pressed", "done"])
+    ran: list[str] = []
+
+    def app() -> AgentFlow:
+        flow = AgentFlow(provider=model, durable=f"sqlite:///{tmp_path}/runs.db", tools=[external("press", {}), show])
+        flow.tools.add(plan)
+
+        @flow.task(name="work", tools=[plan, "press"])
+        async def work(task: str) -> str:
+            """{{task}}"""
+
+        return flow
+
+    @tool
+    async def show(ctx: CallContext) -> dict[str, Any]:
+        """Show the state."""
+        ran.append("show")
+        return ctx.state.plain()
+
+    text = '(work (task "x")) (content (show))' if as_task else '(plan (steps (list "dig"))) (press) (content (show))'
+    async with app() as flow:
+        told = watching(flow)
+        run = await flow.start(text, run_id="r", state={"goal": "gold"})
+        assert await run.wait() == "waiting"
+        assert [each["path"] for each in told] == ["/steps"]
+    async with app() as flow:
+        told = watching(flow)
+        (question,) = await flow.questions("r")
+        await flow.send("r", question.key, "yes", state={"goal": "silver", "steps": ["mine"]} if as_task else None)
+        value = (await (await flow.resume("r")).result()).value
+        value = json.loads(value)
+        assert told == []
+    steps: list[Any] = [{"about": "dig", "done": False}]
+    assert value == ({"goal": "silver", "steps": ["mine"]} if as_task else {"goal": "gold", "steps": steps})
+    assert ran == ["show"]
+
+
+# -- the wrong ones that a user tries first -------------------------------------------------------------------------
+
+
+async def test_only_data_can_be_assigned() -> None:
+    """A function, a key that is no text, a state that is no mapping: the tool fails with an error that says what may stand there."""
+    said: list[str] = []
+
+    def change(ctx: CallContext) -> str:
+        wrong: Any = ctx
+        for attempt in (
+            lambda: ctx.state.update(run=print),
+            lambda: wrong.state.update({1: "one"}),
+            lambda: setattr(wrong, "state", ["x"]),
+        ):
+            with pytest.raises(DataError) as error:
+                attempt()
+            assert error.value.code == "state/not-data" and error.value.hint
+            said.append(error.value.message)
+        return "done"
+
+    async with AgentFlow(tools=[tool(change)]) as flow:
+        assert (await flow.run("(content (change))")).value == "done"
+    assert len(said) == 3
+
+
+async def test_a_state_that_is_no_mapping_is_refused() -> None:
+    """``state=`` of a run is an object, as front ends have it."""
+    wrong: Any = ["steps"]
+    async with AgentFlow() as flow:
+        with pytest.raises(ConfigurationError, match="state="):
+            await flow.run("1", state=wrong)
+
+
+async def test_a_run_in_a_run_has_the_state_of_that() -> None:
+    """``flow.run(..., state=)`` in a tool is told to change the run's own."""
+    async with AgentFlow() as flow:
+
+        async def inner() -> str:
+            """Run."""
+            await flow.run("1", state={"x": 1})
+            return "done"
+
+        flow.tools.add(inner)
+        said = (await flow.run("(inner)")).value
+        assert "ctx.state" in str(said.notes.error)
