@@ -90,7 +90,8 @@ class Purse(RunFunds):
         self._starts, self.ends_at = allowance.starts(now), allowance.ends(now)
         self._store: PurseStore | None = None
         self._settled = Spending()
-        self._number = 0
+        # One that is opened again in this process, after it was dropped, continues above the numbers of its settlements.
+        self._number = time.monotonic_ns()
         self._loaded: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._last: asyncio.Task[Any] | None = None
@@ -289,11 +290,12 @@ class Purse(RunFunds):
                 raise self._failure
             return False
         self._asked_for, self._failure = held, None
-        self._asking = self._in_order(self._lease(self._store, held))
+        self._asking = self._in_order(self._lease(self._store, held, self._number))
         return True
 
-    async def _lease(self, store: PurseStore, held: HeldCall) -> None:
-        number = self._number
+    async def _lease(self, store: PurseStore, held: HeldCall, number: int) -> None:
+        """Lease the amount ``held`` lacks. ``number`` is that of the settlement before it was asked for: it has not begun yet when
+        a call ends, and settles, just then, and its grant ends with that settlement."""
         needs = self._lack(held)
         try:
             grant = await store.lease(self.name, self._starts, self.ends_at, self.allowance, needs)

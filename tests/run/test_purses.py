@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import signal
@@ -18,7 +19,7 @@ from hypothesis import strategies as some
 from agentflow import AgentFlow, Allowance, Limits, Purses, ScriptedProvider
 from agentflow.core.data.allowances import Spending
 from agentflow.core.data.errors import ConfigurationError, JournalError, LimitExceeded
-from agentflow.core.data.messages import ModelDelta, ModelRequest
+from agentflow.core.data.messages import ModelDelta, ModelRequest, Usage
 from agentflow.errors import PurseEmpty
 from agentflow.journal.urls import open_store
 from agentflow.run.purses import Purse
@@ -170,6 +171,17 @@ async def test_fifty_runs_at_once_never_pass_a_limit_for_twenty_calls(database: 
         balance = await flow.purses.look("a")
         assert getattr(balance.spent, kind) == paid and balance.reserved == Spending()
         await flow.run(ASK, purse="b")
+
+
+async def test_calls_that_wait_for_the_whole_purse_are_served_one_after_the_other(database: str | None) -> None:
+    """One call reserves all that there is; the next asks for it in the moment in which the first ends, and is not told that
+    the purse is empty."""
+    answers = ScriptedProvider(lambda request: {"text": "yes", "usage": {"input_tokens": 5, "output_tokens": 5}})
+    purses = Purses({"*": Allowance(tokens=1_000)})
+    async with AgentFlow(provider=answers, purses=purses, durable=database) as flow:
+        asked = [flow.run(flow.ask(f"well, {number}?"), purse="small") for number in range(12)]
+        assert [each.value for each in await asyncio.gather(*asked)] == ["yes"] * 12
+        assert (await purses.look("small")).spent.tokens == 120
 
 
 async def test_what_happens_in_a_run_is_paid_as_the_run_is(database: str | None) -> None:
@@ -449,6 +461,20 @@ async def test_a_lease_that_expired_counts_as_spent(shared: str) -> None:
     finally:
         for each in stores:
             await each.aclose()
+
+
+async def test_a_purse_that_is_opened_again_settles_what_it_spends(tmp_path: Path) -> None:
+    """Another object for the same purse in the same process: the store does not take its settlements for repeated ones."""
+    async with contextlib.aclosing(open_store(f"sqlite:///{tmp_path}/runs.db")) as store:
+        for spent in (10, 20, 30):
+            purse = Purse("user", Allowance(tokens=100), store=store.purses)
+            held = purse.reserve(5, 5, None, "m")
+            await held.granted()
+            purse.spent(Usage(input_tokens=5, output_tokens=5), None)
+            held.free()
+            await purse.settled()
+            use = await store.purses.look("user", 0.0)
+            assert (use.spent.tokens, use.leased.tokens) == (spent, 0)
 
 
 async def test_a_settlement_counts_once(shared: str) -> None:
