@@ -17,7 +17,9 @@ from agentflow.lib.text.suggest import did_you_mean
 _FIXED = frozenset({"name", "type", "subtype", "params", "is_function", "output_model"})
 """Fields of a task that cannot be overridden, since other code relies on them."""
 Overrides = Mapping[str, Mapping[str, Any]]
-"""Fields of tasks, by the task's name, with their values in one run."""
+"""Fields of tasks, by the task's name, with their values in one run. ``*`` stands for all tasks."""
+EVERY = "*"
+"""The name in overrides that stands for all tasks."""
 
 
 @frozen(kw_only=True)
@@ -68,7 +70,8 @@ class Change:
 class TaskOverrides:
     """The tasks of one run with overridden fields; the :class:`~agentflow.core.data.known_names.Definitions` of the registered ones.
 
-    Parameters: ``find`` and ``prepare`` are those of the task system. Raises JournalError (``durable/override``) for a task
+    Parameters: ``find`` and ``prepare`` are those of the task system. The overrides of ``*`` are for all tasks, beneath those
+    of a task's own; ``further`` gives more fields of a task. Raises JournalError (``durable/override``) for a task
     or field that cannot be overridden; ``text`` is the program, which may define tasks too.
     """
 
@@ -80,17 +83,25 @@ class TaskOverrides:
         prepare: Callable[[Mapping[str, Any]], CompiledTask],
         names: Iterable[str],
         text: str,
+        further: Callable[[CompiledTask], Mapping[str, Any]] | None = None,
     ) -> None:
         self._overrides = overrides
         self._prepare = prepare
+        self._further = further
+        self._every = overrides.get(EVERY, {})
         self._registered: dict[str, Template] = {}
+        self._changed: dict[int, tuple[Template, Template]] = {}
+        """Templates with their changed forms, by identity: one is changed once, however often it is called."""
         for name, fields in overrides.items():
             for field in fields:
                 _check_field(name, field)
+        asked = [name for name in overrides if name != EVERY]
+        others = names if self._every or further is not None else ()
+        for name in dict.fromkeys([*asked, *others]):
             template = find(name)
             if template is not None:
                 self._registered[name] = self.of(template)
-            elif name not in text:
+            elif name in asked and name not in text:
                 raise JournalError(
                     f"no task here is called '{name}'",
                     code="durable/override",
@@ -99,11 +110,25 @@ class TaskOverrides:
 
     def of(self, template: Template) -> Template:
         """``template`` with its overrides. Raises JournalError if a value is not valid."""
-        fields = self._overrides.get(template.name)
-        if fields is None or template in self._registered.values():
+        before = self._changed.get(id(template))
+        if before is not None:
+            return before[1]
+        changed = self._of(template)
+        if len(self._changed) < _MOST_CHANGED:
+            self._changed[id(template)] = (template, changed)
+            self._changed[id(changed)] = (changed, changed)
+        return changed
+
+    def _of(self, template: Template) -> Template:
+        fields = dict(self._overrides.get(template.name, {}))
+        if not cast(CompiledTask, template).template.is_function:  # which no model answers
+            fields = {**self._every, **fields}
+            if self._further is not None:
+                fields = {**self._further(cast(CompiledTask, template)), **fields}
+        if not fields:
             return template
         try:
-            changed = self._prepare({**template.fields, **fields})
+            changed = self._prepare({**template.fields, **_hosts_own(cast(CompiledTask, template), fields), **fields})
             own = cast(CompiledTask, template).toolbox
             return (changed.with_tools(own) if own else changed).granted(template.grants)
         except AgentflowError as error:
@@ -118,6 +143,25 @@ class TaskOverrides:
     def tasks(self) -> Mapping[str, Template]:
         """The registered tasks that are overridden."""
         return self._registered
+
+
+_IN_PLACE_OF = {"prompt_function": "instructions", "system_function": "system"}
+"""Functions of the host that an override of a text replaces."""
+
+
+def _hosts_own(template: CompiledTask, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a template that are no data, the class of its answer and the host's functions, unless a text replaces
+    them."""
+    own: dict[str, Any] = {}
+    for name, info in TaskTemplate.model_fields.items():
+        value = getattr(template.template, name) if info.exclude else None
+        if value is not None and _IN_PLACE_OF.get(name) not in overrides:
+            own[name] = value
+    return own
+
+
+_MOST_CHANGED = 1_000
+"""Number of templates whose changed forms are kept: a program may define new ones without end."""
 
 
 def _check_field(name: str, field: str) -> None:

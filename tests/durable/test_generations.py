@@ -7,13 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from agentflow import AgentFlow, Limits, ScriptedProvider
+from agentflow import AgentFlow, CallContext, Limits, ScriptedProvider
 from agentflow.core.data.errors import JournalError
 from tests.durable.world import Flow, World, interrupted
 
 ASK = '(defatom ask (params (q string)) (instructions "{{q}}") (history_config (record_in_session_history true)))'
 TOLD = '(defatom told (params (q string)) (instructions "{{q}}") (history_config true))'
+
+
+class Rated(BaseModel):
+    """The answer of a typed task."""
+
+    stars: int
 
 
 async def done(flow: Flow, text: str, run_id: str = "r", **options: Any) -> Any:
@@ -271,3 +278,36 @@ async def test_a_saved_workflow_is_that_of_the_first_call(world: World, flow: Fl
         again = (await (await opened.resume("r", program=text + " ")).result()).value
         assert again == ['["a", 2]', "COMPLETE", "<b>", '["c", 2]']
     assert world.done == {"a": 1, "b": 1, "c": 1}
+
+
+async def test_an_override_leaves_a_task_what_its_host_gave_it(tmp_path: Path) -> None:
+    """The class of its answer, its check and its functions are no data of the template, and stay; the text of an override takes
+    the place of the function that gave one."""
+
+    def few(value: Rated, ctx: CallContext) -> Rated:
+        return Rated(stars=min(value.stars, 5))
+
+    def system(ctx: CallContext) -> str:
+        return "from the host"
+
+    model = ScriptedProvider(lambda request: f'{{"stars": {"9" if "host" in request.system else "3"}}}')
+    async with AgentFlow(provider=model, durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+
+        @flow.task(check=few, system=system)
+        async def rate(text: str) -> Rated:
+            """Rate {{text}}."""
+            raise NotImplementedError
+
+        @flow.workflow
+        async def rating(text: str) -> int:
+            return (await rate(text)).stars
+
+        assert (await (await flow.start(rating("a"), run_id="r")).result()).value == 5
+        for override, stars in (
+            ({"instructions": "Score {{text}}."}, 5),
+            ({"system": "Be strict."}, 3),
+            ({"*": {}}, 5),
+        ):
+            overrides = override if "*" in override else {"rate": override}
+            handle = await flow.resume("r", overrides=overrides)
+            assert (await handle.result()).value == stars
