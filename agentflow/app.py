@@ -86,6 +86,10 @@ from agentflow.tasks.workflows import WorkflowLibrary
 if TYPE_CHECKING:
     from agentflow.connect.servers import McpServer
     from agentflow.core.data.allowances import Allowance
+    from agentflow.evals.cases import Case, Scorer
+    from agentflow.evals.evaluation import Variant
+    from agentflow.evals.report import EvaluationReport
+    from agentflow.evals.sample import Sample
     from agentflow.run.purses import Purses
     from agentflow.spec.evaluator import SexpEvaluator
     from agentflow.spec.executors import SystemExecutorFunctions
@@ -509,6 +513,84 @@ class AgentFlow(ProgramMethods, DurableMethods):
             return function
 
         return register if function is None else register(function)
+
+    async def evaluate(
+        self,
+        program: Any,
+        cases: Sequence[Case] | Iterable[Mapping[str, Any]] | str | Path,
+        *,
+        variants: Mapping[str, Variant] | None = None,
+        scorers: Sequence[Scorer] = (),
+        repeat: int = 1,
+        limits: Limits | None = None,
+        approve: Approver | None = None,
+        answer: Answerer | None = None,
+        live_tools: Iterable[str] = (),
+        deps: Any = None,
+        baseline: str | None = None,
+        concurrency: int = 16,
+        seed: int = 0,
+        run_id: str | None = None,
+        told: Callable[[Sample, int, int], None] | None = None,
+    ) -> EvaluationReport:
+        """Run cases under variants of a program, and score them; only the calls that a variant changes are paid for.
+
+        ``program`` is a workflow or task of the flow, a text, or a Path; None where every case is a recorded run. ``cases`` are
+        those of :func:`agentflow.evals.read_cases`, or its arguments. ``variants`` are by name: overrides of tasks
+        (``{"reply": {"model": "openai:gpt-5-mini"}}``, ``*`` for all tasks), another program, or ``{}`` for the same again, drawn
+        anew. The variant ``base`` is the program as it is, and for a recorded run without ``program`` the record itself.
+
+        ``scorers`` judge each sample, see :mod:`agentflow.evals`. Each case is drawn ``repeat`` times under each variant.
+        ``limits`` bound the whole evaluation in dollars and tokens, and each sample otherwise; at the limit the report is
+        ``partial``, and the same call with ``run_id=report.run_id`` and a higher limit does the rest. The answers of tasks are kept in
+        the flow's database, by their content, so that none is paid for twice, in this evaluation or any later one.
+
+        Only tools that declare ``read_only`` or ``idempotent`` are carried out, and those in ``live_tools``; others are answered
+        from the records of the case, or end the sample as blocked, as does a question that neither those records nor ``answer``
+        and ``approve`` answer. ``deps`` are the dependencies of every sample: tasks with functions that may read them are
+        carried out each time. ``baseline`` names the variant that differences are from (default: ``base``). At most
+        ``concurrency`` cases are carried out at a time, in an order that ``seed`` shuffles. ``told`` is called after each sample,
+        with it, their number so far, and the number of all.
+
+        Returns the report. A sample that fails is part of it. Raises ConfigurationError (``evals/cases``, ``evals/variant``,
+        ``config/option``, ``config/durable`` for a flow without ``durable=``), JournalError ``durable/override``.
+        """
+        from agentflow.evals.cases import named, read_cases
+        from agentflow.evals.evaluation import Evaluation, Plan
+
+        listed = read_cases(cases) if isinstance(cases, str | Path) else named(read_cases(list(cases)))
+        check_run(None, limits)
+        plan = Plan(
+            program=program,
+            cases=listed,
+            variants=variants or {},
+            scorers=tuple(scorers),
+            repeat=repeat,
+            limits=limits,
+            approve=approve,
+            answer=answer,
+            live_tools=frozenset(live_tools),
+            deps=deps,
+            baseline=baseline,
+            concurrency=concurrency,
+            seed=seed,
+            run_id=run_id,
+            told=told,
+        )
+        return await Evaluation(self.engine, self._durable_runs(), self.ask, plan).report()
+
+    async def cases(self, limit: int = 100, **labels: str) -> list[Case]:
+        """Recorded runs as cases of an evaluation: at most ``limit`` durable runs that ended, the last changed first, with
+        these ``labels``.
+
+        Each has the name of its run, and no expectation. Raises the errors of :meth:`start`.
+        """
+        from agentflow.evals.cases import Case
+
+        listed = await self.runs(limit if not labels else 10_000)
+        ended = [each for each in listed if each.status in ("done", "failed") and each.parent is None]
+        fitting = [each for each in ended if all([each.labels.get(name) == value for name, value in labels.items()])]
+        return [Case(run_id=each.run_id, name=each.run_id, metadata={"program": each.name}) for each in fitting[:limit]]
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
         """Send every event of every later run to ``observer``, plain or async. Call the returned function to end this."""

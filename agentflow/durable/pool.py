@@ -28,17 +28,24 @@ class Pool:
 
     Parameters: ``rows`` are all records of that run; with ``exact`` an effect is answered only from the record at its own
     path; ``cut`` is a path: the record there, and those that started after it had ended, are left out. ``used`` are records
-    of the generation itself, each of which already used up one of the pool.
+    of the generation itself, each of which already used up one of the pool. With ``inner`` the steps of an ended effect
+    answer too, for an effect that is carried out otherwise than it was.
     """
 
     def __init__(
-        self, rows: Iterable[EffectRow], *, exact: bool = False, cut: str | None = None, used: Iterable[EffectRow] = ()
+        self,
+        rows: Iterable[EffectRow],
+        *,
+        exact: bool = False,
+        cut: str | None = None,
+        used: Iterable[EffectRow] = (),
+        inner: bool = False,
     ) -> None:
         rows = list(rows)
         self._exact = exact
         self._parts = _parts_of(rows)
         kept = rows if cut is None else before(rows, cut)
-        self._free = {row.path: row for row in _answers(kept)}
+        self._free = {row.path: row for row in _answers(kept, inner=inner)}
         self._open = [row for row in kept if row.state == EffectState.OPEN and row.kind in _WORK]
         self._by_content: defaultdict[bytes, list[EffectRow]] = defaultdict(list)
         for row in sorted(self._free.values(), key=lambda row: path_order(row.path), reverse=True):
@@ -114,9 +121,9 @@ def before(rows: Iterable[EffectRow], cut: str) -> list[EffectRow]:
     ]
 
 
-def _answers(rows: list[EffectRow]) -> list[EffectRow]:
-    """The records that can answer: successes that are not steps of an ended effect."""
-    ended = {row.key for row in rows if row.state in (EffectState.OK, EffectState.FAILED)}
+def _answers(rows: list[EffectRow], *, inner: bool) -> list[EffectRow]:
+    """The records that can answer: successes, without the steps of ended effects unless ``inner``."""
+    ended = set[bytes]() if inner else {row.key for row in rows if row.state in (EffectState.OK, EffectState.FAILED)}
     return [row for row in rows if row.state == EffectState.OK and row.kind not in _OWN and row.leaf not in ended]
 
 

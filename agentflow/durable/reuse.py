@@ -23,6 +23,7 @@ from agentflow.core.events.journal_rows import StoredResult
 from agentflow.core.ports.ports import Tool
 from agentflow.core.ports.store_ports import ResultStore
 from agentflow.durable.journal import Meter, RunJournal
+from agentflow.durable.samples import SampleRecords, code_of
 from agentflow.durable.values.codec import Codec, NotData, read_usage
 from agentflow.durable.values.data_adapter import DataAdapter
 from agentflow.durable.values.record_values import as_data, fingerprint, from_data, output_of
@@ -56,7 +57,10 @@ class Reuse:
         (``durable/no-value``, ``durable/secret``).
         """
         asked = _Asked("tool" if isinstance(gives, Tool) else "task", gives.name, output_of(gives), call)
-        digest = fingerprint("reuse", asked.kind, asked.name, content)
+        if isinstance(gives, Tool) or asked.sample is None:
+            digest = fingerprint("reuse", asked.kind, asked.name, content)
+        else:  # another key: the stored result has the tool calls too, which scorers ask for
+            digest = fingerprint("sample", asked.name, content, asked.sample.draw, code_of(gives, call))
         key = (id(asyncio.get_running_loop()), digest)
         while (flight := self._flights.get(key)) is not None:
             if any([each.contains(call) for each in self._flights.values()]):
@@ -114,6 +118,8 @@ class Reuse:
             data, turns = self._codec.encode(labelled), None if changes is None else self._codec.encode(changes)
         except NotData:
             return value, None
+        if asked.sample is not None:
+            data = {"value": data, "calls": asked.sample.calls_below(call.path)}
         if self._redactor is not None:
             data, turns = redacted_json(data, self._redactor), redacted_json(turns, self._redactor)
             name = self._redactor.redact(name)
@@ -135,6 +141,8 @@ class Reuse:
         if isinstance(journal, RunJournal):
             journal.records.replayed += 1
             journal.records.saved(usage, stored.cost)
+        if asked.sample is not None:
+            asked.sample.add_calls(call.path, stored.value["calls"])
         if call.run.watched:
             call.emit(
                 EffectReplayed,
@@ -149,7 +157,8 @@ class Reuse:
 
     def _read(self, stored: StoredResult, asked: _Asked) -> Any:
         """A stored result; the call has read where it came from. Raises JournalError (``durable/mismatch``)."""
-        value, call = self._codec.decode(stored.value), asked.call
+        data = stored.value if asked.sample is None else stored.value["value"]
+        value, call = self._codec.decode(data), asked.call
         if call.reading is not None:
             call.reading.add(outer_sources(value))
         return from_data(asked.adapter, bare(value), f"the {asked.kind} {asked.name}", call.path)
@@ -163,6 +172,14 @@ class _Asked:
     name: str
     adapter: DataAdapter[Any] | None
     call: CallContext
+
+    @property
+    def sample(self) -> SampleRecords | None:
+        """The records of the sample that the task is called in; None for a tool, and outside of evaluations."""
+        journal = self.call.run.journal
+        if self.kind == "tool" or not isinstance(journal, RunJournal):
+            return None
+        return journal.records if isinstance(journal.records, SampleRecords) else None
 
 
 class _Flight:

@@ -39,6 +39,7 @@ from agentflow.durable.open_questions import OpenQuestions
 from agentflow.durable.plan import RunPlan, make_plan
 from agentflow.durable.repeated_calls import check_purse, check_same, given, raises_limit, unusable, usable_limits
 from agentflow.durable.run_records import answers
+from agentflow.durable.samples import Samples
 from agentflow.durable.stored_input import (
     PythonProgram,
     StoredInput,
@@ -92,6 +93,7 @@ class DurableRuns:
         )
         self._generations = Generations(engine, store, self._input, self._runs.taken_from)
         self.questions = OpenQuestions(store, self._runs, self._codec, self._input)
+        self.samples = Samples(engine, store, self._codec, self._input, redactor)
 
     async def start(
         self,

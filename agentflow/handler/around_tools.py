@@ -87,7 +87,7 @@ class WrappedCall:
         self._original = arguments
         scope = self._late.scope
         try:
-            result = await self._link(0, ToolCall(self._tool.name, arguments, call_id), scope.call)
+            result = await self._link(0, self._asked(arguments, call_id), scope.call)
             if len(result.content) > LONG_TEXT and scope.watched:
                 await scope.call.run.examine(result)
         except BaseException as error:  # also when cancelled: what began is reported to have ended
@@ -95,6 +95,10 @@ class WrappedCall:
             raise
         self._late.end(None, result=result)
         return result
+
+    def _asked(self, arguments: dict[str, Any], call_id: str | None) -> ToolCall:
+        tool = self._tool
+        return ToolCall(tool.name, arguments, call_id, tool.read_only or tool.idempotent is True)
 
     async def _link(self, index: int, asked: ToolCall, call: CallContext) -> TaskResult:
         """The result of the call at ``call``, through the middleware from ``index`` on."""

@@ -9,6 +9,7 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.session import Session
 from agentflow.core.events.journal_rows import OnInflight
+from agentflow.core.events.questions import Answerer
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.run.questions import Approver
 
@@ -24,7 +25,8 @@ class RunSpec:
     long as the flow's). ``bindings`` and ``env`` hold the variables of its program, ``allow`` the names it may call. ``queue`` names the workers
     that carry out a durable run, ``tenant`` for whom they do it, and ``on_inflight`` decides about its interrupted calls. ``deps`` are its dependencies, which are never
     stored. ``around_tool`` and ``around_model`` are its
-    middleware, ``state`` is the beginning of ``ctx.state``. A new option is a field here and
+    middleware, ``state`` is the beginning of ``ctx.state``. ``answer`` answers its questions in place of the flow's answerer; unless
+    it is ``attended``, the flow's answerer and approver are not asked. A new option is a field here and
     a key of :class:`~agentflow.flow.program_methods.RunOptions`; nothing between restates it.
     """
 
@@ -46,6 +48,8 @@ class RunSpec:
     around_tool: tuple[Any, ...] = ()
     around_model: tuple[Any, ...] = ()
     state: Mapping[str, Any] | None = None
+    answer: Answerer | None = None
+    attended: bool = True
 
 
 PLAIN = RunSpec()

@@ -4,6 +4,7 @@ return annotation is the type of the answer."""
 from __future__ import annotations
 
 import dis
+import functools
 import inspect
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,6 +28,7 @@ from agentflow.lib.signature import Signature, annotated, context_in, hints_of
 from agentflow.lib.text.slots import not_filled, not_used, single_braces, unused
 
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 _SIMPLE = frozenset({"string", "integer", "number", "boolean", "object", "array"})
 _SAID = frozenset({"type", "title", "description", "default"})
@@ -101,6 +103,12 @@ class Returns(Generic[R]):
             ) from error
 
 
+def standing_for(function: Callable[..., Any]) -> Callable[[F], F]:
+    """A decorator for a function that agentflow calls in place of a host's ``function``, which stays its ``__wrapped__``: whether a result
+    may be used again depends on the code and the closure of that."""
+    return cast("Callable[[F], F]", functools.wraps(function, assigned=(), updated=()))
+
+
 def template_fields(function: Callable[..., Any], name: str, signature: Signature) -> dict[str, Any]:
     """The fields of the template that a function declares, but for its answer. Raises ConfigurationError."""
     prompt = inspect.getdoc(function) or ""
@@ -160,6 +168,7 @@ def _prompt_by_body(
 ) -> Callable[[Mapping[str, Any], CallContext], Awaitable[str]]:
     """A function that returns the prompt from the body of a task's function; the empty text if the body returns None."""
 
+    @standing_for(function)
     async def say(values: Mapping[str, Any], call: CallContext) -> str:
         if signature.deps is not None:
             call.require_deps(signature.deps, f"task '{name}'")
@@ -191,6 +200,7 @@ def system_by(function: Callable[..., Any], label: str) -> Callable[[CallContext
     plain. Raises ConfigurationError (``config/option``) for a function of other parameters."""
     deps = deps_of(function, 1, label, "system", "def system(ctx: CallContext) -> str")
 
+    @standing_for(function)
     async def say(call: CallContext) -> str:
         call.require_deps(deps, f"the system function of {label}")
         text = await called_by_host(
@@ -212,6 +222,7 @@ def check_by(function: Callable[..., Any], returns: Returns[Any], label: str) ->
     (``config/option``) for a function of other parameters."""
     deps = deps_of(function, 2, label, "check", "def check(value: Review, ctx: CallContext) -> Review")
 
+    @standing_for(function)
     async def judge(text: str, value: Any, call: CallContext) -> tuple[Any] | None:
         call.require_deps(deps, f"the check of {label}")
         typed = returns.of_answer(text, value)

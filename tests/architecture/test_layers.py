@@ -24,6 +24,7 @@ LEVELS = {
     "durable": 2.2,
     "flow": 2.4,
     "exploration": 3,
+    "evals": 3,
     "spec": 3,
     "settings": 2,
     "file_rules": 1.5,  # what settings are made of, from rooms of the first level

@@ -169,12 +169,14 @@ class ToolCall:
     """A call of a tool, as middleware sees it: the tool's ``name``, its ``arguments``, and the ``call_id`` of the model that
     asks for it (None: a program or the host calls).
 
+    ``repeatable`` says whether the tool declares that a call may be repeated: it is ``read_only`` or ``idempotent``.
     ``dataclasses.replace(call, arguments={...})`` is the same call with other arguments.
     """
 
     name: str
     arguments: dict[str, Any]
     call_id: str | None = None
+    repeatable: bool = False
 
 
 class ModelCall(Protocol):

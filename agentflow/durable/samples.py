@@ -1,0 +1,316 @@
+"""Samples: runs of a case that are not stored. The records of the case answer, and the results of earlier samples.
+
+A sample belongs to nobody and changes nothing: it owns no run, continues none, has no named conversation, and the rows of
+its case stay as they are. Its tasks are answered from the store of results, by the key of task content, inputs, model,
+options and draw; what is carried out is kept there for the next sample. So an interrupted evaluation repeats no call that
+was paid for, and two variants share their common beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from types import CodeType
+from typing import Any, cast
+
+from agentflow.core.call.call import CallContext, contained
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import CompiledTask
+from agentflow.core.data.messages import Usage
+from agentflow.core.data.results import NO_USAGE, TaskResult
+from agentflow.core.data.templates import HOST_FUNCTIONS
+from agentflow.core.events.journal_rows import EffectRow, EffectState, OwnedRun, RunRow
+from agentflow.core.events.questions import Question
+from agentflow.core.ports.ports import Tool
+from agentflow.core.ports.store_ports import JournalStore
+from agentflow.core.ports.toolbox import Toolbox
+from agentflow.durable.generations import Overrides, TaskOverrides
+from agentflow.durable.journal import RunJournal
+from agentflow.durable.pool import Pool
+from agentflow.durable.remote import worker_forms
+from agentflow.durable.run_records import Records
+from agentflow.durable.stored_input import PythonProgram, StoredInput, carry_out, prepared
+from agentflow.durable.values.codec import Codec, write_usage
+from agentflow.lang.program import Program
+from agentflow.lib.redact import Redactor
+from agentflow.run.engine import Engine
+from agentflow.run.run_spec import RunSpec
+
+KEPT = "36500d"
+"""How old the result of a sample may be to be used again: as old as the database keeps it."""
+_MODELS = frozenset({"task", "solve"})
+"""Kinds of effects of which another draw is another sample; everything else answers from the case for all draws."""
+
+
+# A sample owns no run, so it can neither change nor leave one (decision 55)
+class SampleRecords(Records):
+    """The records of a sample, in memory alone.
+
+    ``draw`` numbers the independent samples of a case under a variant, from 0. ``rows`` are its effects in the order in which
+    they ended.
+    """
+
+    def __init__(self, store: JournalStore, owned: OwnedRun, root: asyncio.Task[object], draw: int) -> None:
+        super().__init__(store, owned, root, worker_forms)
+        self.draw = draw
+        self.rows: list[EffectRow] = []
+        self.calls: list[tuple[str, str, dict[str, Any]]] = []
+        """The tool calls: the path, the tool and its arguments."""
+
+    async def commit(self, row: EffectRow) -> None:
+        """Keep the row; nothing is stored."""
+        self.commit_soon([row])
+
+    def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
+        self.rows += [row for row in rows if row.state in (EffectState.OK, EffectState.FAILED)]
+
+    async def begin(self, row: EffectRow, again: object) -> bool:
+        """An evaluation has decided before whether something that may not be repeated is carried out."""
+        return True
+
+    def calls_below(self, path: str) -> list[list[Any]]:
+        """The tool calls at and below ``path``, to be stored: the rest of the path, the tool and its arguments."""
+        return [[at[len(path) :], name, arguments] for at, name, arguments in self.calls if at.startswith(path)]
+
+    def add_calls(self, path: str, stored: Iterable[Sequence[Any]]) -> None:
+        """Add the calls that :meth:`calls_below` gave for a task that is answered at ``path``."""
+        self.calls += [(path + rest, name, arguments) for rest, name, arguments in stored]
+
+
+@frozen(kw_only=True)
+class SampleEnd:
+    """How a sample ended.
+
+    ``status`` is done, failed, or blocked: it waits for ``question``, or for a time. ``usage`` and ``cost`` (US dollars, None
+    for an unknown price) are as if nothing had been answered from records, ``paid`` and ``paid_usage`` were spent now.
+    ``rows`` are its effects, ``calls`` its tool calls; ``reused`` effects were answered from records.
+    """
+
+    status: str
+    value: Any = None
+    error: BaseException | None = None
+    question: Question | None = None
+    usage: Usage = NO_USAGE
+    cost: float | None = 0.0
+    paid_usage: Usage = NO_USAGE
+    paid: float | None = 0.0
+    steps: int = 0
+    reused: int = 0
+    duration_s: float = 0.0
+    rows: tuple[EffectRow, ...] = ()
+    calls: tuple[tuple[str, str, dict[str, Any]], ...] = ()
+
+
+class Samples:
+    """Carries out samples in one flow. The parameters are those of :class:`~agentflow.durable.runs.DurableRuns`."""
+
+    def __init__(
+        self, engine: Engine, store: JournalStore, codec: Codec, stored: StoredInput, redactor: Redactor | None
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._codec = codec
+        self._stored = stored
+        self._redactor = redactor
+
+    async def case(self, run_id: str) -> tuple[RunRow, list[EffectRow]]:
+        """A recorded run with its effects. Raises JournalError (``durable/unknown-run``)."""
+        from agentflow.durable.deriving import stored_run
+
+        row = await stored_run(self._store, run_id)
+        return row, await self._store.effects(row.run)
+
+    async def program(self, row: RunRow, source: Any = None) -> tuple[Program | PythonProgram, dict[str, Any]]:
+        """The program of a recorded run, or ``source`` in its place, with the run's bindings. Raises JournalError."""
+        from agentflow.core.data.source import Source
+
+        values = self._stored.read(row, {}, change=True)
+        own = source or Source.of(str(row.input["name"]), row.program)
+        return await prepared(self._engine, own, values, row.input["allow"]), values
+
+    def changed(self, overrides: Overrides, text: str | None, *, deps: object) -> TaskOverrides:
+        """The tasks of samples with these ``overrides``, whose answers are kept; ``deps`` are the samples' dependencies.
+
+        ``text`` is the program; None: a name that no task of the flow has is taken for that of a task of a text. Raises
+        JournalError (``durable/override``).
+        """
+        tasks, reads = self._engine.tasks, deps is not None or self._engine.dependencies is not None
+        return TaskOverrides(
+            overrides,
+            find=tasks.find_compiled,
+            prepare=tasks.prepare,
+            names=tasks.template_names(),
+            text=" ".join(overrides) if text is None else text,
+            further=lambda compiled: {"reuse": KEPT} if may_keep(compiled, deps=reads) else {},
+        )
+
+    async def carry_out(
+        self,
+        row: RunRow,
+        program: Program | PythonProgram,
+        spec: RunSpec,
+        *,
+        tasks: TaskOverrides,
+        rows: Sequence[EffectRow] = (),
+        draw: int = 0,
+    ) -> SampleEnd:
+        """Carry out one sample of ``program``, with the bindings of ``spec`` and the ``tasks`` of :meth:`changed`.
+
+        ``rows`` are the effects of the recorded run that the case is, ``row`` its row (:func:`plain_row` for another case).
+        Raises nothing but cancellation: the sample's error is part of its end.
+        """
+        bindings = await self._engine.given(spec.bindings or {})
+        values = self._stored.as_read(self._stored.write(bindings), bindings)
+        answers = [each for each in rows if draw == 0 or each.kind not in _MODELS]
+        ends: list[SampleEnd] = []
+
+        async def work() -> None:
+            root = asyncio.current_task()
+            assert root is not None
+            owned = OwnedRun(run=row, records=[], usage=write_usage(NO_USAGE) or (0,) * 6, cost=0.0)
+            records = SampleRecords(self._store, owned, root, draw)
+            records.pool, records.overrides = Pool(answers, inner=True), tasks
+            ends.append(await self._end(records, program, values, spec))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work(), name=f"sample of {row.run}")
+        return ends[0]
+
+    async def _end(
+        self, records: SampleRecords, program: Program | PythonProgram, values: dict[str, Any], spec: RunSpec
+    ) -> SampleEnd:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        status, value, error, question = "done", None, None, None
+        journal = RunJournal(records, self._codec, self._redactor, program=program.source.digest)
+        name, digest = program.source.name, program.source.digest
+        try:
+            await self._engine.turn()
+            opened = self._engine.open(name, spec, program=digest, grants=program.allow, journal=journal, quiet=True)
+            async with opened as (run, call):
+                records.live = run
+                call.definitions = records.overrides
+                value = await carry_out(self._engine, program, values, call)
+            if isinstance(value, TaskResult) and (error := value.problem()) is not None:
+                status = "failed"
+        except asyncio.CancelledError:
+            if records.fatal is not None:
+                status, error = "failed", records.fatal
+            elif records.rest is not None:
+                status, question = "blocked", next(iter(records.rest.questions), None)
+            else:
+                raise
+        except Exception as failure:  # noqa: BLE001 - whatever the program or a host's function raised: the sample's error
+            status, error = "failed", failure
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:  # noqa: BLE001 - a sample ends alone, whatever it raised
+            status, error = "failed", contained(failure)
+        run = records.live
+        paid_usage, paid = (NO_USAGE, 0.0) if run is None else run.so_far()
+        adopted = records.adopted_cost
+        return SampleEnd(
+            status=status,
+            value=value,
+            error=error,
+            question=question,
+            usage=paid_usage + records.adopted_usage,
+            cost=None if paid is None or adopted is None else paid + adopted,
+            paid_usage=paid_usage,
+            paid=paid,
+            steps=0 if run is None else run.steps_used,
+            reused=records.replayed,
+            duration_s=clock() - began,
+            rows=tuple(records.rows),
+            calls=tuple(records.calls),
+        )
+
+
+def plain_row(run_id: str, name: str, text: str) -> RunRow:
+    """The row of a case that is no recorded run."""
+    return RunRow(
+        run=run_id,
+        base=None,
+        program=text,
+        digest="",
+        input={"name": name, "allow": None, "bindings": {}, "limits": None, "labels": None},
+        status="running",
+        epoch=0,
+        seq=0,
+        slice=1,
+        wake_at=None,
+        spent_s=0.0,
+        result=None,
+        error=None,
+        created=0.0,
+        updated=0.0,
+    )
+
+
+def may_keep(compiled: CompiledTask, *, deps: bool) -> bool:
+    """Whether the answer of a task depends on its key alone, so that later samples may have it.
+
+    ``deps``: the run has dependencies, which functions of the host may read.
+    """
+    from agentflow.handler.tools import holds_values
+
+    box = cast(Toolbox, compiled.toolbox)
+    functions = [*_functions(compiled), *box.around_tool, *box.around_model]
+    for tool in box.values():
+        if tool.reuse_key is None and (tool.deps is not None or holds_values(tool.function)):
+            return False
+        functions += tool.around
+    return not any([deps or holds_values(inspect.unwrap(each)) for each in functions])
+
+
+def _functions(compiled: CompiledTask) -> list[Any]:
+    """The functions of the host that a task has."""
+    functions: list[Any] = []
+    for name in HOST_FUNCTIONS:
+        value = getattr(compiled.template, name)
+        if name == "rules" and value is not None:
+            functions += [each for each in (value.chooser, value.check) if each is not None]
+        elif value is not None:
+            functions.append(value)
+    return functions
+
+
+def code_of(compiled: CompiledTask, call: CallContext) -> str:
+    """A digest of the code of the host's functions that a task calls, so that an edited tool or check answers anew.
+
+    It covers these functions, not those that they call.
+    """
+    box = cast(Toolbox, compiled.toolbox)
+    tools: list[Tool] = list(box.values())
+    registry = getattr(call.run.services, "tools", None)
+    for name in compiled.template.tools or ():
+        tool = None if registry is None or name in box else registry.find(name, call)
+        if tool is not None:
+            tools.append(tool)
+    functions = [*_functions(compiled), *box.around_tool, *box.around_model]
+    functions += [each for tool in tools for each in (tool.function, *tool.around) if each is not None]
+    digest = blake2b(digest_size=16)
+    for each in functions:
+        code = getattr(_inner(each), "__code__", None)
+        if isinstance(code, CodeType):
+            _add(digest, code)
+    return digest.hexdigest()
+
+
+def _inner(function: Any) -> Any:
+    while (inner := getattr(function, "__wrapped__", None) or getattr(function, "func", None)) is not None:
+        function = inner
+    return getattr(function, "__func__", function)
+
+
+def _add(digest: Any, code: CodeType) -> None:
+    digest.update(code.co_code)
+    digest.update(repr((code.co_names, code.co_varnames)).encode("utf-8", "surrogatepass"))
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            _add(digest, each)
+        else:
+            shown = sorted(map(repr, cast("frozenset[object]", each))) if isinstance(each, frozenset) else each
+            digest.update(repr(shown).encode("utf-8", "surrogatepass"))

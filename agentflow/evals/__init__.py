@@ -1,0 +1,64 @@
+"""Evaluations: cases of a program, under variants of it, scored and compared.
+
+Change a prompt, a model or the program, and run a thousand recorded runs again, paying only for the calls that the change touches.
+``flow.evaluate`` carries an evaluation out; this package has its cases and scorers::
+
+    from agentflow.evals import exact, judge, read_cases
+
+    report = await flow.evaluate(answer, read_cases("cases.jsonl"), scorers=[exact(), judge("Is it polite?")])
+
+Read ``evaluation`` first, then ``sample`` and ``report``; ``scorers``, ``judges`` and ``cases`` have the functions that users call.
+"""
+
+from __future__ import annotations
+
+from agentflow.evals.cases import NOTHING, Case, Scorer, read_cases
+from agentflow.evals.evaluation import BASE, SampleBlocked
+from agentflow.evals.judges import Judge, judge
+from agentflow.evals.report import EvaluationReport, VariantReport
+from agentflow.evals.sample import Sample
+from agentflow.evals.scorers import (
+    SampleRun,
+    ToolUse,
+    calls,
+    close,
+    contains,
+    cost,
+    exact,
+    json_equal,
+    latency,
+    matches,
+    schema_ok,
+    steps,
+    tool_called,
+)
+from agentflow.evals.statistics import Difference, Interval
+
+__all__ = [
+    "BASE",
+    "NOTHING",
+    "Case",
+    "Difference",
+    "EvaluationReport",
+    "Interval",
+    "Judge",
+    "Sample",
+    "SampleBlocked",
+    "SampleRun",
+    "Scorer",
+    "ToolUse",
+    "VariantReport",
+    "calls",
+    "close",
+    "contains",
+    "cost",
+    "exact",
+    "json_equal",
+    "judge",
+    "latency",
+    "matches",
+    "read_cases",
+    "schema_ok",
+    "steps",
+    "tool_called",
+]

@@ -1,0 +1,513 @@
+"""Carries out an evaluation: cases times variants times draws, under one purse."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from agentflow.core.call.approval import Denied
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.allowances import Allowance
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, PurseEmpty, RunStopped, clip
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.results import NO_USAGE, TaskResult
+from agentflow.core.data.source import Source
+from agentflow.core.events.journal_rows import EffectRow, RunRow
+from agentflow.core.events.questions import Answerer
+from agentflow.core.ports.ports import ToolCall
+from agentflow.durable.generations import Overrides, TaskOverrides
+from agentflow.durable.runs import DurableRuns
+from agentflow.durable.samples import SampleEnd, SampleRecords, plain_row
+from agentflow.durable.stored_input import PythonProgram
+from agentflow.evals.cases import Case, Scorer
+from agentflow.evals.judges import Judge, judge
+from agentflow.evals.report import EvaluationReport
+from agentflow.evals.sample import Sample, SampleStatus
+from agentflow.evals.scorers import (
+    ToolUse,
+    close,
+    contains,
+    exact,
+    json_equal,
+    matches,
+    schema_ok,
+    tool_called,
+)
+from agentflow.flow.program_files import ProgramLike, load_program
+from agentflow.flow.python import FlowCall
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.program import Program
+from agentflow.lib.option_table import wrong_value
+from agentflow.lib.text.suggest import did_you_mean
+from agentflow.run.engine import Engine, PythonTarget
+from agentflow.run.purses import Purse
+from agentflow.run.questions import Approver
+from agentflow.run.run import new_run_id
+from agentflow.run.run_spec import RunSpec
+
+Variant: TypeAlias = "Mapping[str, Mapping[str, Any]] | ProgramLike | PythonTarget"
+"""A form of the program that is compared with the program as it is: overrides of tasks by name (``*``: all), or another program or workflow."""
+BASE = "base"
+"""The name of the variant that is the program as it is, or the recorded run."""
+
+
+class SampleBlocked(RunStopped):
+    """A sample would have done something that may not be repeated."""
+
+    default_code = "evals/blocked"
+
+
+@frozen(kw_only=True)
+class Plan:
+    """The plan of an evaluation: the ``program`` (None: that of each recorded case), its ``variants`` by name, and how.
+
+    ``limits`` bound the whole evaluation in dollars and tokens, and each of its samples in everything else. ``live_tools`` are
+    carried out although they may not be repeated. ``seed`` orders the cases. ``told`` is called after each sample.
+    """
+
+    program: Any
+    cases: Sequence[Case]
+    variants: Mapping[str, Variant]
+    scorers: Sequence[Scorer]
+    repeat: int = 1
+    limits: Limits | None = None
+    approve: Approver | None = None
+    answer: Answerer | None = None
+    live_tools: frozenset[str] = frozenset()
+    deps: Any = None
+    concurrency: int = 16
+    seed: int = 0
+    run_id: str | None = None
+    baseline: str | None = None
+    told: Callable[[Sample, int, int], None] | None = None
+
+
+@frozen
+class _Subject:
+    """A variant as it is carried out: its program (None: the recorded run's) and its overrides."""
+
+    name: str
+    program: Any
+    overrides: Overrides
+    tasks: TaskOverrides
+    fresh: bool = False
+    """Whether it is the same again: its draws are others than the baseline's."""
+
+
+class Evaluation:
+    """One evaluation in a flow. Parameters: ``runs`` are the flow's durable runs."""
+
+    def __init__(self, engine: Engine, runs: DurableRuns, ask: Callable[..., Any], plan: Plan) -> None:
+        self._engine = engine
+        self._runs = runs
+        self._ask = ask
+        self._plan = plan
+        self._id = plan.run_id or new_run_id()
+        self._purse = self._opened_purse()
+        self._empty: PurseEmpty | None = None
+        self._recorded: dict[str, asyncio.Future[tuple[RunRow, list[EffectRow]]]] = {}
+        self._compiled: dict[tuple[str, frozenset[str]], Program] = {}
+        self._check()
+        self._subjects = self._all_subjects()
+
+    def _check(self) -> None:
+        plan = self._plan
+        for option, value in (("repeat", plan.repeat), ("concurrency", plan.concurrency)):
+            if type(value) is not int or value < 1:
+                raise wrong_value("an evaluation", option, value, "is no number from 1 on", f"for example {option}=3")
+        if not isinstance(cast(object, plan.variants), Mapping):
+            raise _wrong(
+                f"variants={clip(repr(plan.variants), 80)}: variants have names",
+                "{'short': {'reply': {'instructions': '...'}}}, or {'critic': with_critic}",
+            )
+        for scorer in [*plan.scorers, *[each for case in plan.cases for each in case.scorers]]:
+            _check_scorer(scorer)
+
+    async def report(self) -> EvaluationReport:
+        """Carry it out. Raises ConfigurationError for a plan that cannot be, and cancellation; the failure of a sample is part
+        of the report."""
+        plan = self._plan
+        order = list(plan.cases)
+        random.Random(plan.seed).shuffle(order)
+        waiting = deque(order)
+        samples: list[Sample] = []
+        total = len(order) * len(self._subjects) * plan.repeat
+        began = time.time()
+
+        async def work() -> None:
+            while waiting and self._empty is None:
+                for sample in await self._case(waiting.popleft()):
+                    samples.append(sample)
+                    if plan.told is not None:
+                        plan.told(sample, len(samples), total)
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(max(1, min(plan.concurrency, len(order)))):
+                group.create_task(work(), name=f"evaluation {self._id}, {number}")
+        if self._purse is not None:
+            await self._purse.settled()
+        return EvaluationReport(
+            run_id=self._id,
+            variants=tuple([each.name for each in self._subjects]),
+            baseline=plan.baseline or self._subjects[0].name,
+            order=tuple([each.name for each in order]),
+            samples=tuple(samples),
+            repeat=plan.repeat,
+            stopped=self._empty,
+            began=began,
+            took_s=time.time() - began,
+        )
+
+    # -- the samples of a case ----------------------------------------------------------------------------------------
+
+    async def _case(self, case: Case) -> list[Sample]:
+        """All samples of a case, in an order in which variants take turns; the scores that compare come last."""
+        plan, samples = self._plan, list[Sample]()
+        ends: dict[tuple[str, int], SampleEnd] = {}
+        for draw in range(plan.repeat):
+            for subject in self._subjects:
+                end = await self._end(case, subject, draw)
+                ends[subject.name, draw] = end
+                samples.append(self._sample(case, subject, draw, end))
+        base = plan.baseline or self._subjects[0].name
+        values = {draw: ends[base, draw] for draw in range(plan.repeat)}
+        return [await self._scored(each, ends[each.variant, each.draw], values[each.draw]) for each in samples]
+
+    async def _end(self, case: Case, subject: _Subject, draw: int) -> SampleEnd:
+        if self._empty is not None:
+            return SampleEnd(status="unpaid", error=self._empty)
+        try:
+            if case.run_id is None:
+                return await self._fresh(case, subject, draw)
+            return await self._copied(case, case.run_id, subject, draw)
+        except (AgentflowError, TypeError) as error:  # a case that does not fit is an error of that case
+            return SampleEnd(status="failed", error=error)
+
+    async def _fresh(self, case: Case, subject: _Subject, draw: int) -> SampleEnd:
+        program, bindings = await self._program(subject.program, case.inputs)
+        row = plain_row(f"{self._id}.{case.digest}", program.source.name, program.source.text)
+        return await self._carried_out(row, program, bindings, subject, draw)
+
+    async def _copied(self, case: Case, run_id: str, subject: _Subject, draw: int) -> SampleEnd:
+        row, rows = await self._record(run_id)
+        if subject.program is None and not subject.overrides and not subject.fresh and draw == 0 and not case.inputs:
+            return await self._as_recorded(row, rows)
+        program, bindings = await self._runs.samples.program(row)
+        if subject.program is not None:
+            program, bindings = await self._program(subject.program, {**bindings, **case.inputs})
+        return await self._carried_out(row, program, {**bindings, **case.inputs}, subject, draw, rows)
+
+    async def _carried_out(
+        self,
+        row: RunRow,
+        program: Program | PythonProgram,
+        bindings: Mapping[str, Any],
+        subject: _Subject,
+        draw: int,
+        rows: Sequence[EffectRow] = (),
+    ) -> SampleEnd:
+        plan = self._plan
+        spec = RunSpec(
+            bindings=bindings,
+            limits=None if plan.limits is None else replace(plan.limits, usd=None, tokens=None),
+            approve=plan.approve,
+            answer=plan.answer,
+            attended=False,
+            purse=self._purse,
+            deps=plan.deps,
+            around_tool=(self._only_repeatable,),
+        )
+        number = -draw - 1 if subject.fresh else draw
+        end = await self._runs.samples.carry_out(row, program, spec, rows=rows, tasks=subject.tasks, draw=number)
+        if isinstance(end.error, PurseEmpty):
+            self._empty = end.error
+            return replace(end, status="unpaid")
+        if isinstance(end.error, SampleBlocked):
+            return replace(end, status="blocked")
+        if end.status == "blocked":
+            asks = "a time that has not come" if end.question is None else f"an answer to: {end.question.question}"
+            error = SampleBlocked(f"it waits for {asks}", hint="give the evaluation answer=, or approve=")
+            return replace(end, error=error)
+        return end
+
+    async def _only_repeatable(
+        self, call: ToolCall, run: Callable[[ToolCall], Any], ctx: CallContext
+    ) -> TaskResult | Denied:
+        """Middleware: carry out a tool that may be repeated, and end the sample at any other."""
+        if not (call.repeatable or call.name in self._plan.live_tools):
+            raise SampleBlocked(
+                f"the sample would call the tool '{call.name}', which does not declare that it may be repeated",
+                hint=f"declare it read_only=True or idempotent=True, or name it: live_tools=['{call.name}']",
+            )
+        journal = ctx.run.journal
+        records = getattr(journal, "records", None)
+        if isinstance(records, SampleRecords):
+            records.calls.append((ctx.path, call.name, dict(call.arguments)))
+        return await run(call)
+
+    async def _record(self, run_id: str) -> tuple[RunRow, list[EffectRow]]:
+        """A recorded run with its effects, read once."""
+        future = self._recorded.get(run_id)
+        if future is None:
+            future = self._recorded[run_id] = asyncio.ensure_future(self._runs.samples.case(run_id))
+        return await asyncio.shield(future)
+
+    async def _as_recorded(self, row: RunRow, rows: Sequence[EffectRow]) -> SampleEnd:
+        """The recorded run itself, as a sample."""
+        none: dict[str, Any] = {}
+        calls = tuple([(each.path, each.name, none) for each in rows if each.kind == "tool"])
+        end = SampleEnd(status="done", rows=tuple(rows), calls=calls, reused=len(rows))
+        try:
+            result = await self._runs.recorded_result(row.run)
+        except AgentflowError as error:
+            return replace(end, status="failed", error=error, usage=error.usage or NO_USAGE, cost=error.cost)
+        if result is None:
+            error = SampleBlocked(f"the run '{row.run}' has not ended", hint="take runs that have")
+            return replace(end, status="blocked", error=error)
+        return replace(end, value=result.value, usage=result.usage, cost=result.cost, steps=result.steps)
+
+    # -- programs -------------------------------------------------------------------------------------------------------
+
+    async def _program(
+        self, program: Any, inputs: Mapping[str, Any]
+    ) -> tuple[Program | PythonProgram, Mapping[str, Any]]:
+        """A program for a case with these inputs, and its bindings. Raises TypeError for a function with other parameters."""
+        if _is_function(program):
+            target, values = program(**inputs).stored()
+            return PythonProgram(target), values
+        key = (program if isinstance(program, str) else str(program), frozenset(inputs))
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiler, environment = self._engine.compiler, SexpEnvironment(dict(inputs))
+            source = await load_program(cast("str | Path | Source", program))
+            grants = await compiler.granted(None, source, environment)
+            compiled = await compiler.compiled(source, env=environment, grants=grants)
+            self._compiled[key] = compiled
+        return compiled, inputs
+
+    def _all_subjects(self) -> list[_Subject]:
+        plan = self._plan
+        subjects = [self._subject(BASE, plan.program, {})]
+        for name, variant in plan.variants.items():
+            if name == BASE:
+                raise _wrong(f"a variant is called '{BASE}', which is the program as it is", "give it another name")
+            if isinstance(variant, Mapping):
+                overrides: Overrides = variant
+                for task, fields in overrides.items():
+                    if not isinstance(cast(object, fields), Mapping):
+                        hint = f"{{'{name}': {{'{task}': {{'model': 'openai:gpt-5-mini'}}}}}}"
+                        raise _wrong(f"the variant '{name}' gives the task '{task}' {clip(repr(fields), 60)}", hint)
+                subjects.append(self._subject(name, plan.program, overrides, fresh=not overrides))
+            elif _is_function(variant) or isinstance(variant, str | Path | Source):
+                subjects.append(self._subject(name, variant, {}))
+            else:
+                shown = clip(repr(variant), 80)
+                raise _wrong(
+                    f"the variant '{name}' is {shown}, and neither overrides nor a program",
+                    "overrides of tasks ({'reply': {'model': ...}}), a workflow, a task, a text, or a Path",
+                )
+        names = [each.name for each in subjects]
+        if plan.baseline is not None and plan.baseline not in names:
+            hint = did_you_mean(plan.baseline, names) or f"it is one of {', '.join(names)}"
+            raise _wrong(f"baseline='{plan.baseline}' is no variant", hint)
+        return subjects
+
+    def _subject(self, name: str, program: Any, overrides: Overrides, *, fresh: bool = False) -> _Subject:
+        text = "" if _is_function(program) else program if isinstance(program, str) else None
+        tasks = self._runs.samples.changed(overrides, text, deps=self._plan.deps)
+        return _Subject(name, program, overrides, tasks, fresh)
+
+    # -- scores -----------------------------------------------------------------------------------------------------------
+
+    def _sample(self, case: Case, subject: _Subject, draw: int, end: SampleEnd) -> Sample:
+        return Sample(
+            case=case,
+            variant=subject.name,
+            draw=draw,
+            status=cast(SampleStatus, end.status),
+            value=end.value,
+            error=end.error,
+            usage=end.usage,
+            cost_usd=end.cost,
+            paid_usd=end.paid,
+            paid_calls=end.paid_usage.requests,
+            latency_s=end.duration_s if end.reused == 0 and end.rows else None,
+            steps=end.steps,
+            reused=end.reused,
+            ran=len(end.rows) - end.reused if end.reused <= len(end.rows) else 0,
+            tools=tuple([ToolUse(path, name, arguments) for path, name, arguments in end.calls]),
+        )
+
+    async def _scored(self, sample: Sample, end: SampleEnd, base: SampleEnd) -> Sample:
+        if sample.status in ("unpaid", "blocked"):
+            return sample
+        scores: dict[str, float] = {}
+        passing: set[str] = set()
+        missing: dict[str, str] = {}
+        for scorer in (*self._plan.scorers, *sample.case.scorers):
+            name = name_of(scorer)
+            if sample.status == "failed" and not _judges_failures(scorer):
+                scores[name] = 0.0  # a sample that failed has the worst score, and does not fall out of the mean
+                passing.add(name)
+                continue
+            try:
+                judged = await self._score(scorer, sample, base)
+            except PurseEmpty as error:
+                self._empty = error
+                return replace(sample, status="unpaid", error=error)
+            except Exception as error:  # noqa: BLE001 - a scorer that raises is a missing score, counted and shown
+                missing[name] = f"{type(error).__name__}: {clip(str(error), 300)}"
+                continue
+            for key, score in _by_name(name, judged, missing).items():
+                scores[key] = float(score)
+                if isinstance(score, bool):
+                    passing.add(key)
+        return replace(sample, scores=scores, missing=missing, passing=frozenset(passing))
+
+    async def _score(self, scorer: Scorer, sample: Sample, base: SampleEnd) -> Any:
+        if isinstance(scorer, Judge):
+            return await self._judged(scorer, sample, base)
+        if _is_function(scorer):
+            return await self._by_task(scorer, sample)
+        score = scorer(sample.case, sample)
+        return await score if inspect.isawaitable(score) else score
+
+    async def _by_task(self, scorer: Any, sample: Sample) -> Any:
+        """The value of a task or workflow as the score: its parameters are taken from the case and the sample by name."""
+        case = sample.case
+        there = {
+            **case.inputs,
+            "case": case.to_dict(),
+            "value": sample.value,
+            "expected": case.expected if case.expects else None,
+        }
+        wanted = inspect.signature(scorer).parameters
+        unknown = [name for name in wanted if name not in there]
+        if unknown:
+            raise TypeError(f"the scorer '{name_of(scorer)}' wants '{unknown[0]}': it may have {', '.join(there)}")
+        return await self._judging(*scorer(**{name: there[name] for name in wanted}).stored())
+
+    async def _judging(self, target: PythonTarget, values: Mapping[str, Any]) -> Any:
+        """The value of a task that judges, as a sample of its own: kept, and paid by the evaluation."""
+        program = PythonProgram(target)
+        row = plain_row(f"{self._id}.score", program.source.name, program.source.text)
+        spec = RunSpec(bindings=values, purse=self._purse, attended=False)
+        end = await self._runs.samples.carry_out(row, program, spec, tasks=self._subjects[0].tasks)
+        if end.error is not None:
+            raise end.error
+        return end.value
+
+    async def _judged(self, judge: Judge, sample: Sample, base: SampleEnd) -> float | bool | None:
+        if not judge.pairwise:
+            return judge.score(await self._asked(judge, judge.prompt(sample.case, sample.value)))
+        if sample.variant == (self._plan.baseline or self._subjects[0].name):
+            return 0.5
+        if base.status != "done":
+            return None
+        first = judge.score(await self._asked(judge, judge.prompt(sample.case, sample.value, base.value)))
+        second = judge.score(await self._asked(judge, judge.prompt(sample.case, base.value, sample.value)))
+        return float(first) if first == 1 - second else 0.5
+
+    async def _asked(self, judge: Judge, prompt: str) -> Any:
+        settings = {} if judge.model is None else {"model": judge.model}
+        return await self._judging(
+            ModelQuestion(judge.name, lambda: self._ask(prompt, output=judge.verdict, **settings)), {}
+        )
+
+    # -- money --------------------------------------------------------------------------------------------------------
+
+    def _opened_purse(self) -> Purse | None:
+        """The purse of the evaluation, in the flow's database: an evaluation that is carried out again pays from the same."""
+        limits = self._plan.limits
+        if limits is None or (limits.usd is None and limits.tokens is None):
+            return None
+        allowance = Allowance(usd=limits.usd, tokens=limits.tokens)
+        return Purse(f"evaluation {self._id}", allowance, store=self._runs.purses, whose=f"the evaluation '{self._id}'")
+
+
+class ModelQuestion:
+    """A question to a model as the whole program of a sample; a :class:`~agentflow.run.engine.PythonTarget`."""
+
+    digest = ""
+
+    def __init__(self, name: str, ask: Callable[[], FlowCall[Any]]) -> None:
+        self.name = self.reference = name
+        self._ask = ask
+
+    async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
+        """Ask at the outermost call of the sample."""
+        work = self._ask()
+        work.begin()
+        return await work.evaluate(call)
+
+    def store(self, value: Any) -> Any:
+        """The answer; a sample's value is not stored."""
+        return value
+
+    def restore(self, value: Any) -> Any:
+        """The answer."""
+        return value
+
+
+def name_of(scorer: Any) -> str:
+    """The name of the score that a scorer gives."""
+    name = getattr(scorer, "name", None) or getattr(scorer, "__name__", None)
+    return name if isinstance(name, str) else type(scorer).__name__
+
+
+def _check_scorer(scorer: object) -> None:
+    """Raise ConfigurationError (``evals/scorer``) for anything but a scorer."""
+    if isinstance(scorer, Judge) or _is_function(scorer):
+        return
+    if callable(scorer):
+        try:
+            inspect.signature(scorer).bind(None, None)
+            return
+        except ValueError:  # a callable without a signature
+            return
+        except TypeError:
+            name = name_of(scorer)
+            hint = f"write {name}()" if scorer in _FACTORIES else "def polite(case, run): return 'please' in run.value"
+            problem = f"the scorer '{name}' does not take a case and a run"
+    else:
+        problem, hint = f"{clip(repr(scorer), 80)} is no scorer", "give functions: scorers=[exact(), cost]"
+    raise ConfigurationError(problem, code="evals/scorer", hint=hint)
+
+
+_FACTORIES: tuple[object, ...] = (exact, contains, matches, json_equal, close, schema_ok, tool_called, judge)
+
+
+def _is_function(program: object) -> bool:
+    """Whether it is a task or workflow of Python."""
+    return all([hasattr(program, name) for name in ("carry_out", "reference", "digest")])
+
+
+def _judges_failures(scorer: Any) -> bool:
+    """Whether a scorer has something to say of a sample that failed: its cost, for example."""
+    return name_of(scorer) in ("cost", "latency", "calls", "steps") or bool(getattr(scorer, "judges_failures", False))
+
+
+def _by_name(name: str, value: Any, missing: dict[str, str]) -> dict[str, float | bool]:
+    """The scores that a scorer gave, by name; anything else is noted in ``missing``."""
+    entries: dict[str, Any] = cast("dict[str, Any]", value) if isinstance(value, dict) else {name: value}
+    scores: dict[str, float | bool] = {}
+    for key, score in entries.items():
+        if score is None:
+            continue
+        if isinstance(score, bool | int | float):
+            scores[str(key)] = score
+        else:
+            missing[str(key)] = f"it gave {clip(repr(score), 80)}, and a number, True, False or None is wanted"
+    return scores
+
+
+def _wrong(message: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(message, code="evals/variant", hint=hint)
