@@ -163,7 +163,9 @@ def report(**options: Any) -> EvaluationReport:
                 )
             )
     order = [f"case {number}" for number in range(4)]
-    return EvaluationReport(run_id="e", variants=["base", "short"], baseline="base", order=order, samples=samples, **options)
+    return EvaluationReport(
+        run_id="e", variants=["base", "short"], baseline="base", order=order, samples=samples, **options
+    )
 
 
 def test_a_report_is_saved_as_what_tools_read(tmp_path: Path) -> None:
