@@ -1,4 +1,4 @@
-"""A support desk: tools that belong to one user, an agent as a tool of another, a tool that asks a model, and a no with a reason.
+"""A support desk: an agent with tools that belong to one user, a tool of another; a tool that asks a model, and a no with a reason.
 
 Needs no key: the model is scripted. AGENTFLOW_MODEL=anthropic:claude-sonnet-5-5 asks a real one.
 """
@@ -7,12 +7,13 @@ import asyncio
 import os
 from dataclasses import dataclass, field
 
+import agentflow
 from agentflow import AgentFlow, ApprovalRequest, Approved, Denied, ScriptedProvider, tool
 
 
 @dataclass
 class Account:
-    """What one user has. Its methods are tools of whoever is given them."""
+    """What one user has. Its methods are tools of whoever is given them, and one is an agent."""
 
     user: str
     cents: int
@@ -32,6 +33,13 @@ class Account:
         """
         self.sent.append(f"{eur:.2f} EUR to {self.user}: {reason}")
         return "paid"
+
+    @agentflow.task(
+        system="You answer questions about money, and pay back where the customer is right.", tools=[balance, refund]
+    )
+    async def billing(self, question: str) -> str:
+        """{{question}}"""
+        ...
 
 
 async def approve(request: ApprovalRequest) -> Approved | Denied:
@@ -80,17 +88,10 @@ async def say_kindly(text: str) -> str:
     return await rephrase(text)  # a tool is your code: it may ask a model, or anything else
 
 
-@flow.task(system="You answer questions about money, and pay back where the customer is right.")
-async def billing(question: str) -> str:
-    """{{question}}"""
-    ...
-
-
 async def answer(account: Account, question: str) -> str:
     """One customer's question. Two of them at once have tools of the same names, and each its own account."""
-    mine = billing.with_options(tools=[account.balance, account.refund])
     return await flow.ask(
-        f"{account.user} writes: {question}", system="You are a support desk.", tools=[mine, say_kindly]
+        f"{account.user} writes: {question}", system="You are a support desk.", tools=[account.billing, say_kindly]
     )
 
 
