@@ -6,13 +6,14 @@ import asyncio
 import gc
 import inspect
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import agentflow
-from agentflow import AgentFlow, CallContext, Handoff, Retry, ScriptedProvider, Session, TaskResult, tool
+from agentflow import AgentFlow, CallContext, Handoff, Retry, ScriptedProvider, Session, TaskResult, ToolCall, tool
 from agentflow.errors import ConfigurationError, DataError, JournalError, SexpEvaluationError
 
 
@@ -267,6 +268,26 @@ async def test_a_durable_run_finds_its_task_again(tmp_path: Path) -> None:
         assert (await run.result()).value == "Review a. True"
 
 
+@agentflow.workflow
+async def side_by_side(paths: list[str]) -> list[str]:
+    """Review files at once, as asyncio does."""
+    async with asyncio.TaskGroup() as group:
+        inner = group.create_task(audit(["inner"]))
+    return [*await asyncio.gather(*[review(path) for path in paths]), *inner.result()]
+
+
+async def test_a_workflow_without_a_flow_has_branches_of_asyncio(tmp_path: Path) -> None:
+    """``gather`` and a TaskGroup over calls without a flow are branches of the run, in a durable one too, which pays once."""
+    expected = ["Review a.", "Review b.", "Review inner."]
+    for turn in range(2):
+        model = echoing()
+        url = f"sqlite:///{tmp_path}/runs.db"
+        async with AgentFlow(provider=model, durable=url, tasks=[side_by_side]) as flow:
+            assert (await flow.run(side_by_side(["a", "b"]))).value == expected
+            assert (await (await flow.start(side_by_side(["a", "b"]), run_id="r")).result()).value == expected
+            assert len(model.requests) == (6, 3)[turn]
+
+
 async def test_a_flow_keeps_no_task_alive() -> None:
     """Copies that a host makes for each request are gone with it, though a flow has bound them."""
     async with AgentFlow(provider=echoing()) as flow:
@@ -289,6 +310,9 @@ class Support:
         """The balance of the customer."""
         return f"{self.customer} has 5 {currency}"
 
+    async def guard(self, call: ToolCall, run: Any, ctx: CallContext) -> TaskResult:
+        return replace(await run(call), content=f"guarded for {self.customer}")
+
     def polite(self, ctx: CallContext) -> str:
         return f"You talk to {self.customer}."
 
@@ -299,6 +323,10 @@ class Support:
     @agentflow.task(tools=[balance], system=polite, handoffs=[bill])
     async def reply(self, question: str) -> str:
         return f"{self.customer} asks: {question}"
+
+    @agentflow.task(tools=[balance], around_tool=[guard])  # type: ignore[list-item]
+    async def guarded(self, question: str) -> str:
+        """{{question}}"""
 
     @agentflow.workflow
     async def handle(self, questions: list[str]) -> list[str]:
@@ -323,6 +351,9 @@ async def test_methods_are_tasks_with_the_tools_of_their_object() -> None:
         assert first.messages[-1].text == "ada asks: Why?" and "You talk to ada." in first.system
         assert set(first.tools[0].input_schema["properties"]) == {"currency"}
         assert "ada has 5 EUR" in str(second.messages[-1].parts) and third.messages[-1].text.endswith("Bill: x")
+        model.__init__([calls("balance", currency="EUR"), "done"])  # type: ignore[misc]
+        assert (await flow.run(bob.guarded("?"))).value == "done"
+        assert "guarded for bob" in str(model.requests[1].messages[-1].parts)
         model.__init__(lambda request: request.messages[-1].text)  # type: ignore[misc]
         assert (await flow.run(bob.handle(["a", "b"]))).value == ["bob asks: a", "bob asks: b"]
         assert (await flow.run(Support.handle(bob, ["c"]))).value == ["bob asks: c"]
