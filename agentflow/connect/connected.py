@@ -478,6 +478,7 @@ class Connected:
             calls_models=server.sampling,
             source=f"mcp:{server.name}",
             returns=listed.output_schema,
+            defer_loading=server.defer_loading,
             origin=f"the MCP server '{server.name}', which describes it as: {listed.description or '(no description)'}",
         )
 

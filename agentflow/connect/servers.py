@@ -29,7 +29,7 @@ class McpStdio:
     network access. ``writable`` are directories it may write in, ``readable`` those it may read in addition to the roots
     and the system; relative paths start at the first root. ``approve`` says which calls by models need approval.
     ``optional``: the flow starts without the server if it cannot be connected. ``sampling``: it may ask the run's model.
-    ``timeout_s`` is the time-out of a request in seconds, ``connect_s`` that of the start, which includes a download of the
+    ``defer_loading``: its tools are not sent to models, which find them with a search. ``timeout_s`` is the time-out of a request in seconds, ``connect_s`` that of the start, which includes a download of the
     program.
 
     Raises ConfigurationError (``mcp/server``).
@@ -45,6 +45,7 @@ class McpStdio:
     approve: Approve = field(default="writes", kw_only=True)
     optional: bool = field(default=False, kw_only=True)
     sampling: bool = field(default=False, kw_only=True)
+    defer_loading: bool = field(default=False, kw_only=True)
     timeout_s: float = field(default=60.0, kw_only=True)
     connect_s: float = field(default=15.0, kw_only=True)
 
@@ -81,6 +82,7 @@ class McpHttp:
     approve: Approve = field(default="writes", kw_only=True)
     optional: bool = field(default=False, kw_only=True)
     sampling: bool = field(default=False, kw_only=True)
+    defer_loading: bool = field(default=False, kw_only=True)
     timeout_s: float = field(default=60.0, kw_only=True)
     connect_s: float = field(default=15.0, kw_only=True)
 
@@ -107,7 +109,7 @@ McpServer: TypeAlias = McpStdio | McpHttp
 
 _TEXTS = ("command", "allow", "writable", "readable")
 _TABLES = ("env", "headers")
-_SWITCHES = ("network", "optional", "sampling")
+_SWITCHES = ("network", "optional", "sampling", "defer_loading")
 
 
 def _check(server: McpServer) -> None:

@@ -66,11 +66,16 @@ from agentflow.handler.tool_registry import NO_TOOLS, ToolTurn
 
 
 def offered_to(
-    prompt: Prompt, call: CallContext, tools: ToolPort, loaded: frozenset[str] = frozenset()
+    prompt: Prompt,
+    call: CallContext,
+    tools: ToolPort,
+    loaded: frozenset[str] = frozenset(),
+    model: tuple[ProviderAdapter, str] | None = None,
 ) -> tuple[tuple[ToolSpec, ...], Toolbox | None]:
     """The specs of the tools that ``prompt`` offers at ``call``, and those of its tools that are not in the table ``tools``.
 
-    Tools whose loading is deferred are left out until they are among ``loaded``, and a tool to search them is offered. A name
+    Tools whose loading is deferred are left out until they are among ``loaded``, and a tool to search them is offered; they are
+    marked instead if the provider of ``model`` searches them itself. A name
     that is no tool's may be a task's. Raises ConfigurationError (``tool/unknown``) for a name that is neither.
     """
     toolbox = cast("Toolbox | None", prompt.toolbox)
@@ -90,9 +95,16 @@ def offered_to(
     for tool in objects.values():
         if tool.deps is not None:  # said before a model is paid
             call.require_deps(tool.deps, f"the tool '{tool.name}'")
+    natively = False
     if any([tool.defer_loading for tool in objects.values()]):
-        objects, toolbox = searched(objects, toolbox or NO_TOOLBOX, loaded)
+        natively = model is not None and model[0].profile(model[1]).searches_tools
+        if not natively:
+            objects, toolbox = searched(objects, toolbox or NO_TOOLBOX, loaded)
     specs = tuple([tool.spec for tool in objects.values()])
+    if natively:
+        specs = tuple(
+            [replace(tool.spec, deferred=True) if tool.defer_loading else tool.spec for tool in objects.values()]
+        )
     return specs, (toolbox or NO_TOOLBOX).with_all(tasks) if tasks else toolbox
 
 

@@ -96,6 +96,8 @@ class Estimator:
             self._measured, characters = self.before
             self._characters = _FRAME + size_of(request.system) + characters
             for tool in request.tools:
+                if tool.deferred:
+                    continue  # its provider counts it once it is found
                 self._characters += self._calibration.size_of_tool(tool)
         messages = request.messages
         for at in range(self._measured, len(messages)):

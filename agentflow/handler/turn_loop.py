@@ -103,7 +103,7 @@ class TurnLoop:
         chosen = (
             prompt if rules.chooser is None and not call.session.tools else await with_chosen(prompt, call, self._tools)
         )
-        specs, toolbox = offered_to(chosen, call, self._tools)
+        specs, toolbox = offered_to(chosen, call, self._tools, model=(adapter, model))
         if prompt.tool_choice not in ("auto", "none"):
             _check_choice(prompt.tool_choice, specs)
         spent = NOTHING
@@ -115,19 +115,24 @@ class TurnLoop:
         inner = called_by_model(chosen, call, specs, toolbox, self._tools)
         offer: Offer | None = None
         if rules.chooser is not None or (toolbox and SEARCH_TOOLS in toolbox):
-            offer = partial(self._offer, prompt, call, inner)
+            offer = partial(self._offer, prompt, call, inner, (adapter, model))
         outcome = await self._run(prompt, inner, adapter, model, self._system(prompt), specs, offer)
         if prompt.history.record_in_session_history and outcome.handed is None:
             call.session.commit(outcome.turn)
         return outcome if spent is NOTHING else _with(outcome, *spent)
 
     async def _offer(
-        self, prompt: Prompt, call: CallContext, inner: CallContext, loaded: frozenset[str]
+        self,
+        prompt: Prompt,
+        call: CallContext,
+        inner: CallContext,
+        model: tuple[ProviderAdapter, str],
+        loaded: frozenset[str],
     ) -> tuple[ToolSpec, ...]:
         """The tools of the next turn of a prompt whose tools change, with whose authority ``inner`` is from now on; ``loaded`` are
         the deferred ones that the model has found."""
         chosen = await with_chosen(prompt, call, self._tools)
-        specs, toolbox = offered_to(chosen, call, self._tools, loaded)
+        specs, toolbox = offered_to(chosen, call, self._tools, loaded, model)
         called_by_model(chosen, call, specs, toolbox, self._tools, inner)
         return specs
 

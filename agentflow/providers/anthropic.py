@@ -84,6 +84,7 @@ class AnthropicProvider(HttpAdapter):
             wall_s=self._clocks.wall_s,
             takes_effort=bool(anthropic_efforts(model)),
             thinking_tokens=thinking_tokens(self._settings),
+            searches_tools=self.traits.tool_search and messages.searches_tools(model),
             route=self.route,
         )
 

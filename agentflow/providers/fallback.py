@@ -40,6 +40,7 @@ class FallbackProvider:
             profiles[0],
             context_window=min(windows) if windows else None,
             native_json_schema=all(profile.native_json_schema for profile in profiles),
+            searches_tools=all(profile.searches_tools for profile in profiles),
             object_output=any(profile.object_output for profile in profiles),
             wall_s=None if None in walls else sum(wall or 0.0 for wall in walls),
         )

@@ -188,12 +188,13 @@ _OPENAI_RESPONSES = Traits(
     least_limit=16,
     signed=True,
     model_names=True,
+    tool_search=True,
     source=_OPENAI_DOCS,
 )
 _NO_CACHE_OPTIONS = ("prompt_cache_options",)
 _AZURE = replace(_OPENAI, vendor="azure", description_limit=1_024, omit=_NO_CACHE_OPTIONS, source=_AZURE_DOCS)
 _AZURE_RESPONSES = replace(
-    _OPENAI_RESPONSES, vendor="azure", model_names=False, omit=_NO_CACHE_OPTIONS, source=_AZURE_DOCS
+    _OPENAI_RESPONSES, vendor="azure", model_names=False, tool_search=False, omit=_NO_CACHE_OPTIONS, source=_AZURE_DOCS
 )
 _ANTHROPIC = Traits(
     "anthropic",
@@ -203,6 +204,7 @@ _ANTHROPIC = Traits(
     call_id=_LONG_ID,
     alternates=True,
     signed=True,
+    tool_search=True,
     source="platform.claude.com/docs/en/api/messages, 2026-11",
 )
 _NO_CACHE_FIELDS = ("prompt_cache_key", "prompt_cache_options")
@@ -216,7 +218,7 @@ def _chat(vendor: str, source: str, omit: tuple[str, ...] = (), **traits: object
 GUESSES: Mapping[str, Traits] = MappingProxyType(
     {
         "anthropic": Traits(schemas="anthropic", call_id=_LONG_ID, alternates=True),
-        **dict.fromkeys(("bedrock", "vertex", "foundry"), replace(_ANTHROPIC, strict=False)),
+        **dict.fromkeys(("bedrock", "vertex", "foundry"), replace(_ANTHROPIC, strict=False, tool_search=False)),
         _RESPONSES: Traits(
             limit_field="max_output_tokens", schemas="openai", strict=True, call_id=_LONG_ID, omit=_NO_CACHE_FIELDS
         ),

@@ -47,6 +47,9 @@ class OpenAIProvider(HttpAdapter):
             object_output=True,
             wall_s=self._clocks.wall_s,
             takes_effort=bool(openai_efforts(model)),
+            searches_tools=self.dialect == responses.DIALECT
+            and self.traits.tool_search
+            and responses.searches_tools(model),
             route=self.route,
         )
 

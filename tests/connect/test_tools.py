@@ -123,6 +123,25 @@ async def test_resources_and_prompts_are_of_the_declared_shape(root: Path, revis
         assert [each.code for each in explored.errors] == ["list/empty"]
 
 
+async def test_the_tools_of_a_server_may_be_found_by_searching(root: Path, revision: str) -> None:
+    """``defer_loading=True`` of a server: its tools are not sent before the model has found them; programs call them as ever."""
+    model = ScriptedProvider(
+        [
+            {"tool_calls": [{"name": "search_tools", "arguments": {"query": "say again"}}]},
+            {"tool_calls": [{"name": "t:echo", "arguments": {"text": "found"}}]},
+            lambda request: request.messages[-1].parts[0].text,
+        ]
+    )
+    mine = server(revision, defer_loading=True)
+    async with flow_with(root, mine, model=None, provider=model) as flow:
+        assert await flow.ask("Say it.", tools=[mine]) == "found"
+        assert await flow.eval('(value-of (t:echo (text "hi")))') == "hi"
+    sent = [[tool.name for tool in request.tools] for request in model.requests]
+    assert sent[0] == ["search_tools"] and "t:echo" in sent[1]
+    with pytest.raises(ConfigurationError, match="defer_loading="):
+        server(revision, defer_loading="yes")
+
+
 async def test_only_allowed_tools_are_let_in(root: Path) -> None:
     """``allow`` are patterns of names; arguments are checked before anything is sent."""
     async with flow_with(root, server(allow=["ec*", "add"])) as flow:

@@ -17,7 +17,7 @@ class Reply:
 
     ``chunks`` overrides how ``text`` is cut into stream events (word by word otherwise). ``error`` is
     ``{"type": ..., "message": ...}``: with ``status`` 200 it is sent inside the stream, after the text. ``delay_s`` waits
-    before the first byte, ``chunk_s`` between events, ``cut`` ends the stream after so many events. ``pace`` is awaited
+    before the first byte, ``chunk_s`` between events, ``cut`` ends the stream after so many events. ``found`` are tools that the server's own search finds before the calls. ``pace`` is awaited
     before each event, with its index: a test that looks at what has come so far goes on when it has seen it.
     """
 
@@ -35,6 +35,7 @@ class Reply:
     cut: int | None = None
     pace: Callable[[int], Awaitable[None]] | None = None
     refusal: str = ""
+    found: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, value: Any) -> Reply:

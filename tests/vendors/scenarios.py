@@ -533,10 +533,41 @@ async def tools_change(world: World) -> None:
         turns.append(1)
         return [look, late] if len(turns) == 1 else [broken, late]
 
-    world.say(calls("Oslo", ("search_tools", {"query": "send a letter"})), calls(("late", {})), "done", "fine")
+    natively = world.first == "anthropic"
+    search = calls("Oslo") if natively else calls("Oslo", ("search_tools", {"query": "send a letter"}))
+    late_call = {**calls(("late", {})), "found": ["late"]} if natively else calls(("late", {}))
+    world.say(search, late_call, "done", "fine")
     flow = world.flow()
     assert await world.ask(flow, "How?", tools=chosen) == "done"
     assert await world.ask(flow, "And now?") == "fine"
+
+
+async def tools_are_found(world: World) -> None:
+    """Tools that are all deferred, which the vendor's own search finds; the conversation goes on with them, and with another model without
+    that search."""
+    model = {"openai": "gpt-5.4", "anthropic": "claude-sonnet-5-5"}[world.first]
+    older = {"openai": "gpt-5.2", "anthropic": "claude-sonnet-4"}[world.first]
+    flow = world.flow(system="x" * 2_000)
+
+    @flow.task(name="mailer", model=model, tools=[late, late_too], history=True)
+    async def mailer(wish: str) -> str:
+        """{{wish}}"""
+        raise NotImplementedError
+
+    @flow.task(name="clerk", model=older, tools=[late, late_too], history=True)
+    async def clerk(wish: str) -> str:
+        """{{wish}}"""
+        raise NotImplementedError
+
+    world.say({**calls(("late", {})), "found": ["late"]}, "sent it", calls(("late", {})), "again", "no more")
+    assert (await flow.run(mailer("Write."), session=world.session)).value == "sent it"
+    assert (await flow.run(mailer("Again!"), session=world.session)).value == "again"
+    first = world.vendors.of(world.first)[0].body["tools"]
+    assert [bool(tool.get("defer_loading")) for tool in first] == [True, True, False]
+    assert "tool_search" in first[-1]["type"] and "search_tools" not in str(first)
+    assert (await flow.run(clerk("And?"), session=world.session)).value == "no more"
+    last = world.vendors.of(world.first)[-1].body["tools"]
+    assert [tool["name"] for tool in last] == ["search_tools"]
 
 
 @tool(ends=True)
@@ -548,6 +579,12 @@ async def submit(answer: str) -> str:
 @tool(defer_loading=True)
 async def late() -> str:
     """Send a letter."""
+    return "sent"
+
+
+@tool(defer_loading=True)
+async def late_too() -> str:
+    """Send a parcel."""
     return "sent"
 
 
@@ -588,6 +625,7 @@ SINGLE = (
     Scenario("ended by a tool", ended_by_a_tool),
     Scenario("refused by a check", refused_by_a_check),
     Scenario("tools that change", tools_change),
+    Scenario("tools that the vendor finds", tools_are_found, ("openai", "anthropic")),
 )  # fmt: skip
 PAIRED = (
     Scenario("moved", moved, pair=True),

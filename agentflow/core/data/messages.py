@@ -199,12 +199,16 @@ def user(text: str) -> Message:
 
 @frozen
 class ToolSpec:
-    """The description of a tool for a model: name, description and the JSON Schema of its arguments object."""
+    """The description of a tool for a model: name, description and the JSON Schema of its arguments object.
+
+    ``deferred``: the model is not shown it before the provider's own search has found it.
+    """
 
     name: str
     description: str
     input_schema: dict[str, Any]
     strict: bool = False
+    deferred: bool = False
 
 
 CAP_SETTINGS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -402,7 +406,8 @@ class ModelProfile:
     ``object_output`` says that an output schema must describe an object; ``wall_s`` how many seconds a call may take (None:
     any). ``takes_effort`` says that the model is known to think as hard as it is asked to. ``route`` is the dialect as it
     precedes a model's name (``openai-chat``), by which prices and rates are looked up; empty for the provider's name.
-    ``thinking_tokens`` is the thinking budget of every call, in addition to its answer.
+    ``thinking_tokens`` is the thinking budget of every call, in addition to its answer. ``searches_tools``: the provider itself finds
+    tools whose loading is deferred.
     """
 
     provider: str
@@ -417,6 +422,7 @@ class ModelProfile:
     route: str = ""
     takes_effort: bool = False
     thinking_tokens: int = 0
+    searches_tools: bool = False
 
 
 def are_long(parts: Iterable[Part]) -> bool:

@@ -6,6 +6,7 @@ https://docs.anthropic.com/en/api/messages-streaming
 from __future__ import annotations
 
 import base64
+import re
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -66,6 +67,9 @@ _STOP: StopTable = MappingProxyType(
         "length": "max_tokens",
     }
 )
+_SEARCH = MappingProxyType({"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"})
+"""The search of the server. https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool"""
+_VERSION = re.compile(r"claude-[a-z]+-(\d+)(?:-(\d{1,2})(?!\d))?").search
 _PLAIN_TOOL_KEYS = frozenset({"type", "id", "name", "input"})
 
 
@@ -90,6 +94,9 @@ def encode(request: ModelRequest, wire: Wire, streaming: bool, limit: int) -> di
             )
     if request.provider_tools:
         body["tools"] = [*body.get("tools", ()), *request.provider_tools]
+    if wire.searched and not any([str(tool.get("type")).startswith("tool_search") for tool in request.provider_tools]):
+        # the last, since a deferred tool cannot be marked for the cache
+        body["tools"] = [*body["tools"], dict(_SEARCH)]
     if request.effort is not None and (levels := anthropic_efforts(request.model)):
         body["output_config"] = {"effort": nearest(request.effort, levels)}
         if request.effort == "none":
@@ -107,9 +114,21 @@ def takes_schemas(model: str) -> bool:
     return not model.startswith(("claude-2", "claude-3", "claude-instant"))
 
 
+def searches_tools(model: str) -> bool:
+    """Whether ``model`` is one of those with the server's search for tools: from 4.5 on."""
+    version = _VERSION(model)
+    return version is not None and (int(version[1]), int(version[2] or 0)) >= (4, 5)
+
+
 def _tool(tool: ToolSpec, wire: Wire) -> dict[str, Any]:
     description, form = tool_form(tool, wire)
-    encoded = {"name": wire.to_wire(tool.name), "description": description, "input_schema": form.schema}
+    encoded: dict[str, Any] = {
+        "name": wire.to_wire(tool.name),
+        "description": description,
+        "input_schema": form.schema,
+    }
+    if tool.deferred and wire.traits.tool_search:
+        encoded["defer_loading"] = True
     return {**encoded, "strict": True} if form.strict else encoded
 
 
@@ -155,10 +174,28 @@ def encode_message(message: Message, wire: Wire) -> dict[str, Any]:
     if len(parts) == 1 and type(parts[0]) is TextPart and parts[0].native is None:
         return {"role": message.role, "content": parts[0].text}
     blocks = [block for part in parts if (block := _encode_part(part, wire)) is not None]
+    if any([type(part) is OtherPart for part in parts]):
+        blocks = _without_searches(blocks, wire.searched)
     if message.role == "user":
         # The API requires tool results before any other part.
         blocks.sort(key=lambda block: block["type"] != "tool_result")
     return {"role": message.role, "content": blocks}
+
+
+def _without_searches(blocks: list[dict[str, Any]], known: frozenset[str]) -> list[dict[str, Any]]:
+    """The blocks of an answer without searches for tools that are not among the ``known`` ones of this request: the server refuses
+    those. A later task of a conversation, or another model, may have other tools."""
+    stale: set[str] = set()
+    for block in blocks:
+        if block["type"] == "tool_search_tool_result":
+            content = record(block.get("content"))
+            names = [record(each).get("tool_name") for each in records(content.get("tool_references"))]
+            if not known or not known.issuperset(names):
+                stale.add(block["tool_use_id"])
+    if not stale:
+        return blocks
+    kept = [block for block in blocks if stale.isdisjoint([block.get("id"), block.get("tool_use_id")])]
+    return kept or [{"type": "text", "text": "I searched for tools."}]
 
 
 def _encode_part(part: Part, wire: Wire) -> dict[str, Any] | None:

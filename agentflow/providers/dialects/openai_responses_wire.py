@@ -28,6 +28,7 @@ from agentflow.core.data.messages import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    ToolSpec,
 )
 from agentflow.providers.dialects import openai_wire as common
 from agentflow.providers.dialects.decoding import (
@@ -48,6 +49,7 @@ from agentflow.providers.dialects.wire import Wire, parse_json, record, records,
 
 DIALECT = "openai.responses"
 _REASONS = re.compile(r"o\d|codex|gpt-(?!3|4)").match
+_VERSION = re.compile(r"gpt-(\d+)(?:\.(\d+))?").match
 _STOP: StopTable = MappingProxyType(
     {
         "completed": "end",
@@ -59,6 +61,7 @@ _STOP: StopTable = MappingProxyType(
     }
 )
 """The statuses of a response, and the reasons for an incomplete one."""
+_SEARCHES = ("tool_search_call", "tool_search_output")
 _UNFINISHED = ("incomplete", "failed", "cancelled")
 _OURS = ("message", "function_call", "reasoning")
 _QUIET = re.compile(
@@ -83,8 +86,10 @@ def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]
     if request.max_output_tokens is not None:
         body["max_output_tokens"] = max(request.max_output_tokens, wire.traits.least_limit)
     if request.tools:
-        functions = [common.function(tool, wire) for tool in request.tools]
-        body["tools"] = [{"type": "function", **function, "strict": strict} for function, strict in functions]
+        searches = bool(wire.searched)
+        body["tools"] = tools = [_tool(tool, wire, searches) for tool in request.tools]
+        if searches and not any([tool.get("type") == "tool_search" for tool in request.provider_tools]):
+            tools.append({"type": "tool_search"})
         mode, name = common.tool_choice(request, wire)
         if mode or name:
             body["tool_choice"] = mode or {"type": "function", "name": name}
@@ -97,6 +102,21 @@ def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]
     elif how == "json_object":
         body["text"] = {"format": {"type": how}}
     return body
+
+
+def _tool(tool: ToolSpec, wire: Wire, searches: bool) -> dict[str, Any]:
+    function, strict = common.function(tool, wire)
+    deferred = {"defer_loading": True} if searches and tool.deferred else {}
+    return {"type": "function", **function, "strict": strict, **deferred}
+
+
+def searches_tools(model: str) -> bool:
+    """Whether ``model`` is one of those with the server's search for tools: gpt-5.4 and later.
+
+    https://developers.openai.com/api/docs/guides/tools-tool-search
+    """
+    version = _VERSION(model)
+    return version is not None and (int(version[1]), int(version[2] or 0)) >= (5, 4)
 
 
 def encode_message(message: Message, wire: Wire, out: list[dict[str, Any]]) -> None:
@@ -116,6 +136,8 @@ def encode_message(message: Message, wire: Wire, out: list[dict[str, Any]]) -> N
         if native is not None and native.dialect == DIALECT:
             flush()
             item = native.data
+            if isinstance(part, OtherPart) and item["type"] in _SEARCHES and not wire.searched:
+                continue  # a request without a search of the server takes none of those before it
             if isinstance(part, ToolCallPart):
                 item = {**item, "call_id": part.id, "name": wire.to_wire(part.name)}
             out.append(item)

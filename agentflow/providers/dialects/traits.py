@@ -73,6 +73,7 @@ class Traits:
         own: whether the server is one of your own rather than a vendor: it answers few calls at once and each slowly. Decided by
             the address (this machine or a private network) unless stated.
         slots: the calls that the server answers at once. 0: not known.
+        tool_search: whether the server itself finds tools whose loading is deferred, with models that can.
         vendor: the name of the row; empty for a server that is not known.
         sure: False where the traits are a guess from the dialect.
         stated: the names that a user stated. source: where the row's rules are documented, and the month they were read.
@@ -101,6 +102,7 @@ class Traits:
     omit: tuple[str, ...] = ()
     own: bool = False
     slots: int = 0
+    tool_search: bool = False
     stated: frozenset[str] = frozenset()
     source: str = ""
 

@@ -116,6 +116,7 @@ class Wire:
         "_made",
         "_texts",
         "_to_wire",
+        "_tools",
         "forms",
         "in_prompt",
         "issuer",
@@ -150,6 +151,7 @@ class Wire:
         self._to_wire: dict[str, str] = {}
         self._back: dict[str, str] = {}
         self._texts: dict[int, str] = {}
+        self._tools = request.tools
         names = [tool.name for tool in request.tools]
         taken = {name for name in names if self._FIT(name)}
         for name in names:
@@ -170,6 +172,13 @@ class Wire:
         if mapped is not None or self._FIT(name):
             return mapped or name
         return self._add(name, set())
+
+    @property
+    def searched(self) -> frozenset[str]:
+        """The names of the tools, if the server searches those that are deferred; none in any other request."""
+        if not self.traits.tool_search or not any([tool.deferred for tool in self._tools]):
+            return frozenset()
+        return frozenset([self.to_wire(tool.name) for tool in self._tools])
 
     def new_id(self) -> str:
         """An id for a tool call whose server sent none, unique in the conversation."""

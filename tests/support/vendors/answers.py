@@ -111,6 +111,12 @@ def _responses(asked: Asked, reply: Reply, seed: str) -> tuple[str, list[bytes]]
         if "reasoning.encrypted_content" in (asked.body.get("include") or ()):
             item["encrypted_content"] = _sealed(asked, seed, item)
         items.append(item)
+    if reply.found:
+        search = {"type": "tool_search_call", "execution": "server", "call_id": None, "status": "completed"}
+        items.append({**search, "id": f"tsc_{number:048}", "arguments": {"paths": reply.found}})
+        found = [tool for _, tool in asked.tools if tool["name"] in reply.found]
+        output = {"type": "tool_search_output", "execution": "server", "call_id": None, "status": "completed"}
+        items.append({**output, "id": f"tso_{number:048}", "tools": found})
     if reply.text or not reply.tool_calls:
         content = [{"type": "output_text", "text": reply.text, "annotations": []}]
         items.append(
@@ -186,6 +192,14 @@ def _anthropic(asked: Asked, reply: Reply, seed: str) -> tuple[str, list[bytes]]
         asked.memory.sealed[blocks[0]["signature"]] = blocks[0]
     if reply.text or not (reply.tool_calls or blocks):
         blocks.append({"type": "text", "text": reply.text})
+    if reply.found:
+        search_id = f"srvtoolu_01{asked.memory.number:022}"
+        found = [{"type": "tool_reference", "tool_name": name} for name in reply.found]
+        blocks.append(
+            {"type": "server_tool_use", "id": search_id, "name": "tool_search_tool_bm25", "input": {"query": "x"}}
+        )
+        result = {"type": "tool_search_tool_search_result", "tool_references": found}
+        blocks.append({"type": "tool_search_tool_result", "tool_use_id": search_id, "content": result})
     calls = _calls(asked, reply, seed)
     for call_id, name, text in calls:
         try:
@@ -213,6 +227,11 @@ def _anthropic(asked: Asked, reply: Reply, seed: str) -> tuple[str, list[bytes]]
                 {"type": "thinking_delta", "thinking": block["thinking"]},
                 {"type": "signature_delta", "signature": block["signature"]},
             ]
+        elif block["type"] == "tool_search_tool_result":
+            first = block
+        elif block["type"] == "server_tool_use":
+            first = {**block, "input": {}}
+            deltas = [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}]
         else:
             first = {**block, "input": {}}
             said = reply.tool_calls[index - len(blocks)].get("arguments", {})

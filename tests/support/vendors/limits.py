@@ -90,7 +90,7 @@ _BLOCKS = {
     "tool_result": _set("type tool_use_id content is_error cache_control"), "thinking": _set("type thinking signature"),
     "redacted_thinking": _set("type data"),
 }  # fmt: skip
-_TOOL = {"chat": _set("name description parameters strict"), "responses": _set("type name description parameters strict"),
+_TOOL = {"chat": _set("name description parameters strict"), "responses": _set("type name description parameters strict defer_loading"),
          "anthropic": _set("type name description input_schema strict cache_control input_examples defer_loading allowed_callers eager_input_streaming")}  # fmt: skip
 
 
@@ -315,6 +315,44 @@ def _warm(asked: Asked) -> Iterator[Fault]:
         yield {}
 
 
+def _deferred(asked: Asked) -> list[tuple[str, dict[str, Any]]]:
+    return [(place, tool) for place, tool in asked.tools if tool.get("defer_loading")]
+
+
+def _all_deferred(asked: Asked) -> Iterator[Fault]:
+    tools = asked.body.get("tools") or ()
+    if tools and all([tool.get("defer_loading") for tool in tools]):
+        yield {}
+
+
+def _marked_deferred(asked: Asked) -> Iterator[Fault]:
+    for _, tool in _deferred(asked):
+        if "cache_control" in tool:
+            yield {"name": tool["name"]}
+
+
+def _unsearched(asked: Asked) -> Iterator[Fault]:
+    if _deferred(asked) and not any([tool.get("type") == "tool_search" for tool in asked.body["tools"]]):
+        yield {"param": "tools"}
+
+
+def _unasked(asked: Asked) -> Iterator[Fault]:
+    searches = any([tool.get("type") == "tool_search" for tool in asked.body.get("tools") or ()])
+    for at, item in enumerate(asked.messages):
+        if item.get("type") in ("tool_search_call", "tool_search_output") and not searches:
+            yield {"param": f"input[{at}]", "type": item["type"]}
+
+
+def _references(asked: Asked) -> Iterator[Fault]:
+    known = {tool.get("name") for _, tool in asked.tools}
+    for message in asked.messages:
+        for block in message["content"] if isinstance(message.get("content"), list) else ():
+            if block.get("type") == "tool_search_tool_result":
+                for each in block["content"].get("tool_references", ()):
+                    if each["tool_name"] not in known:
+                        yield {"name": each["tool_name"]}
+
+
 def _stops(asked: Asked) -> Iterator[Fault]:
     stop = asked.body.get("stop")
     if isinstance(stop, list) and len(stop) > 4:
@@ -479,6 +517,31 @@ RULES = (
         "no forced tool while thinking", "thinking", CLAUDE, _forced,
         "Thinking may not be enabled when tool_choice forces tool use.",
         "https://github.com/usestrix/strix/issues/505", "2026-06-29",
+    ),
+    Rule(
+        "a tool that is not deferred", "tools", CLAUDE, _all_deferred,
+        "All tools have defer_loading set. At least one tool must be non-deferred.",
+        "https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool", "2026-11-29",
+    ),
+    Rule(
+        "no cache mark on a deferred tool", "cache", CLAUDE, _marked_deferred,
+        "Tool '{name}' cannot have both defer_loading=true and cache_control set. Tools with defer_loading cannot use prompt caching.",
+        "https://github.com/Wei-Shaw/sub2api/issues/4990", "2026-07-28",
+    ),
+    Rule(
+        "tools that a search has found are there", "tools", CLAUDE, _references,
+        "Tool reference '{name}' has no corresponding tool definition",
+        "https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool", "2026-11-29",
+    ),
+    Rule(
+        "searches for tools in the history come with a search", "tools", RESPONSES, _unasked,
+        "Invalid value: '{type}' items require the tool_search tool.",
+        "https://developers.openai.com/api/docs/guides/tools-tool-search", "2026-11-29",
+    ),
+    Rule(
+        "deferred tools come with a search", "tools", RESPONSES, _unsearched,
+        "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search.",
+        "https://github.com/pydantic/pydantic-ai/issues/5938", "2026-06-15",
     ),
     Rule(
         "temperature 1 while thinking", "thinking", CLAUDE, _warm,
