@@ -65,7 +65,7 @@ from agentflow.flow.unbound import (
     task as task,
     workflow as workflow,
 )
-from agentflow.handler.tools import external as external
+from agentflow.handler.external_tools import external as external
 from agentflow.handler.tools import tool as tool
 from agentflow.lang.closure import Closure as Closure
 from agentflow.lang.environment import SexpEnvironment as SexpEnvironment

@@ -17,7 +17,6 @@ from agentflow.core.ports.ports import Prompt, Tool, ToolPort
 from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.handler.tools import (
     SEARCH_TOOLS,
-    external,
     handoff_tool,
     search_tool,
     task_tool,
@@ -209,29 +208,10 @@ async def with_chosen(prompt: Prompt, call: CallContext, tools: ToolPort) -> Pro
         prompt = replace(prompt, tools=None if names is None else (*(prompt.tools or ()), *names))
     history = prompt.history
     if call.session.tools and (history.use_session_history or history.record_in_session_history):
-        return _with_external(prompt, call, tools)
+        from agentflow.handler.external_tools import with_external  # few conversations have tools
+
+        return with_external(prompt, call, tools)
     return prompt
-
-
-def _with_external(prompt: Prompt, call: CallContext, tools: ToolPort) -> Prompt:
-    """``prompt`` with the tools of its conversation, after its own; where the host has one of the same name, that is offered."""
-    own = cast("Toolbox | None", prompt.toolbox) or NO_TOOLBOX
-    named = {*(prompt.tools or ()), *own}
-    if prompt.tools is None:
-        named.update([spec.name for spec in tools.ordinary(call)])
-    taken = [spec.name for spec in call.session.tools if spec.name in named]
-    if taken:
-        call.warn(
-            "tool/shadowed",
-            f"the client offers tools of names that the host has: {clip(', '.join(taken), 300)}; those of the host are called",
-        )
-    others = [
-        external(spec.name, spec.input_schema, description=spec.description)
-        for spec in call.session.tools
-        if spec.name not in named
-    ]
-    names = None if prompt.tools is None else (*prompt.tools, *[tool.name for tool in others])
-    return replace(prompt, toolbox=own.with_others(Toolbox(map(entry_of, others))), tools=names)
 
 
 def searched(objects: Mapping[str, Tool], toolbox: Toolbox, loaded: frozenset[str]) -> tuple[dict[str, Tool], Toolbox]:

@@ -25,7 +25,6 @@ from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.templates import ContextManagement
 from agentflow.core.data.values import to_json
-from agentflow.core.events.questions import ExternalCall
 from agentflow.core.ports.ports import NeedsApproval, Tool, ToolMiddleware
 from agentflow.lib.option_table import NAMES, unknown_option
 from agentflow.lib.schema.declared_schema import schema_of
@@ -489,37 +488,6 @@ def handoff_tool(handoff: Handoff, compiled: Any) -> Tool:
         parameters,
     )
     return Tool(spec=spec, call=hand_over, builtin=True, calls_models=True, ends=True, validates=True, task=compiled)
-
-
-def external(
-    name: str,
-    parameters: Mapping[str, Any],
-    *,
-    description: str = "",
-    returns: Mapping[str, Any] | None = None,
-) -> Tool:
-    """Build a tool that somebody else carries out: a person, a front end, another service, later and elsewhere.
-
-    ``parameters`` are its arguments, ``{name: type}`` with simple type names or JSON Schemas, or the JSON Schema of an object;
-    ``returns`` is the JSON Schema of the result (None: any data). A call is a question of the run
-    (:class:`~agentflow.core.events.questions.Question`), whose ``external`` has name, arguments and call id;
-    ``flow.send(run_id, key, result)`` gives the result, or ``TaskResult.failure(...)`` where the call failed. A durable run waits
-    for it outside of memory. Raises ConfigurationError (``tool/signature``).
-    """
-    if not isinstance(parameters, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigurationError(
-            f"external tool '{clip(name, 120)}': its parameters are {clip(repr(parameters), 120)}, which say no types",
-            code="tool/signature",
-            hint="write external('choose_seat', {'rows': 'integer[]'})",
-        )
-    form = dict(parameters) if parameters.get("type") == "object" else parameters_schema(parameters)
-
-    async def ask(arguments: dict[str, Any], call: CallContext) -> Any:
-        asking = call.for_host().start(call.span, "External", name, arguments)
-        outside = ExternalCall(name, arguments, call.call_id)
-        return await call.run.ask(f"{name} {to_json(arguments)}", returns, asking, outside)
-
-    return Tool(spec=ToolSpec(name, description, form), call=ask, returns=returns, external=True)
 
 
 SEARCH_TOOLS = "search_tools"

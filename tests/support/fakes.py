@@ -95,6 +95,7 @@ class FakeRun:
         self.slice = 1
         self.journal = None
         self.programs: set[str] = set()
+        self.shared: list[Any] = []
         self.watched = watched
         self.streaming = watched if streaming is None else streaming
         self.events: list[Event] = []

@@ -182,15 +182,15 @@ def encode_message(message: Message, wire: Wire) -> dict[str, Any]:
     return {"role": message.role, "content": blocks}
 
 
-def _without_searches(blocks: list[dict[str, Any]], known: frozenset[str]) -> list[dict[str, Any]]:
-    """The blocks of an answer without searches for tools that are not among the ``known`` ones of this request: the server refuses
+def _without_searches(blocks: list[dict[str, Any]], tools: frozenset[str]) -> list[dict[str, Any]]:
+    """The blocks of an answer without searches for tools that are not among the ``tools`` of this request: the server refuses
     those. A later task of a conversation, or another model, may have other tools."""
     stale: set[str] = set()
     for block in blocks:
         if block["type"] == "tool_search_tool_result":
             content = record(block.get("content"))
             names = [record(each).get("tool_name") for each in records(content.get("tool_references"))]
-            if not known or not known.issuperset(names):
+            if not tools or not tools.issuperset(names):
                 stale.add(block["tool_use_id"])
     if not stale:
         return blocks
