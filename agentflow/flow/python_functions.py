@@ -27,8 +27,8 @@ from agentflow.core.ports.ports import Tool
 from agentflow.flow.line import Line, own_code
 from agentflow.flow.program_files import ProgramLike, load_program
 from agentflow.flow.python import FlowCall, Host, WorkCall, check_arguments
-from agentflow.flow.task_options import Task, TaskSettings, check_options
-from agentflow.handler.tools import declares_data, task_tool
+from agentflow.flow.task_options import HOLDS_VALUES, READS_DEPS, Task, TaskSettings, check_options
+from agentflow.handler.tools import declares_data, holds_values, no_reuse_key, task_tool
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.option_table import wrong_value
@@ -211,6 +211,12 @@ class TaskFunction(Declared[P, R]):
         label = f"task '{self.name}'"
         self._returns: Returns[R] = Returns(returns_of(self._checked, self._signature, label), label)
         fields = template_fields(self._checked, self.name, self._signature)
+        if "prompt_function" in fields and settings.get("reuse") is not None and settings.get("reuse_key") is None:
+            why = (
+                HOLDS_VALUES if holds_values(self._checked) else READS_DEPS if self._signature.deps is not None else ""
+            )
+            if why:
+                raise no_reuse_key(label, "its function, which gives the prompt,", why)
         if isinstance(self._checked, MethodType):
             from agentflow.flow.methods import settings_on
 

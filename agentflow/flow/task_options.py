@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from typing_extensions import TypedDict
@@ -21,7 +20,7 @@ from agentflow.core.ports.ports import USUAL_RULES, ModelMiddleware, Tool, ToolC
 from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.flow.line import Line
 from agentflow.flow.python import Host
-from agentflow.handler.tool_lists import entry_of, read_handoffs
+from agentflow.handler.tool_lists import read_handoffs
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import holds_values, no_reuse_key
 from agentflow.lang.environment import SexpEnvironment
@@ -32,12 +31,15 @@ from agentflow.tasks.handoffs import check_handoffs
 from agentflow.tasks.template_registry import prepare_definition
 
 R = TypeVar("R")
-Check: TypeAlias = Callable[[Any, CallContext[Any]], Any]
-"""Judges the answer of a task: of the value and the call, async or plain. Returns the value, changed or not, or raises Retry."""
-ToolsFunction: TypeAlias = Callable[[CallContext[Any]], "Sequence[Any] | Awaitable[Sequence[Any]]"]
-"""Returns the tools of the next turn for a call; async or plain."""
-SystemFunction: TypeAlias = Callable[[CallContext[Any]], "str | Awaitable[str]"]
-"""Returns the system prompt for a call; async or plain."""
+Check: TypeAlias = Callable[[Any, CallContext[Any]], Any] | Callable[[Any, Any, CallContext[Any]], Any]
+"""Judges the answer of a task: of the value and the call, async or plain. Returns the value, changed or not, or raises Retry. In a
+class it may be a method."""
+_Tools: TypeAlias = "Sequence[Any] | Awaitable[Sequence[Any]]"
+ToolsFunction: TypeAlias = Callable[[CallContext[Any]], _Tools] | Callable[[Any, CallContext[Any]], _Tools]
+"""Returns the tools of the next turn for a call; async or plain, in a class also a method."""
+_Text: TypeAlias = "str | Awaitable[str]"
+SystemFunction: TypeAlias = Callable[[CallContext[Any]], _Text] | Callable[[Any, CallContext[Any]], _Text]
+"""Returns the system prompt for a call; async or plain, in a class also a method."""
 
 
 class AskSettings(TypedDict, total=False):
@@ -165,7 +167,8 @@ def _alone(template: Template) -> SexpEnvironment:
 
 
 _MOST_ROUNDS = 20
-_READS_DEPS = "may read the dependencies of a run"
+READS_DEPS = "may read the dependencies of a run"
+HOLDS_VALUES = "is a closure, a bound method or a partial"
 
 
 def check_options(settings: Mapping[str, Any], where: Place) -> None:
@@ -181,7 +184,7 @@ def check_options(settings: Mapping[str, Any], where: Place) -> None:
     if settings.get("reuse") is not None and settings.get("reuse_key") is None:
         for name in ("system", "check", "tools"):
             if callable(settings.get(name)):
-                raise no_reuse_key(CALLED[where], f"its {name} function", _READS_DEPS)
+                raise no_reuse_key(CALLED[where], f"its {name} function", READS_DEPS)
 
 
 def tools_of(host: Host, settings: TaskSettings, label: str) -> tuple[list[str] | None, Toolbox]:
@@ -200,14 +203,11 @@ def tools_of(host: Host, settings: TaskSettings, label: str) -> tuple[list[str] 
     key = settings.get("reuse_key")
     readers = [name for name, tool in toolbox.items() if tool.deps is not None]
     if readers and key is None:
-        raise no_reuse_key(label, f"its tool '{readers[0]}'", _READS_DEPS)
+        raise no_reuse_key(label, f"its tool '{readers[0]}'", READS_DEPS)
     holders = [name for name, tool in toolbox.items() if holds_values(tool.function)]
-    if not holders:
-        return names, toolbox
-    if key is None:
-        raise no_reuse_key(label, f"its tool '{holders[0]}'", "is a closure, a bound method or a partial")
-    keyed = Toolbox([entry_of(replace(tool, reuse_key=key)) for tool in toolbox.values()])
-    return names, keyed.with_around(toolbox.around_tool, toolbox.around_model, toolbox.mark)
+    if holders and key is None:
+        raise no_reuse_key(label, f"its tool '{holders[0]}'", HOLDS_VALUES)
+    return names, toolbox if key is None else toolbox.with_around(toolbox.around_tool, toolbox.around_model, key)
 
 
 AROUND = frozenset({"around_tool", "around_model"})
@@ -225,8 +225,8 @@ def _with_middleware(toolbox: Toolbox, settings: TaskSettings, label: str) -> To
     ]
     functions, key = (*around_tool, *around_model), settings.get("reuse_key")
     if functions and settings.get("reuse") is not None and key is None:
-        raise no_reuse_key(label, f"its middleware '{name_of(functions[0])}'", _READS_DEPS)
-    return toolbox.with_around(around_tool, around_model, key or "")
+        raise no_reuse_key(label, f"its middleware '{name_of(functions[0])}'", READS_DEPS)
+    return toolbox.with_around(around_tool, around_model)
 
 
 RULES = frozenset({"tools", "tool_choice_each", "check", "rounds"})

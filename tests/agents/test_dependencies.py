@@ -405,6 +405,53 @@ async def test_reuse_of_a_task_whose_tools_read_deps_needs_a_key(tmp_path: Path)
             assert error.value.code == "config/reuse-key"
 
 
+@pytest.mark.parametrize("where", ["system", "ask", "tool", "check", "body", "method", "around"])
+async def test_what_is_reused_is_that_of_the_key(where: str, tmp_path: Path) -> None:
+    """``reuse_key=`` says for whom a result holds, whatever made the key necessary: no user is given what another was told."""
+    model = ScriptedProvider(lambda request: f"{request.system} {request.messages[-1].text}")
+
+    async def guard(request: Any, run: Any, ctx: CallContext) -> Any:
+        return (await run(request)).with_text(ctx.deps.customer)
+
+    class Desk:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def say(self, question: str) -> str:
+            return f"{self.name} asks"
+
+    async with AgentFlow(provider=model, durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+
+        async def told(name: str, **key: Any) -> str:
+            bank, reuse = Bank(name, 1), {"reuse": "1d", **key}
+            options: dict[str, Any] = {
+                "system": {"system": lambda ctx: f"For {ctx.deps.customer}"},
+                "tool": {"tools": [balance], "check": lambda value, ctx: ctx.deps.customer},
+                "check": {"check": lambda value, ctx: ctx.deps.customer},
+                "around": {"around_model": [guard]},
+            }.get(where, {})
+            if where == "ask":
+                return await flow.ask("x", system=lambda ctx: ctx.deps.customer, deps=bank, **reuse)
+            if where == "method":
+                return await flow.task(**reuse)(Desk(name).say)("x")
+
+            async def say(question: str) -> str:
+                """{{question}}"""
+
+            async def body(question: str) -> str:
+                return f"{name} asks"
+
+            task = flow.task(**options, **reuse)(body if where == "body" else say)
+            return (await flow.run(task("x"), deps=bank)).value
+
+        with pytest.raises(ConfigurationError) as error:
+            await told("ada")
+        assert error.value.code == "config/reuse-key"
+        answers = [await told(name, reuse_key=name) for name in ("ada", "bob", "ada", "bob")]
+        assert ["ada" in answers[0], "bob" in answers[1], "ada" in answers[1]] == [True, True, False]
+        assert answers[2:] == answers[:2] and len(model.requests) == 2
+
+
 async def test_flow_deps_outside_of_a_run_says_so() -> None:
     """``flow.deps()`` has no meaning outside of a run."""
     async with AgentFlow() as flow:

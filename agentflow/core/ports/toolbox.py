@@ -51,7 +51,7 @@ class Toolbox(Mapping[str, Tool]):
         return len(self._entries)
 
     def __bool__(self) -> bool:
-        return bool(self._entries or self.around_tool or self.around_model)
+        return bool(self._entries or self.around_tool or self.around_model or self.mark)
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries

@@ -51,6 +51,7 @@ async def without_a_flow(support: Support) -> None:
     await Support.reply("Why?")  # slip
     agentflow.task(instructions="Be brief.")  # slip
     support.reply.with_options(temperature=0)  # slip
+    agentflow.task(system=3)  # slip
 
 
 async def main() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal, assert_type
 from pydantic import BaseModel
 
 import agentflow
-from agentflow import AgentFlow, Limits, RunResult, TaskResult, Usage, tool
+from agentflow import AgentFlow, CallContext, Limits, RunResult, TaskResult, Usage, tool
 from agentflow.events import PartialOutput, TextDelta
 
 
@@ -127,7 +127,13 @@ class Support:
         """The balance."""
         return self.customer
 
-    @agentflow.task(model="offline", tools=[balance])
+    def polite(self, ctx: CallContext[Window]) -> str:
+        return f"You talk to {self.customer} until {ctx.deps.last}."
+
+    async def brief(self, review: Review, ctx: CallContext) -> Review:
+        return review
+
+    @agentflow.task(model="offline", tools=[balance], system=polite, check=brief)
     async def reply(self, question: str, most: int = 3) -> Review:
         """{{question}} {{most}}"""
         raise NotImplementedError
@@ -141,6 +147,16 @@ class Support:
     async def bound(self, question: str) -> str:
         """{{question}}"""
         raise NotImplementedError
+
+
+def greeting(ctx: CallContext[Window]) -> str:
+    return f"Until {ctx.deps.last}."
+
+
+@flow.task(system=greeting, check=lambda value, ctx: value, tools=lambda ctx: [search])
+async def greeted(question: str) -> str:
+    """{{question}}"""
+    raise NotImplementedError
 
 
 async def without_a_flow(support: Support) -> None:
