@@ -264,27 +264,19 @@ async def test_an_agent_as_a_tool_keeps_its_own_tools(flow: AgentFlow, script: S
 
 
 async def test_two_agents_of_one_name_are_each_a_tool_of_their_caller(flow: AgentFlow, script: Script) -> None:
-    """Agents of one name in two modules, each a tool: each caller's model calls the one that it was given."""
+    """OpenAI Agents SDK, two agents called ``helper`` in two modules, each ``as_tool()``: each caller's model calls the one it was given."""
 
     def desk(language: str) -> Any:
-        @flow.task(name=f"{language}_desk", system=f"You speak {language}.")
+        @flow.task(system=f"You speak {language}.")
         async def helper(question: str) -> str:
             """{{question}}"""
 
-        async def consult(question: str) -> str:
-            """Consult a colleague."""
-            return await helper(question)
+        return helper
 
-        return consult
-
-    @flow.workflow
-    async def both_desks() -> list[str]:
-        return [await flow.ask("Help.", tools=[desk(language)]) for language in ("Norwegian", "Danish")]
-
-    script.on("ask", lambda request: told(request) or calls("consult", question="?"))
-    script.on("Norwegian_desk", "hei")
-    script.on("Danish_desk", "hej")
-    assert await both_desks() == ["hei", "hej"]
+    norwegian, danish = desk("Norwegian"), desk("Danish")
+    script.on("ask", lambda request: told(request) or calls("helper", question="?"))
+    script.on("helper", lambda request: "hei" if "Norwegian" in (request.system or "") else "hej")
+    assert [await flow.ask("Help.", tools=[each]) for each in (norwegian, danish)] == ["hei", "hej"]
 
 
 async def test_an_agent_is_a_tool_in_a_program(flow: AgentFlow, script: Script) -> None:
