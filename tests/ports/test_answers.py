@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from agentflow import AgentFlow, CallContext, ConfigurationError, Limits, Retry,
 from agentflow.errors import TaskError
 from agentflow.testing import Script
 from tests.ports.replies import calls, told
+from tests.support.model_server import ModelServer
 
 # -- types of answers -----------------------------------------------------------------------------------------------
 
@@ -161,6 +163,17 @@ class Lead(BaseModel):
     name: str
     company: str | None = None
     score: Annotated[int, Field(ge=0, le=10)] = 0
+
+
+async def test_an_answer_that_the_vendor_enforces() -> None:
+    """OpenAI, structured outputs of a pydantic class, as all frameworks send them: strict, closed, and optional fields nullable."""
+    async with ModelServer(['{"name": "Ada", "company": null, "score": 1}']) as server:
+        async with AgentFlow("openai:gpt-5", base_url=server.url, api_key="k") as flow:
+            assert await flow.ask("Who writes?", output=Lead) == Lead(name="Ada", score=1)
+    form = server.requests[0].body["text"]["format"]
+    assert form["strict"] is True and form["schema"]["additionalProperties"] is False
+    assert form["schema"]["required"] == ["name", "company", "score"]
+    assert {"type": "null"} in form["schema"]["properties"]["company"]["anyOf"]
 
 
 # -- checks and repairs ---------------------------------------------------------------------------------------------
@@ -331,6 +344,22 @@ async def test_the_last_turn_is_taken_back_and_items_are_added(flow: AgentFlow, 
     for turn in kept:
         session.commit(turn)
     assert last[0].text == "What is 2 + 2?" and [each.text for each in session.messages] == ["I am Ada.", "Hello."]
+
+
+async def test_two_messages_at_once_in_one_conversation(flow: AgentFlow, script: Script) -> None:
+    """LangGraph, double texting: a user sends a second message while the first is answered; both are answered, each exchange is whole, and
+    the third message reads both."""
+
+    @flow.task(history=True)
+    async def chat(message: str) -> str:
+        """{{message}}"""
+
+    session = Session()
+    script.on("chat", lambda request: f"answer to {request.messages[-1].text}")
+    await asyncio.gather(*[flow.run(chat(text), session=session) for text in ("one", "two")])
+    await flow.run(chat("three"), session=session)
+    said = [message.text for message in script.requests("chat")[-1].messages]
+    assert sorted([said[:2], said[2:4]]) == [["one", "answer to one"], ["two", "answer to two"]] and said[4] == "three"
 
 
 async def test_agents_of_one_run_do_not_read_each_other(flow: AgentFlow, script: Script) -> None:

@@ -16,6 +16,7 @@ from agentflow.core.data.messages import Message, TextPart
 from agentflow.events import TaskStarted, TextDelta
 from agentflow.testing import Script
 from tests.ports.replies import calls, offered, told
+from tests.support.model_server import ModelServer
 
 # -- tools that must be called, and tools that end the agent --------------------------------------------------------
 
@@ -71,6 +72,16 @@ async def test_a_forced_tool_is_forced_once(flow: AgentFlow, script: Script) -> 
     script.on("assist", calls("get_weather", city="Oslo"), "Rain.")
     assert await assist("The weather in Oslo?") == "Rain."
     assert [request.tool_choice for request in script.requests("assist")] == ["get_weather", "auto"]
+
+
+async def test_a_tool_choice_reaches_the_vendor() -> None:
+    """OpenAI, ``tool_choice`` in the model settings of the frameworks: the first request says it in the vendor's words, the next is free."""
+    replies = [calls("get_weather", city="Oslo"), "Rain."]
+    async with ModelServer(replies) as server:
+        async with AgentFlow("openai:gpt-5", base_url=server.url, api_key="k") as flow:
+            assert await flow.ask("The weather?", tools=[get_weather], tool_choice="get_weather") == "Rain."
+    first, second = [request.body for request in server.requests]
+    assert first["tool_choice"] == {"type": "function", "name": "get_weather"} and "tool_choice" not in second
 
 
 async def test_a_tool_ends_the_agent_from_within(flow: AgentFlow, script: Script) -> None:
