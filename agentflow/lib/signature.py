@@ -123,7 +123,13 @@ class Signature:
                 )
             hint = origin.hints.get(parameter.name, Any)
             context = context_in(hint)
+            if parameter.name == "ctx" and parameter.name not in origin.hints:  # which says enough
+                context = Any
             if context is not None:
+                if origin.kind == "workflow":
+                    from agentflow.lib.slips import no_context
+
+                    raise no_context(self._label, parameter.name)
                 self._context.append(parameter.name)
                 self.deps = self.deps if context is Any else context
             elif parameter.kind is parameter.VAR_KEYWORD:
@@ -235,9 +241,14 @@ class Signature:
                 problems.append(f"there is no parameter '{clip(location, 80)}'" + (f" ({near})" if near else ""))
             else:
                 problems.append(f"{location}: {problem['msg']}, got {clip(repr(problem['input']), 120)}")
+        hint = f"its parameters are {', '.join(parameters)}" if parameters else "it takes no arguments"
+        if not self._label.startswith("tool"):
+            from agentflow.lib.slips import misplaced
+
+            hint = misplaced(self._label, [each for each in wrong if each not in parameters]) or hint
         return ToolInputError(
             f"{self._label} cannot take these arguments: {'; '.join(problems)}",
-            hint=f"its parameters are {', '.join(parameters)}" if parameters else "it takes no arguments",
+            hint=hint,
             details={
                 "problems": problems,
                 "parameters": parameters,
@@ -310,7 +321,7 @@ def signature_of(
     """The signature of a function without positional-only parameters and ``*args``.
 
     ``kind`` is its intended use: only a tool may have parameters without annotations. A parameter annotated ``CallContext``,
-    or ``CallContext[Bank]`` with the type of the run's dependencies, is hidden from models and filled in. ``Annotated[str, "text"]`` and ``Field(description=...)`` describe a parameter,
+    or ``CallContext[Bank]`` with the type of the run's dependencies, is hidden from models and filled in; so is ``ctx`` without an annotation. ``Annotated[str, "text"]`` and ``Field(description=...)`` describe a parameter,
     before the docstring; ``= Field(3)`` has the default 3. What a ``functools.partial`` holds is hidden from models too, and stays. The result is cached for every function with the same
     annotations, defaults and documentation. Raises ConfigurationError if no JSON object can represent the arguments.
     """

@@ -68,6 +68,14 @@ async def handed_over(
     ConfigurationError (``config/handoff``) for a task that returns another type."""
     handoff = handed.handoff
     _check_type(first, following)
+    missing = [each for each in following.arguments_schema().get("required", ()) if each not in handoff.arguments]
+    if missing:
+        raise TaskError(
+            f"the handoff to '{following.name}' misses {', '.join([repr(each) for each in missing])}",
+            code="tasks/missing-parameter",
+            reason="input_validation_failure",
+            hint=f"write Handoff({following.name}, {{'{missing[0]}': ...}})",
+        )
     request = SubtaskRequest(name=following.name, inputs=dict(handoff.arguments))
     with call.scope(TaskStarted, name=following.name, request=request) as scope:
         inner = scope.call

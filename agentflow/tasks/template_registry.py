@@ -324,12 +324,16 @@ def _check_places(compiled: CompiledTemplate) -> None:
     for name, text in compiled.texts:
         for variable in text.variables:
             if variable not in declared:
+                by_function = (
+                    "what a run depends on is read by a function: system=lambda ctx: f'You help {ctx.deps.name}.'"
+                )
                 span = next(p.span for p in text.pieces if not isinstance(p, str) and p.name == variable)
                 raise DataError(
                     f"template '{compiled.name}' uses '{{{{{variable}}}}}', which is no declared parameter",
                     code="tasks/undeclared-parameter",
                     span=span,
-                    hint=did_you_mean(variable, declared) or f"give it a parameter '{variable}'",
+                    hint=did_you_mean(variable, declared)
+                    or (by_function if variable in ("ctx", "deps") else f"give it a parameter '{variable}'"),
                     details={"field": [name]},
                 )
 

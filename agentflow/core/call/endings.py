@@ -15,7 +15,6 @@ from agentflow.core.data.errors import AgentflowError, ConfigurationError, TaskE
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import Message
 from agentflow.core.data.reasons import Reason
-from agentflow.core.data.result_notes import Notes
 from agentflow.core.data.results import TaskResult
 
 Keep: TypeAlias = "Literal['all'] | Callable[[Sequence[Message]], Sequence[Message]] | None"
@@ -139,27 +138,28 @@ def with_ending(name: str, result: TaskResult, value: object) -> TaskResult:
     """The ``result`` of a call of the tool ``name`` that ends the task whose model called it, with ``value`` as that task's value."""
     if result.status != "COMPLETE":
         return result
-    try:
-        data = to_jsonable_python(value.value() if isinstance(value, TaskResult) else value)
-    except PydanticSerializationError as error:
-        message = f"the tool '{name}' ends the task with {clip(repr(value), 120)}, which is not data: {error}"
-        return TaskResult.failure("tool_execution_error", message, details={"code": "tool/finish"})
-    return replace(result, notes=replace(result.notes, ending=EndOfTask({"finish": data})))
+    data = value.value() if isinstance(value, TaskResult) else value
+    return _ended(
+        result, "finish", data, None, f"the tool '{name}' ends the task with {clip(repr(value), 120)}, which is"
+    )
 
 
 def handing_over(name: str, handoff: Handoff, call: CallContext) -> TaskResult:
     """The result of the tool ``name`` that hands the conversation over, for the model of the task that goes on."""
-    stored = handoff.stored()
+    result = TaskResult("COMPLETE", f"handed over to {handoff.name}")
+    result = _ended(result, "handoff", handoff.stored(), handoff, f"the arguments of the handoff by '{name}' are")
+    if result.status == "COMPLETE" and callable(handoff.keep) and call.run.journal is not None:
+        stored_handoff(handoff.stored())  # found now, or not after an interruption either
+    return result
+
+
+def _ended(result: TaskResult, kind: str, value: object, live: Handoff | None, said: str) -> TaskResult:
     try:
-        data = to_jsonable_python(stored)
+        ending = EndOfTask({kind: to_jsonable_python(value)}, live)
     except PydanticSerializationError as error:
-        message = f"the arguments of the handoff by '{name}' are not data: {error}"
+        message = f"{said} not data: {error}"
         return TaskResult.failure("tool_execution_error", message, details={"code": "tool/finish"})
-    if callable(handoff.keep) and call.run.journal is not None:
-        stored_handoff(data)  # found now, or not after an interruption either
-    return TaskResult(
-        "COMPLETE", f"handed over to {handoff.name}", notes=Notes(ending=EndOfTask({"handoff": data}, handoff))
-    )
+    return replace(result, notes=replace(result.notes, ending=ending))
 
 
 def _wrong(message: str, instead: str) -> ConfigurationError:
