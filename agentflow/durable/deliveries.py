@@ -78,6 +78,7 @@ class RunDeliveries:
         self._python: str | None = None
         order = sorted((row for row in rows if row.path.startswith(PREFIX)), key=lambda row: tuple(row.value["at"]))
         self._order = [entry for row in order for entry in _entries(row)]
+        self._cancels = sum(each.lost for each in self._order)
         self._next = 0
         self._of: defaultdict[str, deque[_Entry]] = defaultdict(deque)
         before = 0.0
@@ -99,7 +100,7 @@ class RunDeliveries:
 
     @property
     def cuts(self) -> bool:
-        return bool(self._cut) or any(each.lost and not each.over for each in self._order[self._next :])
+        return bool(self._cut) or self._cancels > 0
 
     def watch(self, calm: Callable[[], bool]) -> None:
         self._watched.append(calm)
@@ -160,6 +161,7 @@ class RunDeliveries:
         entry = self._first(event)
         if entry is not None:
             if entry.lost:
+                self._cancels -= 1
                 self._records.uncut(line)
             entry.over = True
             self._go_on()

@@ -15,7 +15,7 @@ from inspect import isawaitable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from agentflow.core.call.call import LineCode, contained, is_stray, view_of
+from agentflow.core.call.call import LineCall, LineCode, calling, contained, is_stray, view_of
 from agentflow.core.call.host_calls import LINE_S, HostCalls
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, WorkflowError
 from agentflow.core.data.session import Session
@@ -63,7 +63,9 @@ class Line:
     the task ``flying`` awaits.
 
     ``forgotten`` names the call that was dropped without being awaited; ``entered`` says that code runs on the line, ``converses``
-    that a session was given for the task which is called on it. In host code without a fixed order, such as that of a tool,
+    that a session was given for the task which is called on it. ``calls`` is the number of calls so far. Once the code has created
+    tasks of asyncio, ``tasks`` are these, which are seen from the beginning if the loop is ``seen``; ``cut`` is there once calls of
+    a durable run were cancelled, now or before it was resumed. In host code without a fixed order, such as that of a tool,
     each call has a line of its own.
     """
 
@@ -77,6 +79,7 @@ class Line:
         "flying",
         "forgotten",
         "in_flight",
+        "seen",
         "strand",
         "tasks",
     )
@@ -84,6 +87,7 @@ class Line:
     def __init__(self, strand: Strand) -> None:
         self.strand = strand
         self.entered = False
+        self.seen = False
         self.converses = False
         self.forgotten: str | None = None
         self.in_flight: LineWork | str | None = None
@@ -412,9 +416,16 @@ async def _in_branch(strand: Strand, start: Start) -> Any:
 
 async def own_code(line: Line, start: Start, *, source: Source | None = None) -> Any:
     """The value of the host's code ``start`` on ``line``, with the tasks that it creates as branches. Raises as :meth:`Line.run`."""
+    journal, outer = line.strand.call.run.journal, calling()
+    if journal is not None and (deliveries := journal.deliveries(line.strand.call)).cuts:
+        line.cut = deliveries
+    seen = type(outer) is LineCall and outer.line.seen  # in a block around this one
+    line.seen = True
+    if seen:
+        return await (line.body(start) if line.entered else line.run(start, source=source))
     from agentflow.flow.seen_loop import seeing
 
-    with seeing(line):
+    with seeing(timers=journal is not None):
         return await (line.body(start) if line.entered else line.run(start, source=source))
 
 

@@ -161,18 +161,15 @@ def _timers_of(loop: asyncio.AbstractEventLoop, name: str) -> _Timers:
 
 
 @contextmanager
-def seeing(line: TaskLine) -> Generator[None]:
-    """A block in which the tasks that code creates on the running loop are seen; for ``line`` of a durable run, timers too."""
-    journal = line.strand.call.run.journal
-    if journal is not None and (deliveries := journal.deliveries(line.strand.call)).cuts:
-        line.cut = deliveries
+def seeing(*, timers: bool) -> Generator[None]:
+    """A block in which the tasks that code creates on the running loop are seen, and the ``timers`` too."""
     loop = asyncio.get_running_loop()
     factory: Any = loop.get_task_factory()
     if not isinstance(factory, TaskFactory):
         factory = TaskFactory(factory)
         loop.set_task_factory(factory)
     factory.users += 1
-    seen = [_timers_of(loop, name) for name in ("call_at", "call_later")] if journal is not None else ()
+    seen = [_timers_of(loop, name) for name in ("call_at", "call_later")] if timers else ()
     try:
         yield
     finally:
