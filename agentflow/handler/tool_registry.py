@@ -207,7 +207,7 @@ def _in_time(answer: ToolAnswer, first: EndOfTask) -> ToolResultPart:
 def _text(result: TaskResult) -> str:
     if result.failed:
         error = result.notes.error
-        if isinstance(result.exception, Retry):
+        if _asks_again(result):
             return result.content
         return f"error ({error.reason}): {result.content}" if error is not None else f"error: {result.content}"
     text = result.content
@@ -524,7 +524,13 @@ async def _with_retries(tool: Tool, arguments: dict[str, Any], call: CallContext
 
 def _is_input_fault(result: TaskResult) -> bool:
     error = result.notes.error
-    return isinstance(result.exception, Retry) or (error is not None and error.reason == "input_validation_failure")
+    return _asks_again(result) or (error is not None and error.reason == "input_validation_failure")
+
+
+def _asks_again(result: TaskResult) -> bool:
+    """Whether a tool, or middleware around it, has raised Retry, now or in what was recorded of it."""
+    error = result.notes.error
+    return error is not None and error.details.get("code") == Retry.default_code
 
 
 async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> TaskResult:

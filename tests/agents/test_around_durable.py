@@ -19,12 +19,14 @@ from agentflow import (
     Denied,
     ModelRequest,
     ModelResponse,
+    Retry,
     ScriptedProvider,
     TaskResult,
     ToolCall,
     tool,
 )
 from agentflow.core.data.errors import ConfigurationError, JournalError
+from agentflow.core.data.messages import ToolResultPart
 from agentflow.core.ports.ports import ModelCall
 from tests.support.children import HANG_S
 
@@ -370,3 +372,42 @@ async def test_a_durable_handoff_goes_to_the_task_that_was_listed(tmp_path: Path
 @agentflow.task
 async def billing(problem: str) -> str:
     """Billing: {{problem}}"""
+
+
+@pytest.mark.parametrize("raised_by", ["tool", "middleware"])
+async def test_a_recorded_retry_reads_as_it_did(tmp_path: Path, raised_by: str) -> None:
+    """Middleware that waits after a ``Retry``: the model reads the same reason when the run goes on as it would have without the wait."""
+
+    async def waits(call: ToolCall, run: Any, ctx: CallContext) -> TaskResult:
+        result = await run(call)
+        await ctx.ask_human("on?")
+        return result
+
+    async def refuses(call: ToolCall, run: Any, ctx: CallContext) -> TaskResult:
+        if raised_by == "middleware":
+            raise Retry("say a city")
+        return await run(call)
+
+    async def weather(city: str) -> str:
+        """The weather."""
+        raise Retry("say a city")
+
+    def app(*replies: Any) -> tuple[AgentFlow, ScriptedProvider]:
+        model = ScriptedProvider(replies)
+        flow = AgentFlow(provider=model, durable=f"sqlite:///{tmp_path}/retry.db", around_tool=[waits, refuses])
+
+        @flow.task(name="advise", tools=[weather])
+        async def advise(question: str) -> str:
+            """{{question}}"""
+
+        return flow, model
+
+    flow, _ = app({"tool_calls": [{"name": "weather", "arguments": {"city": "x"}}]})
+    async with flow:
+        await (await flow.start('(content (advise (question "?")))', run_id="r")).wait()
+    flow, model = app("Rain.")
+    async with flow:
+        await flow.send("r", (await flow.questions("r"))[0].key, "yes")
+        assert (await (await flow.resume("r")).result()).value == "Rain."
+    (part,) = model.requests[0].messages[-1].parts
+    assert isinstance(part, ToolResultPart) and part.text == "say a city" and part.is_error
