@@ -293,6 +293,7 @@ class RunJournal:
         if "/~" in call.path:
             call.session = session.fork()  # concurrent work commits to the same session
         mark = call.session.mark()
+        noted = len(call.run.shared[0].noted) if call.run.shared else 0
         value, failure = None, None
         try:
             value = await work()
@@ -317,7 +318,7 @@ class RunJournal:
             done = replace(done, data=with_sources(done.data, call.reading))
         if marks:
             done.data[MARKS] = marks  # a dict of this effect alone
-        if call.run.shared and (changed := call.run.shared[0].within(call.path)):
+        if call.run.shared and (changed := call.run.shared[0].within(call.path, noted)):
             done.data[STATE] = changed if self.redactor is None else redacted_json(changed, self.redactor)
         failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
         row = self._ended(kind, name, digest, call, done, meter, started, site, failed=failed)
@@ -448,7 +449,8 @@ class RunJournal:
             call.reading.add(UNKNOWN if sources is None else sources)
         if row.turns is not None:
             self._take_turns(row.turns, call.session)
-        self.take_state(row.value, call)
+        if STATE in row.value:
+            self.take_state(row.value, call)
         if call.run.watched:
             outcome: Outcome = "ok" if row.state == EffectState.OK else "failed" if "ok" in row.value else "error"
             call.emit(EffectReplayed, kind=row.kind, name=row.name, outcome=outcome)
@@ -456,10 +458,9 @@ class RunJournal:
 
     def take_state(self, data: Mapping[str, Any], call: CallContext) -> None:
         """Make the changes of the run's state in a record again."""
-        if STATE in data:
-            from agentflow.core.call.run_state import state_of  # few runs have one
+        from agentflow.core.call.run_state import state_of  # few runs have one
 
-            state_of(call).replay(call.path, data[STATE])
+        state_of(call).replay(call.path, data[STATE])
 
     def _take_turns(self, stored: Any, session: Session) -> None:
         """Add the exchanges of a recorded effect to the conversation.

@@ -23,7 +23,7 @@ from agentflow.core.events.questions import Question
 from agentflow.durable.decisions import mismatch
 from agentflow.durable.run_records import CLEANUP, PARKED_S, Records
 from agentflow.durable.values.codec import Codec
-from agentflow.durable.values.record_values import fingerprint, marks_of, with_marks
+from agentflow.durable.values.record_values import STATE, fingerprint, marks_of, with_marks
 from agentflow.run.questions import permits_of, unanswered, waiting
 
 
@@ -76,7 +76,8 @@ async def answered(
             )
         with waiting(question, call):  # not before: who sees the event may answer at once
             data = await records.parking.wait(call, permits_of(call), question=question)
-            journal.take_state(data, call)
+            if STATE in data:
+                journal.take_state(data, call)
             return journal.outcome(data, call)
     except asyncio.CancelledError:
         if not records.suspending:

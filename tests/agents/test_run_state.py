@@ -131,6 +131,46 @@ async def test_a_durable_run_has_its_state_after_an_interruption(tmp_path: Path,
     assert ran == ["show"]
 
 
+async def test_a_third_begin_has_what_was_recorded_in_parts(tmp_path: Path) -> None:
+    """A task that was interrupted twice: what tools of its first and second begin assigned is in its own record, too, in the order in
+    which it was made."""
+    model = ScriptedProvider(
+        [calling("plan", steps=["dig"]), calling("press"), calling("finish", step=0), calling("press"), "done"]
+    )
+
+    def app() -> AgentFlow:
+        flow = AgentFlow(provider=model, durable=f"sqlite:///{tmp_path}/runs.db", tools=[external("press", {}), show])
+        for each in (plan, finish):
+            flow.tools.add(each)
+
+        @flow.task(name="work", tools=[plan, finish, "press"])
+        async def work(task: str) -> str:
+            """{{task}}"""
+
+        return flow
+
+    @tool
+    async def show(ctx: CallContext) -> str:
+        """Show the state."""
+        return json.dumps(ctx.state.plain())
+
+    text = '(work (task "x")) (press) (content (show))'
+    async with app() as flow:
+        run = await flow.start(text, run_id="r", state={"goal": "gold"})
+        assert await run.wait() == "waiting"
+    for _ in range(2):
+        async with app() as flow:
+            (question,) = await flow.questions("r")
+            await flow.send("r", question.key, "yes")
+            assert await (await flow.resume("r")).wait() == "waiting"
+    async with app() as flow:
+        (question,) = await flow.questions("r")
+        await flow.send("r", question.key, "yes")
+        value = json.loads((await (await flow.resume("r")).result()).value)
+    steps = [{"about": "dig", "done": True}, {"about": "rest", "done": False}]
+    assert value == {"goal": "gold", "steps": steps}
+
+
 # -- the wrong ones that a user tries first -------------------------------------------------------------------------
 
 

@@ -38,15 +38,17 @@ class StateHolder(Protocol):
 class RunState:
     """The state of one run, which began with ``begun``. ``data`` is its present content.
 
-    Changes have stamps that grow: those of a record are put where they were made, whatever was replayed before.
+    Changes have stamps that grow: those of a record are put where they were made, whatever was replayed before. In a durable run,
+    ``noted`` are the changes in the order in which they were made or replayed here, each with its path and stamp.
     """
 
-    __slots__ = ("_begun", "_changes", "_last", "_lock", "data")
+    __slots__ = ("_begun", "_changes", "_last", "_lock", "data", "noted")
 
     def __init__(self, begun: Mapping[str, Any]) -> None:
         self._begun: dict[str, Any] = data_of(begun)
         self.data: Any = deepcopy(self._begun)
-        self._changes: dict[int, tuple[str, Change]] = {}
+        self._changes: dict[int, Change] = {}
+        self.noted: list[tuple[str, int, Change]] = []
         self._last = 0
         self._lock = threading.Lock()
 
@@ -54,27 +56,31 @@ class RunState:
         """Make a change for the code at ``call``, and publish it."""
         with self._lock:
             self.data = applied(self.data, change)
-            self._last = max(self._last + 1, time.time_ns())
-            self._changes[self._last] = (call.path, deepcopy(change))
+            if call.run.journal is not None:
+                self._last = max(self._last + 1, time.time_ns())
+                self._note(call.path, self._last, deepcopy(change))
         call.emit(StateChanged, changes=(change,))
 
-    def within(self, path: str) -> list[tuple[int, Change]]:
-        """The changes made by the effect at ``path`` and those in it, with their stamps."""
+    def _note(self, path: str, stamp: int, change: Change) -> None:
+        self._changes[stamp] = change
+        self.noted.append((path, stamp, change))
+
+    def within(self, path: str, since: int = 0) -> list[tuple[int, Change]]:
+        """The changes made by the effect at ``path`` and those in it, with their stamps, among those that were noted ``since``."""
         inner = f"{path}/"
         return [
-            (stamp, change)
-            for stamp, (where, change) in self._changes.items()
-            if where == path or where.startswith(inner)
+            (stamp, change) for where, stamp, change in self.noted[since:] if where == path or where.startswith(inner)
         ]
 
     def replay(self, path: str, changes: Iterable[tuple[int, Change]]) -> None:
         """Make the recorded changes of the effect at ``path`` again. One that does not fit any more is passed over."""
         with self._lock:
-            self._changes.update({stamp: (path, change) for stamp, change in changes})
+            for stamp, change in changes:
+                self._note(path, stamp, change)
             self._changes = dict(sorted(self._changes.items()))
             self._last = max(self._changes, default=0)
             self.data = deepcopy(self._begun)
-            for _, change in self._changes.values():
+            for change in self._changes.values():
                 self.data = applied(self.data, change)
 
 
