@@ -141,6 +141,7 @@ LISTED = (
     Example("sse.py", "Into a web page, as it is written"),
     Example("serve.py", "As a model, as runs and as a page"),
     Example("front_ends.py", "Behind AG-UI and `useChat`"),
+    Example("front_end_tools.py", "A page with tools and a state"),
     Example("media.py", "Images, documents and sound"),
     Example(
         "caching.py",
