@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
 
@@ -21,7 +21,7 @@ from agentflow.core.events.effects import AskHuman, CallTool, Draw, Effect, Endo
 from agentflow.core.ports.ports import ModelMiddleware, ToolMiddleware
 from agentflow.core.ports.toolbox import NO_TOOLBOX
 from agentflow.flow.flow_host import FlowHost
-from agentflow.flow.line import Line, taking_turn
+from agentflow.flow.line import Line, close, taking_turn
 from agentflow.flow.program_files import ProgramLike, check_surface, in_surface, load_program, source_of
 from agentflow.flow.python import FlowCall, SingleEffect, WorkCall, check_arguments, in_run
 from agentflow.flow.task_options import (
@@ -271,10 +271,15 @@ class ProgramMethods:
         spec = self._spec("flow.stream", program, options) if options else PLAIN
         lines: list[Line] = []
 
-        def in_turn() -> AbstractAsyncContextManager[None]:
+        @asynccontextmanager
+        async def in_turn() -> AsyncGenerator[None]:
             if (line := executing_line()) is not None:
                 lines.append(line)
-            return taking_turn(line, "flow.stream")
+            try:
+                async with taking_turn(line, "flow.stream"):
+                    yield
+            finally:
+                close(program)  # a call that was left before it began was not forgotten
 
         def main(own: OwnReader) -> Awaitable[RunResult[Any]]:
             for line in lines:

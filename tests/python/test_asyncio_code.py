@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.errors import PythonOverlap, WorkflowError
+from agentflow.errors import JournalError, PythonOverlap, WorkflowError
 
 
 def flow_of(tmp_path: Path, **options: Any) -> AgentFlow:
@@ -224,3 +224,38 @@ async def test_a_set_of_tasks_has_the_same_order_when_a_run_is_resumed(tmp_path:
         handle = await flow.start(sets(), run_id="sets")
         value = (await handle.result()).value
     assert sorted(value) == [f"seen {n}" for n in range(9)]
+
+
+@pytest.mark.slow
+async def test_a_workflow_without_a_recorded_task_is_told(tmp_path: Path) -> None:
+    """An edit that renames the function of a task is ``durable/mismatch``, which names the task, and no endless wait."""
+
+    def opened(*, edited: bool) -> tuple[AgentFlow, Any]:
+        flow = flow_of(tmp_path, durable=f"sqlite:///{tmp_path}/runs.db")
+
+        async def one(n: int) -> str:
+            return await flow.ask(f"one {n}")
+
+        async def two(n: int) -> str:
+            return await flow.ask(f"two {n}")
+
+        @flow.workflow
+        async def works() -> list[str]:
+            values = await asyncio.gather(one(1), one(2), two(3) if edited else one(3))
+            await flow.ask_human("On?", bool)
+            return [*values]
+
+        return flow, works
+
+    flow, works = opened(edited=False)
+    async with flow:
+        handle = await flow.start(works(), run_id="works")
+        while not handle.waiting:
+            await asyncio.sleep(0.01)
+        key = handle.waiting[0].key
+    flow, works = opened(edited=True)
+    async with flow:
+        await flow.send("works", key, True)
+        with pytest.raises(JournalError, match=r"at 0/@one\.2, call 1") as caught:
+            await (await flow.start(works(), run_id="works")).result()
+    assert caught.value.code == "durable/mismatch"
