@@ -128,7 +128,7 @@ _WORDS: Mapping[str, str] = MappingProxyType(
         "timeout_s": "timeout request_timeout timeout_seconds",
         "retries": "max_retries num_retries retry attempts tries",
         "rounds": "output_retries result_retries max_rounds repairs",
-        "check": "output_validator result_validator validator validate guard output_guardrail",
+        "check": "output_validator result_validator validator validate guard output_guardrail output_validators validation_context",
         "ends": "return_direct stop_on_call ends_run final",
         "tools": "functions toolsets tool mcp_servers builtin_tools",
         "provider_tools": "web_search_options native_tools",
@@ -171,6 +171,12 @@ _DEPS = (
 )
 _AROUND = "around_tool=[careful] and around_model=[redact] are async functions around each call: async def careful(call, run, ctx)"
 _HANDOFF = "handoffs=[billing] lets the model hand the conversation over; tools=[billing] lets it call the task"
+_CHOSEN = "a function of ctx chooses the tools of each turn: tools=lambda ctx: [search] if ctx.deps.paid else []"
+_ENDS = "@tool(ends=True) ends the task with what the tool returns, and so does raise Finish(value) in any tool"
+_ASKS = "a tool asks for a yes: @tool(approval=True), or approval=lambda arguments, ctx: arguments['amount'] > 100"
+_TOLD = "raise Retry('what to change') in the tool, or in a function of around=[...]: the model reads it"
+_SESSION = "a conversation belongs to a run: flow.run(call, session=session)"
+_LIMITS = "limits belong to a run: flow.run(call, limits=Limits(usd=1))"
 _STORED = (
     "it is an option of the database: AgentFlow(durable=Durable('sqlite:///runs.db', sync='full', on_inflight='ask'))"
 )
@@ -195,16 +201,25 @@ _ABSENT: Mapping[str, str] = MappingProxyType(
                 "after_model_callback",
                 "wrap_tool_call",
                 "wrap_model_call",
+                "capabilities",
+                "history_processors",
             ),
             _AROUND,
         ),
+        **dict.fromkeys(("prepare", "prepare_tools", "is_enabled"), _CHOSEN),
+        **dict.fromkeys(("tool_use_behavior", "stop_on_first_tool", "end_strategy"), _ENDS),
+        **dict.fromkeys(("needs_approval", "requires_approval", "interrupt_on", "interrupt_before"), _ASKS),
+        **dict.fromkeys(("args_validator", "failure_error_function"), _TOLD),
+        **dict.fromkeys(("session", "thread_id", "conversation_id"), _SESSION),
+        **dict.fromkeys(("limits", "usage_limits"), _LIMITS),
+        "input_filter": "handoffs=[Handoff(billing, keep=function)] chooses the messages that go along",
+        "checkpointer": "runs are stored by the flow: AgentFlow(durable='sqlite:///runs.db'), flow.start(call, run_id='r')",
+        "answer": "the flow has who answers questions: AgentFlow(answer=function); or flow.send does, while approval_ttl= keeps them open",
         **dict.fromkeys(("sync", "take_over", "on_inflight"), _STORED),
         **dict.fromkeys(("traits", "clocks", "retry"), _ADAPTER),
         "params": "the parameters are those of the function",
         "is_function": "a text function is a template: flow.task_system.register_template({..., 'is_function': True})",
         "sources": "files come by file_paths=[...] or context={...}; AgentFlow(sources=) proposes files",
-        "limits": "limits belong to a run: flow.run(call, limits=Limits(usd=1))",
-        "session": "a conversation belongs to a run: flow.run(call, session=session)",
     }
 )
 """Options of other frameworks, and template fields, that have no counterpart here."""
@@ -227,7 +242,7 @@ def hint_for(name: str, where: Place) -> str:
         return "the annotation of what the function returns is the type of the answer: -> Review"
     if meant in there:
         return _EXAMPLES.get(meant, f"the option is called '{meant}'")
-    if name in _ABSENT and where != "tool":
+    if name in _ABSENT and (where != "tool" or _ABSENT[name] in (_CHOSEN, _TOLD)):
         return _ABSENT[name]
     if name in NAMES["task"] and where == "ask":
         return f"'{name}' is an option of a task with a name of its own: @flow.task({name}=...)"

@@ -8,6 +8,7 @@ import pytest
 
 from agentflow import AgentFlow, AgentflowError, CallContext, Handoff
 from agentflow.flow.program_methods import RUN
+from agentflow.lib.option_table import hint_for
 from agentflow.lib.slips import OF_RUN
 from agentflow.testing import Script
 from tests.ports.replies import calls, told
@@ -91,6 +92,35 @@ async def test_a_slip_says_what_to_write(flow: AgentFlow, script: Script, writte
     with pytest.raises(AgentflowError) as error:
         await written(flow, helper)
     assert hint in (error.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("place", "word", "hint"),
+    [
+        ("task", "validation_context", "check"),
+        ("task", "prepare_tools", "tools=lambda ctx"),
+        ("tool", "is_enabled", "tools=lambda ctx"),
+        ("tool", "failure_error_function", "raise Retry"),
+        ("task", "tool_use_behavior", "@tool(ends=True)"),
+        ("task", "needs_approval", "@tool(approval=True)"),
+        ("tool", "needs_approval", "approval"),
+        ("task", "history_processors", "around_model=[redact]"),
+        ("task", "usage_limits", "limits=Limits"),
+        ("task", "thread_id", "session=session"),
+        ("task", "input_filter", "Handoff(billing, keep=function)"),
+        ("task", "checkpointer", "durable="),
+    ],
+)
+def test_an_option_of_another_framework_names_ours(place: Any, word: str, hint: str) -> None:
+    """The words that the frameworks of the ports have for it."""
+    assert hint in hint_for(word, place)
+
+
+async def test_who_answers_is_an_option_of_the_flow(flow: AgentFlow) -> None:
+    """``flow.run(..., answer=f)``: the hint names the flow's option."""
+    with pytest.raises(AgentflowError) as error:
+        await flow.run(flow.ask("?"), **cast(Any, {"answer": lambda question: 1}))
+    assert "AgentFlow(answer=" in (error.value.hint or "")
 
 
 def test_the_options_that_are_named_as_those_of_a_run_are_options_of_runs() -> None:
