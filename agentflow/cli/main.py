@@ -14,18 +14,20 @@ from agentflow.cli.admin.mcp import mcp
 from agentflow.cli.admin.memory import memory
 from agentflow.cli.admin.sessions import sessions
 from agentflow.cli.runs.runs import runs
-from agentflow.cli.shared.common import guarded, read_expression, read_program, run_async
+from agentflow.cli.shared.common import guarded, read_either, run_async
 from agentflow.cli.shared.mcp_options import McpOptions
 from agentflow.cli.shared.options import (
     Application,
     AsJson,
     Bound,
+    CasesOptions,
     DeclaredTools,
     DemoOptions,
     Directory,
     DurableOptions,
     EmbeddingModel,
     EmbeddingUrl,
+    EvalOptions,
     ExploreOptions,
     FlowOptions,
     Programs,
@@ -83,7 +85,7 @@ def top(
 
 
 def _execute(options: RunCommandOptions, read: Callable[[], tuple[str, str]]) -> NoReturn:
-    """Run the program whose name and text ``read`` gives, and exit with its code: what ``run`` and ``eval`` share."""
+    """Run the program whose name and text ``read`` gives, and exit with its code."""
     from agentflow.cli.run.execute import execute
 
     as_json = options.as_json or options.events
@@ -93,8 +95,13 @@ def _execute(options: RunCommandOptions, read: Callable[[], tuple[str, str]]) ->
 @app.command()
 @takes_options
 def run(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A .sexp or .py program; - is standard input.")],
     options: DurableOptions,
+    file: Annotated[
+        str | None, typer.Argument(metavar="[FILE]", help="A .sexp or .py program; - is standard input.")
+    ] = None,
+    expression: Annotated[
+        str | None, typer.Option("-e", "--expression", metavar="TEXT", help="The text of a program, instead of FILE.")
+    ] = None,
 ) -> None:
     """Run a program and print its value.
 
@@ -108,12 +115,12 @@ def run(
         or options.db is not None
         or options.session is not None
     ):
-        _execute(options, lambda: read_program(file))
+        _execute(options, lambda: read_either(file, expression))
     from agentflow.cli.run.durable import execute_durably
 
     as_json = options.as_json or options.events
     work = partial(run_async, as_json=as_json, durable=True)
-    sys.exit(guarded(lambda: work(partial(execute_durably, *read_program(file), options)), as_json=as_json))
+    sys.exit(guarded(lambda: work(partial(execute_durably, *read_either(file, expression), options)), as_json=as_json))
 
 
 @app.command("trust")
@@ -158,11 +165,34 @@ def resume(
 @app.command("eval")
 @takes_options
 def evaluate(
-    expression: Annotated[str, typer.Argument(metavar="TEXT", help="A program; - is standard input.")],
-    options: RunCommandOptions,
+    options: EvalOptions,
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[PROGRAM] CASES",
+            help="A .sexp or .py program, or with --app a task or workflow; then the cases. Without a program the cases are recorded runs.",
+        ),
+    ],
 ) -> None:
-    """Evaluate a program text and print its value."""
-    _execute(options, lambda: read_expression(expression))
+    """Evaluate a program, and variants of it, on cases.
+
+    Only the calls that a variant changes are paid for: the answers of tasks are kept in the database of durable runs. CASES is
+    a .jsonl, .json, .csv or .yaml file, see agentflow cases. Exit code 1: a threshold was not met, 5: a limit ended it.
+    """
+    from agentflow.cli.run.evaluate import evaluate_program
+
+    sys.exit(run_async(partial(evaluate_program, paths, options), as_json=options.as_json))
+
+
+@app.command()
+@takes_options
+def cases(
+    options: CasesOptions,
+) -> None:
+    """Print recorded runs as cases of agentflow eval, one a line."""
+    from agentflow.cli.run.evaluate import print_cases
+
+    sys.exit(run_async(partial(print_cases, options)))
 
 
 @app.command()

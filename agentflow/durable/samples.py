@@ -20,12 +20,14 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import CompiledTask
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE, TaskResult
+from agentflow.core.data.source import Source
 from agentflow.core.data.templates import HOST_FUNCTIONS
 from agentflow.core.events.journal_rows import EffectRow, EffectState, OwnedRun, RunRow
 from agentflow.core.events.questions import Question
 from agentflow.core.ports.ports import Tool
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.core.ports.toolbox import Toolbox
+from agentflow.durable.deriving import stored_run
 from agentflow.durable.generations import Overrides, TaskOverrides
 from agentflow.durable.journal import RunJournal
 from agentflow.durable.pool import Pool
@@ -117,17 +119,13 @@ class Samples:
 
     async def case(self, run_id: str) -> tuple[RunRow, list[EffectRow]]:
         """A recorded run with its effects. Raises JournalError (``durable/unknown-run``)."""
-        from agentflow.durable.deriving import stored_run
-
         row = await stored_run(self._store, run_id)
         return row, await self._store.effects(row.run)
 
-    async def program(self, row: RunRow, source: Any = None) -> tuple[Program | PythonProgram, dict[str, Any]]:
-        """The program of a recorded run, or ``source`` in its place, with the run's bindings. Raises JournalError."""
-        from agentflow.core.data.source import Source
-
+    async def program(self, row: RunRow) -> tuple[Program | PythonProgram, dict[str, Any]]:
+        """The program of a recorded run, with the run's bindings. Raises JournalError."""
         values = self._stored.read(row, {}, change=True)
-        own = source or Source.of(str(row.input["name"]), row.program)
+        own = Source.of(str(row.input["name"]), row.program)
         return await prepared(self._engine, own, values, row.input["allow"]), values
 
     def changed(self, overrides: Overrides, text: str | None, *, deps: object) -> TaskOverrides:

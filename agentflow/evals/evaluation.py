@@ -17,7 +17,7 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.data.allowances import Allowance
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, PurseEmpty, RunStopped, clip
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.limits import Limits
+from agentflow.core.data.limits import Limits, total
 from agentflow.core.data.results import NO_USAGE, TaskResult
 from agentflow.core.data.source import Source
 from agentflow.core.events.journal_rows import EffectRow, RunRow
@@ -113,7 +113,9 @@ class Evaluation:
         self._id = plan.run_id or new_run_id()
         self._purse = self._opened_purse()
         self._empty: PurseEmpty | None = None
-        self._recorded: dict[str, asyncio.Future[tuple[RunRow, list[EffectRow]]]] = {}
+        self._names: dict[str, set[str]] = {}
+        """The names of the scores that each scorer gave, by its own name."""
+        self._judging_calls, self._judging_usd = 0, cast("float | None", 0.0)
         self._compiled: dict[tuple[str, frozenset[str]], Program] = {}
         self._check()
         self._subjects = self._all_subjects()
@@ -159,11 +161,13 @@ class Evaluation:
             variants=tuple([each.name for each in self._subjects]),
             baseline=plan.baseline or self._subjects[0].name,
             order=tuple([each.name for each in order]),
-            samples=tuple(samples),
+            samples=self._with_fails(samples),
             repeat=plan.repeat,
             stopped=self._empty,
             began=began,
             took_s=time.time() - began,
+            judging_calls=self._judging_calls,
+            judging_usd=self._judging_usd,
         )
 
     # -- the samples of a case ----------------------------------------------------------------------------------------
@@ -171,23 +175,41 @@ class Evaluation:
     async def _case(self, case: Case) -> list[Sample]:
         """All samples of a case, in an order in which variants take turns; the scores that compare come last."""
         plan, samples = self._plan, list[Sample]()
+        record = await self._record(case)
         ends: dict[tuple[str, int], SampleEnd] = {}
         for draw in range(plan.repeat):
             for subject in self._subjects:
-                end = await self._end(case, subject, draw)
+                end = await self._end(case, record, subject, draw)
                 ends[subject.name, draw] = end
                 samples.append(self._sample(case, subject, draw, end))
         base = plan.baseline or self._subjects[0].name
         values = {draw: ends[base, draw] for draw in range(plan.repeat)}
         return [await self._scored(each, ends[each.variant, each.draw], values[each.draw]) for each in samples]
 
-    async def _end(self, case: Case, subject: _Subject, draw: int) -> SampleEnd:
+    async def _record(self, case: Case) -> tuple[RunRow, Sequence[EffectRow]] | AgentflowError | None:
+        """The recorded run that a case is, with its effects, or the error of one that cannot be read; None for another case."""
+        if case.run_id is None:
+            return None
+        try:
+            return await self._runs.samples.case(case.run_id)
+        except AgentflowError as error:
+            return error
+
+    async def _end(
+        self,
+        case: Case,
+        record: tuple[RunRow, Sequence[EffectRow]] | AgentflowError | None,
+        subject: _Subject,
+        draw: int,
+    ) -> SampleEnd:
         if self._empty is not None:
             return SampleEnd(status="unpaid", error=self._empty)
         try:
-            if case.run_id is None:
+            if record is None:
                 return await self._fresh(case, subject, draw)
-            return await self._copied(case, case.run_id, subject, draw)
+            if isinstance(record, AgentflowError):
+                raise record
+            return await self._copied(case, *record, subject, draw)
         except (AgentflowError, TypeError) as error:  # a case that does not fit is an error of that case
             return SampleEnd(status="failed", error=error)
 
@@ -196,8 +218,9 @@ class Evaluation:
         row = plain_row(f"{self._id}.{case.digest}", program.source.name, program.source.text)
         return await self._carried_out(row, program, bindings, subject, draw)
 
-    async def _copied(self, case: Case, run_id: str, subject: _Subject, draw: int) -> SampleEnd:
-        row, rows = await self._record(run_id)
+    async def _copied(
+        self, case: Case, row: RunRow, rows: Sequence[EffectRow], subject: _Subject, draw: int
+    ) -> SampleEnd:
         if subject.program is None and not subject.overrides and not subject.fresh and draw == 0 and not case.inputs:
             return await self._as_recorded(row, rows)
         program, bindings = await self._runs.samples.program(row)
@@ -252,13 +275,6 @@ class Evaluation:
         if isinstance(records, SampleRecords):
             records.calls.append((ctx.path, call.name, dict(call.arguments)))
         return await run(call)
-
-    async def _record(self, run_id: str) -> tuple[RunRow, list[EffectRow]]:
-        """A recorded run with its effects, read once."""
-        future = self._recorded.get(run_id)
-        if future is None:
-            future = self._recorded[run_id] = asyncio.ensure_future(self._runs.samples.case(run_id))
-        return await asyncio.shield(future)
 
     async def _as_recorded(self, row: RunRow, rows: Sequence[EffectRow]) -> SampleEnd:
         """The recorded run itself, as a sample."""
@@ -355,8 +371,6 @@ class Evaluation:
         for scorer in (*self._plan.scorers, *sample.case.scorers):
             name = name_of(scorer)
             if sample.status == "failed" and not _judges_failures(scorer):
-                scores[name] = 0.0  # a sample that failed has the worst score, and does not fall out of the mean
-                passing.add(name)
                 continue
             try:
                 judged = await self._score(scorer, sample, base)
@@ -367,10 +381,29 @@ class Evaluation:
                 missing[name] = f"{type(error).__name__}: {clip(str(error), 300)}"
                 continue
             for key, score in _by_name(name, judged, missing).items():
+                self._names.setdefault(name, set()).add(key)
                 scores[key] = float(score)
                 if isinstance(score, bool):
                     passing.add(key)
         return replace(sample, scores=scores, missing=missing, passing=frozenset(passing))
+
+    def _with_fails(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples, in which one that failed has 0 where others have a score: it does not fall out of the mean."""
+        passing = {name for each in samples for name in each.passing}
+        whole: list[Sample] = []
+        for each in samples:
+            if each.status == "failed":
+                names = {
+                    key
+                    for scorer in (*self._plan.scorers, *each.case.scorers)
+                    for key in self._names.get(name_of(scorer), ())
+                }
+                missing = dict.fromkeys(sorted(names - each.scores.keys()), 0.0)
+                each = replace(
+                    each, scores={**each.scores, **missing}, passing=each.passing | (passing & missing.keys())
+                )
+            whole.append(each)
+        return whole
 
     async def _score(self, scorer: Scorer, sample: Sample, base: SampleEnd) -> Any:
         if isinstance(scorer, Judge):
@@ -401,8 +434,12 @@ class Evaluation:
         row = plain_row(f"{self._id}.score", program.source.name, program.source.text)
         spec = RunSpec(bindings=values, purse=self._purse, attended=False)
         end = await self._runs.samples.carry_out(row, program, spec, tasks=self._subjects[0].tasks)
+        self._judging_calls += end.paid_usage.requests
+        self._judging_usd = total((self._judging_usd, end.paid))
         if end.error is not None:
             raise end.error
+        if end.status != "done":
+            raise SampleBlocked(f"the scorer '{target.name}' waits for an answer or a time")
         return end.value
 
     async def _judged(self, judge: Judge, sample: Sample, base: SampleEnd) -> float | bool | None:

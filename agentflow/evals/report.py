@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from statistics import quantiles
@@ -94,7 +94,8 @@ class EvaluationReport:
 
     ``samples`` are all samples, ``order`` the names of the cases in the order in which they were taken; ``repeat`` is the
     number of draws. ``stopped`` is the error of the limit that ended it early: then it is ``partial``, and counts the cases
-    that are complete in all variants. ``began`` is a unix time, ``took_s`` a number of seconds. ``run_id`` carries it on:
+    that are complete in all variants. ``began`` is a unix time, ``took_s`` a number of seconds. Judges, and
+    tasks that score, made ``judging_calls`` model calls for ``judging_usd`` dollars, which are in no sample. ``run_id`` carries it on:
     ``flow.evaluate(..., run_id=report.run_id)`` with a higher limit pays for the rest.
     """
 
@@ -110,6 +111,8 @@ class EvaluationReport:
         stopped: PurseEmpty | None = None,
         began: float = 0.0,
         took_s: float = 0.0,
+        judging_calls: int = 0,
+        judging_usd: float | None = 0.0,
     ) -> None:
         self.run_id = run_id
         self.variants = tuple(variants)
@@ -120,6 +123,8 @@ class EvaluationReport:
         self.stopped = stopped
         self.began = began
         self.took_s = took_s
+        self.judging_calls = judging_calls
+        self.judging_usd = judging_usd
 
     def __getitem__(self, name: str) -> VariantReport:
         if name not in self.variants:
@@ -243,6 +248,8 @@ class EvaluationReport:
             "began": self.began,
             "took_s": self.took_s,
             "partial": self.partial,
+            "judging_calls": self.judging_calls,
+            "judging_usd": self.judging_usd,
         }
         lines = [head, *[each.to_dict() for each in self.samples]]
         return "".join([json.dumps(plain(each), ensure_ascii=False) + "\n" for each in lines])
@@ -278,20 +285,6 @@ class EvaluationReport:
     def has_few(self) -> bool:
         """Whether so few cases count that intervals say little."""
         return len({each.case.name for each in self.complete}) < FEW
-
-
-def read_scores(lines: Iterable[str]) -> dict[tuple[str, int, str], float]:
-    """The scores in the JSON lines of a report: by case, draw and name of the score, of its baseline."""
-    scores: dict[tuple[str, int, str], float] = {}
-    baseline = ""
-    for line in lines:
-        data: dict[str, Any] = json.loads(line)
-        if "evaluation" in data:
-            baseline = data["baseline"]
-        elif data["variant"] == baseline:
-            for name, score in data["scores"].items():
-                scores[data["digest"], data["draw"], name] = float(score)
-    return scores
 
 
 def as_text(report: EvaluationReport) -> str:
@@ -352,7 +345,8 @@ def _headline(report: EvaluationReport) -> str:
     draws = f", {report.repeat} draws each" if report.repeat > 1 else ""
     paid = [report[name] for name in report.variants]
     calls, reused = sum([each.calls_paid for each in paid]), sum([each.calls_reused for each in paid])
-    return f"Evaluation {report.run_id}: {cases}{of} cases{draws}, {calls} model calls, {reused} reused"
+    judges = f"; judges: {report.judging_calls} model calls, {_usd(report.judging_usd)}" if report.judging_calls else ""
+    return f"Evaluation {report.run_id}: {cases}{of} cases{draws}, {calls} model calls, {reused} reused{judges}"
 
 
 def _table(report: EvaluationReport) -> list[list[str]]:

@@ -78,7 +78,7 @@ def test_the_command_without_its_extra_says_what_to_install(library: Path) -> No
     done = python(library, "-m", "agentflow", "--help")
     assert done.returncode == 2 and done.stdout == ""
     assert "typer, rich, prompt_toolkit" in done.stderr and "pip install 'agentflow[cli]'" in done.stderr
-    done = python(library, "-m", "agentflow", "eval", "1", "--json")
+    done = python(library, "-m", "agentflow", "run", "-e", "1", "--json")
     assert done.returncode == 2 and '"code": "cli/extra"' in done.stdout
 
 

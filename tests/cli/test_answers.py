@@ -34,9 +34,9 @@ pytestmark = pytest.mark.slow
 
 
 async def evaluated(tmp_path: Path, program: str, **options: Any) -> Terminal:
-    """What a terminal shows of ``agentflow eval``."""
+    """What a terminal shows of ``agentflow run``."""
     async with ModelServer(reply) as server:
-        arguments = ("eval", TASKS + program, *model_options(MODEL, server.url))
+        arguments = ("run", "-e", TASKS + program, *model_options(MODEL, server.url))
         code, terminal = await in_terminal(*arguments, environment=terminal_environment(tmp_path), **options)
     assert code == 0, "\n".join(terminal.lines)
     return terminal

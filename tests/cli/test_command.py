@@ -232,38 +232,38 @@ BAD: list[tuple[list[str], bytes, int, list[str]]] = [
     (["run", "no/such/file.sexp"], b"", 2, ["no/such/file.sexp", "cli/unreadable"]),
     (["run", "-"], b"(+ 1 (list 2", 3, ["<stdin>:1:", "^", "opened"]),
     (["run", "-"], b"\xff\xfe(", 2, ["UTF-8"]),
-    (["eval", "(if)"], b"", 3, ["if", "<eval>:1:1"]),
-    (["eval", "(strng-append 1)"], b"", 1, ["strng-append", "string-append"]),
-    (["eval", "(+ 1 x)"], b"", 1, ["'x'", "-b x=VALUE"]),
-    (["eval", "1", "--root", "no/such/dir"], b"", 2, ["no/such/dir", "does not exist"]),
-    (["eval", "1", "--tasks", "no/such/dir"], b"", 2, ["no/such/dir", "--tasks"]),
+    (["run", "-e", "(if)"], b"", 3, ["if", "<eval>:1:1"]),
+    (["run", "-e", "(strng-append 1)"], b"", 1, ["strng-append", "string-append"]),
+    (["run", "-e", "(+ 1 x)"], b"", 1, ["'x'", "-b x=VALUE"]),
+    (["run", "-e", "1", "--root", "no/such/dir"], b"", 2, ["no/such/dir", "does not exist"]),
+    (["run", "-e", "1", "--tasks", "no/such/dir"], b"", 2, ["no/such/dir", "--tasks"]),
     (["index", "no/such/dir"], b"", 2, ["no/such/dir"]),
     (["check", "no/such/file.sexp"], b"", 2, ["no/such/file.sexp", "cli/unreadable"]),
     (["check", "-", "--tasks", "no/such/dir"], b"1", 2, ["no/such/dir"]),
     (["fmt", "."], b"", 2, ["cli/unreadable", "directory"]),
-    (["run", "(+ 1 2)"], b"", 2, ["agentflow eval '(+ 1 2)'"]),
-    (["eval", "review.sexp"], b"", 2, ["agentflow run review.sexp"]),
-    (["eval", "1", "--sandbox", "bublewrap"], b"", 2, ["bublewrap", "bubblewrap"]),
-    (["eval", "1", "--base-url", "localhost:8080"], b"", 2, ["localhost:8080", "http://"]),
-    (["eval", "1", "--events-file", "."], b"", 2, ["--events-file", "directory"]),
-    (["eval", "1", "-b", "nonsense"], b"", 2, ["nonsense", "name=value"]),
-    (["eval", "1", "--limit", "stps=3"], b"", 2, ["stps", "steps"]),
-    (["eval", "1", "--clock", "frist_byte_s=3"], b"", 2, ["frist_byte_s", "first_byte_s"]),
-    (["eval", "1", "--clock", "wall_s=soon"], b"", 2, ["--clock wall_s=soon", "--clock wall_s=1000"]),
-    (["eval", "1", "--clock", "idle_s=0"], b"", 2, ["idle_s", "positive"]),
-    (["eval", "1", "--retries", "attempts=0"], b"", 2, ["attempts", "1 or more"]),
-    (["eval", "1", "--retries", "3"], b"", 2, ["'3'", "attempts, base_s"]),
-    (["eval", "(define (f) (f)) (f)", "--limit", "steps=1000"], b"", 5, ["limits/steps", "1,000"]),
-    (["eval", "(define (f) (f)) (f)", "--limit", "wall_s=0.2", "--limit", "steps=none"], b"", 124, ["wall"]),
-    (["eval", ASK], b"", 4, ["model"]),
-    (["eval", "1", "--model", "gpt-5"], b"", 4, ["openai:gpt-5"]),
+    (["run", "(+ 1 2)"], b"", 2, ["agentflow run -e '(+ 1 2)'"]),
+    (["run", "-e", "review.sexp"], b"", 2, ["agentflow run review.sexp"]),
+    (["run", "-e", "1", "--sandbox", "bublewrap"], b"", 2, ["bublewrap", "bubblewrap"]),
+    (["run", "-e", "1", "--base-url", "localhost:8080"], b"", 2, ["localhost:8080", "http://"]),
+    (["run", "-e", "1", "--events-file", "."], b"", 2, ["--events-file", "directory"]),
+    (["run", "-e", "1", "-b", "nonsense"], b"", 2, ["nonsense", "name=value"]),
+    (["run", "-e", "1", "--limit", "stps=3"], b"", 2, ["stps", "steps"]),
+    (["run", "-e", "1", "--clock", "frist_byte_s=3"], b"", 2, ["frist_byte_s", "first_byte_s"]),
+    (["run", "-e", "1", "--clock", "wall_s=soon"], b"", 2, ["--clock wall_s=soon", "--clock wall_s=1000"]),
+    (["run", "-e", "1", "--clock", "idle_s=0"], b"", 2, ["idle_s", "positive"]),
+    (["run", "-e", "1", "--retries", "attempts=0"], b"", 2, ["attempts", "1 or more"]),
+    (["run", "-e", "1", "--retries", "3"], b"", 2, ["'3'", "attempts, base_s"]),
+    (["run", "-e", "(define (f) (f)) (f)", "--limit", "steps=1000"], b"", 5, ["limits/steps", "1,000"]),
+    (["run", "-e", "(define (f) (f)) (f)", "--limit", "wall_s=0.2", "--limit", "steps=none"], b"", 124, ["wall"]),
+    (["run", "-e", ASK], b"", 4, ["model"]),
+    (["run", "-e", "1", "--model", "gpt-5"], b"", 4, ["openai:gpt-5"]),
     (["demo", "--model", "gpt-5"], b"", 4, ["openai:gpt-5"]),
     (["repl", "--surface", "lisp"], b"", 2, ["--surface lisp", "sexp, or python"]),
-    (["eval", ASK, "--model", "antropic:x"], b"", 4, ["antropic", "anthropic"]),
-    (["eval", ASK, "--model", "anthropic:x"], b"", 4, ["ANTHROPIC_API_KEY"]),
-    (["eval", ASK, "--model", "openai:x"], b"", 4, ["OPENAI_API_KEY"]),
-    (["eval", ASK.replace('(q "Why?")', ""), "--model", "offline"], b"", 1, ["q"]),
-    (["eval", ASK.replace("ask (q", "ask (qq"), "--model", "offline"], b"", 1, ["q"]),
+    (["run", "-e", ASK, "--model", "antropic:x"], b"", 4, ["antropic", "anthropic"]),
+    (["run", "-e", ASK, "--model", "anthropic:x"], b"", 4, ["ANTHROPIC_API_KEY"]),
+    (["run", "-e", ASK, "--model", "openai:x"], b"", 4, ["OPENAI_API_KEY"]),
+    (["run", "-e", ASK.replace('(q "Why?")', ""), "--model", "offline"], b"", 1, ["q"]),
+    (["run", "-e", ASK.replace("ask (q", "ask (qq"), "--model", "offline"], b"", 1, ["q"]),
     (["nonsense"], b"", 2, ["nonsense"]),
 ]
 
@@ -286,11 +286,11 @@ async def test_bad_input_gets_one_screen_and_its_exit_code(
 async def test_what_a_failed_result_says_is_a_failure(value: str, tmp_path: Path) -> None:
     """A program that gives the text of a failed result ends with the exit code of one that gives the result; --json says ``ok: false``."""
     text = value.format('system:read_files (paths (list "README.md"))')
-    done = await agentflow("eval", text, tmp_path=tmp_path)
+    done = await agentflow("run", "-e", text, tmp_path=tmp_path)
     assert done.code == 1 and "'file_paths' is missing" in done.err, (done.out, done.err)
-    told = json.loads((await agentflow("eval", text, "--json", tmp_path=tmp_path)).out)
+    told = json.loads((await agentflow("run", "-e", text, "--json", tmp_path=tmp_path)).out)
     assert told["ok"] is False
-    fine = await agentflow("eval", text.replace("(paths", "(file_paths"), tmp_path=tmp_path)
+    fine = await agentflow("run", "-e", text.replace("(paths", "(file_paths"), tmp_path=tmp_path)
     assert fine.code == 0 and fine.out, fine.err
 
 
@@ -307,7 +307,7 @@ async def test_clocks_and_retries_are_options(tmp_path: Path) -> None:
         server = ModelServer([Reply("late", delay_s=30) if name == "wait" else busy], repeat=True)
         async with server:
             there = {"AGENTFLOW_MODEL": "openai-chat:m", "AGENTFLOW_BASE_URL": f"{server.url}/v1"}
-            done = await agentflow("eval", ASK, *options, tmp_path=tmp_path, cwd=tmp_path, **there)
+            done = await agentflow("run", "-e", ASK, *options, tmp_path=tmp_path, cwd=tmp_path, **there)
         assert done.code == 4, done.err
         asked[name] = len(server.requests)
     assert asked == {"file": 3, "option": 1, "wait": 1}
@@ -315,9 +315,9 @@ async def test_clocks_and_retries_are_options(tmp_path: Path) -> None:
 
 async def test_values_print_as_text_or_json(tmp_path: Path) -> None:
     """Text prints as it is, data as program text, and --json gives one object with value, usage and run id."""
-    assert (await agentflow("eval", '"plain text"', tmp_path=tmp_path)).out == "plain text\n"
-    assert (await agentflow("eval", '(list 1 \'a "b")', tmp_path=tmp_path)).out == '(1 a "b")\n'
-    done = await agentflow("eval", "(+ n 1)", "-b", "n=41", "--json", tmp_path=tmp_path)
+    assert (await agentflow("run", "-e", '"plain text"', tmp_path=tmp_path)).out == "plain text\n"
+    assert (await agentflow("run", "-e", '(list 1 \'a "b")', tmp_path=tmp_path)).out == '(1 a "b")\n'
+    done = await agentflow("run", "-e", "(+ n 1)", "-b", "n=41", "--json", tmp_path=tmp_path)
     body = json.loads(done.out)
     assert body["ok"] is True
     assert body["value"] == 42
@@ -338,7 +338,7 @@ async def test_what_a_program_says_is_written_where_nobody_watches(tmp_path: Pat
 
 async def test_events_are_json_lines_ending_with_the_result(tmp_path: Path) -> None:
     """--events prints every event as a JSON line, then the result as the last line."""
-    done = await agentflow("eval", '(log-message "hi") 7', "--events", tmp_path=tmp_path)
+    done = await agentflow("run", "-e", '(log-message "hi") 7', "--events", tmp_path=tmp_path)
     lines = [json.loads(line) for line in done.out.splitlines()]
     assert [line["type"] for line in lines] == ["run_started", "program_loaded", "log", "run_finished", "result"]
     assert lines[-1]["value"] == 7
@@ -346,7 +346,7 @@ async def test_events_are_json_lines_ending_with_the_result(tmp_path: Path) -> N
 
 async def test_json_errors_are_data(tmp_path: Path) -> None:
     """--json gives an error as an object with code, message and span, and the exit code stays."""
-    done = await agentflow("eval", "(+ 1 x)", "--json", tmp_path=tmp_path)
+    done = await agentflow("run", "-e", "(+ 1 x)", "--json", tmp_path=tmp_path)
     body = json.loads(done.out)
     assert done.code == 1
     assert body["ok"] is False
@@ -362,10 +362,10 @@ async def test_a_program_from_standard_input(tmp_path: Path) -> None:
 async def test_settings_file_and_environment(tmp_path: Path) -> None:
     """agentflow.toml is read, the environment wins over it, and a wrong entry is named."""
     (tmp_path / "agentflow.toml").write_text('model = "offline"\n[limits]\nsteps = 50\n')
-    done = await agentflow("eval", "(define (f) (f)) (f)", tmp_path=tmp_path, cwd=tmp_path)
+    done = await agentflow("run", "-e", "(define (f) (f)) (f)", tmp_path=tmp_path, cwd=tmp_path)
     assert done.code == 5, done.err
     (tmp_path / "agentflow.toml").write_text('modle = "offline"\n')
-    done = await agentflow("eval", "1", tmp_path=tmp_path, cwd=tmp_path)
+    done = await agentflow("run", "-e", "1", tmp_path=tmp_path, cwd=tmp_path)
     assert done.code == 2
     assert "model" in done.err
     assert "agentflow.toml" in done.err
@@ -374,12 +374,12 @@ async def test_settings_file_and_environment(tmp_path: Path) -> None:
 async def test_a_value_with_a_failed_part_is_no_success(repository: Path, tmp_path: Path) -> None:
     """What could be read is printed, what could not is an error, and the exit code says that the workflow failed."""
     program = '(system:read_files (file_paths (list "notes.md" "gone.md")))'
-    done = await agentflow("eval", program, "--root", str(repository), "--model", "offline", tmp_path=tmp_path)
+    done = await agentflow("run", "-e", program, "--root", str(repository), "--model", "offline", tmp_path=tmp_path)
     assert done.code == 1 and "IncompleteStream" in done.out and "files/not-found" in done.err
 
 
 async def test_events_that_could_not_be_written_fail_the_command(tmp_path: Path) -> None:
     """The value is printed, the file that was asked for is said to be incomplete, and the exit code says so."""
-    done = await agentflow("eval", "(+ 1 2)", "--events-file", "/dev/full", tmp_path=tmp_path)
+    done = await agentflow("run", "-e", "(+ 1 2)", "--events-file", "/dev/full", tmp_path=tmp_path)
     assert (done.code, done.out) == (1, "3\n")
     assert "cli/incomplete-events" in done.err and "Traceback" not in done.err

@@ -94,7 +94,7 @@ async def test_runs_lists_what_event_files_tell(tmp_path: Path) -> None:
     """runs lists each run of the event files with its outcome; one that was cut off is unfinished."""
     directory = tmp_path / "events"
     for name, program in (("good", "(+ 1 2)"), ("bad", "(first 5)")):
-        await agentflow("eval", program, "--events-file", str(directory / f"{name}.jsonl"), tmp_path=tmp_path)
+        await agentflow("run", "-e", program, "--events-file", str(directory / f"{name}.jsonl"), tmp_path=tmp_path)
     whole = (directory / "good.jsonl").read_text().splitlines()
     (directory / "cut.jsonl").write_text(whole[0].replace(json.loads(whole[0])["run_id"], "another") + "\n")
     (directory / "other.jsonl").write_text("no json at all\n")

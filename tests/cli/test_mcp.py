@@ -125,10 +125,10 @@ async def test_listing_says_what_each_server_has(directory: Path, capsys: pytest
 
 
 async def test_a_program_calls_a_server_of_an_option(directory: Path, tmp_path: Path) -> None:
-    """``agentflow eval --mcp``: the whole way, in the sandbox that works here."""
+    """``agentflow run --mcp``: the whole way, in the sandbox that works here."""
     pytest.importorskip("mcp.client")
     done = await agentflow(
-        *("eval", "--no-record", "--mcp", f"t={PYTHON} server.py", '(content (t:echo (text "hello")))'),
+        *("run", "--no-record", "--mcp", f"t={PYTHON} server.py", "-e", '(content (t:echo (text "hello")))'),
         tmp_path=tmp_path,
         cwd=directory,
     )

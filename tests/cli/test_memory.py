@@ -10,7 +10,7 @@ from tests.cli.test_command import agentflow
 
 async def test_what_a_program_remembers_is_listed_edited_and_forgotten(tmp_path: Path) -> None:
     """The command's own database joins run --notes and memory: by id a note is changed or deleted, and stays so."""
-    done = await agentflow("eval", '(remember "tea at five" (key "tea"))', "--notes", "flow", tmp_path=tmp_path)
+    done = await agentflow("run", "-e", '(remember "tea at five" (key "tea"))', "--notes", "flow", tmp_path=tmp_path)
     assert done.code == 0, done.err
     added = await agentflow("memory", "add", "two\nlines", "--json", tmp_path=tmp_path)
     listed = json.loads((await agentflow("memory", "--json", tmp_path=tmp_path)).out)["notes"]
@@ -20,7 +20,7 @@ async def test_what_a_program_remembers_is_listed_edited_and_forgotten(tmp_path:
     shown = (await agentflow("memory", tmp_path=tmp_path)).out.splitlines()
     assert len(shown) == 2 and shown[1].endswith("[tea] tea at five")
     await agentflow("memory", "edit", listed[1]["id"], "coffee at six", tmp_path=tmp_path)
-    recalled = await agentflow("eval", '(recall "coffee")', "--notes", "flow", tmp_path=tmp_path)
+    recalled = await agentflow("run", "-e", '(recall "coffee")', "--notes", "flow", tmp_path=tmp_path)
     assert "coffee at six" in recalled.out
     gone = await agentflow("memory", "forget", *(note["id"] for note in listed), tmp_path=tmp_path)
     assert gone.code == 0 and "2 notes forgotten" in gone.err
@@ -33,7 +33,7 @@ async def test_wrong_use_is_named(tmp_path: Path) -> None:
     assert unknown.code != 0 and "notes/unknown" in unknown.err
     for arguments in ((), ("a", "--all")):
         assert (await agentflow("memory", "forget", *arguments, tmp_path=tmp_path)).code == 2
-    wrong = await agentflow("eval", "1", "--notes", "mine", tmp_path=tmp_path)
+    wrong = await agentflow("run", "-e", "1", "--notes", "mine", tmp_path=tmp_path)
     assert wrong.code == 2 and "notes='mine'" in wrong.err
 
 
@@ -50,7 +50,7 @@ async def test_notes_of_durable_runs_are_among_them(tmp_path: Path) -> None:
         listed = json.loads((await agentflow("memory", "--json", *words, tmp_path=tmp_path)).out)["notes"]
         assert [note["text"] for note in listed] == ["tea at five", "dinner at five"]
     ran = await agentflow(
-        "eval", '(length (recall "five"))', "--notes", "flow", "--root", str(tmp_path), tmp_path=tmp_path
+        "run", "-e", '(length (recall "five"))', "--notes", "flow", "--root", str(tmp_path), tmp_path=tmp_path
     )
     assert ran.out == "2\n", ran.err
     shared = json.loads(

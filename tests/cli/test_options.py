@@ -13,11 +13,12 @@ import pytest
 import typer
 
 from agentflow.cli.shared.options import (
+    CasesOptions,
     DemoOptions,
     DurableOptions,
+    EvalOptions,
     FlowOptions,
     ResumeOptions,
-    RunCommandOptions,
     takes_options,
 )
 from tests.support.commands import said_by
@@ -27,7 +28,8 @@ from tests.support.commands import said_by
     ("command", "options"),
     [
         ("run", DurableOptions),
-        ("eval", RunCommandOptions),
+        ("eval", EvalOptions),
+        ("cases", CasesOptions),
         ("resume", ResumeOptions),
         ("repl", FlowOptions),
         ("demo", DemoOptions),
@@ -102,7 +104,11 @@ def test_money_and_tokens_are_lowered_and_never_raised(tmp_path: Path) -> None:
 def test_commands_of_tests_leave_the_users_records_alone(tmp_path: Path) -> None:
     """A command that a test starts without more ado records its run where the session says."""
     done = subprocess.run(
-        [sys.executable, "-m", "agentflow", "eval", "(+ 1 2)"], capture_output=True, text=True, cwd=tmp_path, check=True
+        [sys.executable, "-m", "agentflow", "run", "-e", "(+ 1 2)"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
     )
     state = Path(os.environ["XDG_STATE_HOME"])
     assert done.stdout == "3\n" and state.name.startswith("agentflow-state-")

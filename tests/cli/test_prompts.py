@@ -39,7 +39,7 @@ async def asked(
     out = tmp_path / "out.json"
     with out.open("wb") as file:
         code, terminal = await in_terminal(
-            "eval", text, "--json", "--root", str(tmp_path), *options,
+            "run", "-e", text, "--json", "--root", str(tmp_path), *options,
             environment=terminal_environment(tmp_path), react=typist, standard_output=file.fileno(), pause_s=pause_s,
         )  # fmt: skip
     return code, json.loads(out.read_text("utf-8"))["value"] if code == 0 else None, terminal

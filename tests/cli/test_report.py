@@ -19,8 +19,8 @@ TEXT = '(defatom t (params (x)) (instructions "Say {{x}}")) (value-of (t (x "hel
 
 async def test_a_run_is_reported_as_it_ends(tmp_path: Path) -> None:
     """--report writes the page also when the program failed, and does not change the exit code."""
-    good = await agentflow("eval", TEXT, "-m", "offline", "--report", str(tmp_path / "a.html"), tmp_path=tmp_path)
-    bad = await agentflow("eval", "(first 5)", "--report", str(tmp_path / "b.html"), tmp_path=tmp_path)
+    good = await agentflow("run", "-e", TEXT, "-m", "offline", "--report", str(tmp_path / "a.html"), tmp_path=tmp_path)
+    bad = await agentflow("run", "-e", "(first 5)", "--report", str(tmp_path / "b.html"), tmp_path=tmp_path)
     assert (good.code, bad.code) == (0, 1), good.err
     for name in ("a.html", "b.html"):
         assert "Content-Security-Policy" in (tmp_path / name).read_text()
@@ -29,7 +29,7 @@ async def test_a_run_is_reported_as_it_ends(tmp_path: Path) -> None:
 async def test_recorded_runs_are_reported_and_exported(tmp_path: Path) -> None:
     """The command records what it runs: the last run, or two by their ids, become a page; exports are JSON."""
     for _ in range(2):
-        done = await agentflow("eval", TEXT, "-m", "offline", tmp_path=tmp_path)
+        done = await agentflow("run", "-e", TEXT, "-m", "offline", tmp_path=tmp_path)
         assert done.code == 0, done.err
     listed = json.loads((await agentflow("runs", "--json", tmp_path=tmp_path)).out)
     first, second = [run["run_id"] for run in (listed["runs"] if isinstance(listed, dict) else listed)][:2]

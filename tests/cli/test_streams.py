@@ -20,7 +20,7 @@ def slow(*values: str) -> Any:
 
 
 COMMAND = f"{sys.executable} -m agentflow"
-EVAL = f"{COMMAND} eval '(+ 1 2)' --model offline --no-record"
+RUN = f"{COMMAND} run -e '(+ 1 2)' --model offline --no-record"
 
 
 async def shell(line: str, tmp_path: Path, **extra: str) -> Done:
@@ -36,7 +36,7 @@ async def shell(line: str, tmp_path: Path, **extra: str) -> Done:
 @pytest.mark.parametrize("redirection", [slow("<&-"), slow("2>&-"), "<&- 2>&-", "2>/dev/full"])
 async def test_the_answer_needs_standard_output_only(redirection: str, tmp_path: Path) -> None:
     """Services, cron and pythonw start programs without standard input and error."""
-    done = await shell(f"{EVAL} {redirection}", tmp_path)
+    done = await shell(f"{RUN} {redirection}", tmp_path)
     assert (done.code, done.out, done.err) == (0, "3\n", "")
 
 
@@ -46,7 +46,7 @@ async def test_the_answer_needs_standard_output_only(redirection: str, tmp_path:
 )
 async def test_an_answer_that_is_lost_is_a_failure(redirection: str, why: str, tmp_path: Path) -> None:
     """Exit code 0 says that the answer was written."""
-    done = await shell(f"{EVAL} {redirection}", tmp_path)
+    done = await shell(f"{RUN} {redirection}", tmp_path)
     assert done.code == 1
     assert done.err == f"error[cli/output]: standard output could not be written: {done.err.rpartition(': ')[2]}"
     assert why in done.err
@@ -79,7 +79,7 @@ async def test_a_pipe_that_does_not_block_is_waited_for(tmp_path: Path) -> None:
     assert (done.out, done.err) == ("200001 0\n", "")
 
 
-@pytest.mark.parametrize("arguments", ["eval 1 --model offline", "index", "doctor", "worker app:flow", "--version"])
+@pytest.mark.parametrize("arguments", ["run -e 1 --model offline", "index", "doctor", "worker app:flow", "--version"])
 async def test_a_working_directory_that_was_removed(arguments: str, tmp_path: Path) -> None:
     """A sentence and the code of settings, where one is needed."""
     done = await shell(f"mkdir gone; cd gone; rmdir ../gone; {COMMAND} {arguments}", tmp_path)
@@ -92,13 +92,13 @@ async def test_a_working_directory_that_was_removed(arguments: str, tmp_path: Pa
 
 async def test_optimised_python_does_the_same(tmp_path: Path) -> None:
     """``-O`` leaves out assertions, which nothing depends on."""
-    done = await shell(f"PYTHONOPTIMIZE=1 {EVAL}", tmp_path)
+    done = await shell(f"PYTHONOPTIMIZE=1 {RUN}", tmp_path)
     assert (done.code, done.out, done.err) == (0, "3\n", "")
 
 
 async def test_python_without_docstrings_is_refused(tmp_path: Path) -> None:
     """``-OO`` leaves out what tasks and tools are described by: prompts would be empty."""
-    done = await shell(f"PYTHONOPTIMIZE=2 {EVAL}", tmp_path)
+    done = await shell(f"PYTHONOPTIMIZE=2 {RUN}", tmp_path)
     assert done.code == 2 and "Traceback" not in done.err
     assert done.err.startswith("error[config/no-docstrings]: Python was started with -OO")
     done = await shell(f"{sys.executable} -OO -c 'from agentflow import AgentFlow'", tmp_path)
@@ -109,7 +109,7 @@ async def test_python_without_docstrings_is_refused(tmp_path: Path) -> None:
 async def test_arguments_are_utf8_whatever_the_locale(locale: str, tmp_path: Path) -> None:
     """A locale that knows ASCII only takes nothing from a program, its variables and its answer."""
     variables = {"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    line = f"{COMMAND} eval '(string-append \"é\" a)' -b a=ü --model offline --no-record --json"
+    line = f"{COMMAND} run -e '(string-append \"é\" a)' -b a=ü --model offline --no-record --json"
     done = await shell(line, tmp_path, **variables)
     assert done.code == 0, done.err
     assert '"éü"' in done.out or r'"\u00e9\u00fc"' in done.out
@@ -117,7 +117,7 @@ async def test_arguments_are_utf8_whatever_the_locale(locale: str, tmp_path: Pat
 
 async def test_arguments_that_are_no_text_are_refused(tmp_path: Path) -> None:
     """What is no UTF-8 is said to be none, as of a file."""
-    for arguments in ("eval $'\"\\xe9\"'", "eval a -b $'a=\\xe9'"):
+    for arguments in ("run -e $'\"\\xe9\"'", "run -e a -b $'a=\\xe9'"):
         done = await shell(f"{COMMAND} {arguments} --model offline", tmp_path)
         assert done.code == 2 and "error[cli/unreadable]" in done.err and "is not UTF-8" in done.err
 
@@ -126,6 +126,6 @@ async def test_arguments_that_are_no_text_are_refused(tmp_path: Path) -> None:
 async def test_what_the_system_refuses_is_a_sentence(name: str, tmp_path: Path) -> None:
     """A report on a full device, or in a place that is a file."""
     (tmp_path / "here").write_text("a file")
-    done = await shell(f"{EVAL} --report {name}", tmp_path)
+    done = await shell(f"{RUN} --report {name}", tmp_path)
     assert done.code == 2 and done.err.startswith(f"error[cli/usage]: the report cannot be written to {name}: ")
     assert os.stat("/dev/full").st_rdev == os.makedev(1, 7)

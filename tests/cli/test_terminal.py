@@ -93,7 +93,9 @@ async def test_colours_and_no_color(tmp_path: Path) -> None:
     """Errors have colours on a terminal, none with NO_COLOR or TERM=dumb; the text is the same."""
     texts = []
     for variables in ({}, {"NO_COLOR": "1"}, {"TERM": "dumb"}):
-        code, terminal = await in_terminal("eval", "(+ 1 x)", environment=terminal_environment(tmp_path, **variables))
+        code, terminal = await in_terminal(
+            "run", "-e", "(+ 1 x)", environment=terminal_environment(tmp_path, **variables)
+        )
         assert code == 1
         assert (b"\x1b[1;31m" in terminal.raw or b"\x1b[31m" in terminal.raw) == (not variables)
         assert b"\x1b[3" not in terminal.raw or not variables
@@ -134,7 +136,8 @@ async def test_a_result_in_a_pipe_is_only_the_result(repository: Path, tmp_path:
     target = tmp_path / "out.txt"
     with target.open("wb") as out:
         code, terminal = await in_terminal(
-            "eval",
+            "run",
+            "-e",
             '(log-message "hello") (list 1 "é")',
             environment=terminal_environment(tmp_path),
             standard_output=out.fileno(),
@@ -157,7 +160,7 @@ async def test_a_question_has_the_screen_to_itself(tmp_path: Path) -> None:
     text = """(parallel (status (system:execute_shell_command (command "touch x")))
                         (begin (log-message "meanwhile") 1))"""
     code, terminal = await in_terminal(
-        "eval", text, "--allow", "system:execute_shell_command", "--root", str(tmp_path),
+        "run", "-e", text, "--allow", "system:execute_shell_command", "--root", str(tmp_path),
         environment=terminal_environment(tmp_path), react=react,
     )  # fmt: skip
     assert asked, "\n".join(terminal.lines)
@@ -173,7 +176,11 @@ async def test_a_question_has_the_screen_to_itself(tmp_path: Path) -> None:
 async def test_a_stream_without_utf8_gets_everything_it_can(encoding: str, tmp_path: Path) -> None:
     """A character that the encoding lacks is a JSON escape: text is legible, and JSON is JSON."""
     outputs = []
-    for arguments in (["eval", '"né ⏳ 🎈"'], ["eval", '"né ⏳ 🎈"', "--json"], ["eval", '(error "né ⏳ 🎈")']):
+    for arguments in (
+        ["run", "-e", '"né ⏳ 🎈"'],
+        ["run", "-e", '"né ⏳ 🎈"', "--json"],
+        ["run", "-e", '(error "né ⏳ 🎈")'],
+    ):
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "agentflow", *arguments,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -300,7 +307,7 @@ async def test_results_in_lists_print_their_texts(tmp_path: Path) -> None:
 
     async def shown(expression: str) -> tuple[int, str, str]:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "agentflow", "eval", f"{read} {expression}", *run,
+            sys.executable, "-m", "agentflow", "run", "-e", f"{read} {expression}", *run,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment(tmp_path),
         )  # fmt: skip
         out, err = await asyncio.wait_for(process.communicate(), 60)

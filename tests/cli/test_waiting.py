@@ -76,7 +76,7 @@ def test_what_waits_as_json(tmp_path: Path) -> None:
 
 def test_nobody_to_ask(tmp_path: Path) -> None:
     """Without --durable and without a terminal a question is an error that says what to do."""
-    done = agentflow(tmp_path, "eval", '(ask-human "?")')
+    done = agentflow(tmp_path, "run", "-e", '(ask-human "?")')
     assert done.returncode == 1 and "question/unanswered" in done.stderr
 
 

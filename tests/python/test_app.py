@@ -60,7 +60,7 @@ def agentflow(directory: Path, *arguments: str, text: str = "") -> tuple[int, st
 def test_programs_run_and_are_checked_with_the_flow_of_a_module(project: Path) -> None:
     """Tasks and workflows of the module are there in ``run``, ``eval``, ``check`` and ``repl``."""
     assert agentflow(project, "run", "p.sexp", "--app", "shop:flow")[:2] == (0, "hey!\n")
-    code, out, _ = agentflow(project, "eval", '(value-of (echo (text "a")))', "--app", "shop", "--json")
+    code, out, _ = agentflow(project, "run", "-e", '(value-of (echo (text "a")))', "--app", "shop", "--json")
     assert code == 0 and json.loads(out)["value"] == "a"
     assert agentflow(project, "check", "p.sexp", "--app", "shop:flow")[0] == 0
     (project / "wrong.sexp").write_text("(shout (txt 1))")

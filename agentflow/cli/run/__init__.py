@@ -1,1 +1,1 @@
-"""Commands that run programs: ``run``, ``eval``, ``resume``, ``demo`` and ``repl``."""
+"""Commands that run programs: ``run``, ``resume``, ``eval`` and ``cases``, ``demo`` and ``repl``."""

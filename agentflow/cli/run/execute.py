@@ -1,4 +1,4 @@
-"""``run`` and ``eval``: run a program, show its events, print its value."""
+"""``run``: run a program, show its events, print its value."""
 
 from __future__ import annotations
 

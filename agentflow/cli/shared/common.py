@@ -184,7 +184,7 @@ def read_program(path: str) -> tuple[str, str]:
         raise UsageError(
             f"cannot read {path}: {error.strerror or error}",
             code="cli/unreadable",
-            hint=f"to run this text: agentflow eval {shlex.quote(path)}"
+            hint=f"to run this text: agentflow run -e {shlex.quote(path)}"
             if "(" in path
             else "give a .sexp file, or - for standard input",
         ) from error
@@ -227,8 +227,18 @@ def _of_the_system(error: OSError) -> AgentflowError:
     return AgentflowError(f"the system refused: {': '.join([*names, what])}", code="cli/system")
 
 
+def read_either(file: str | None, expression: str | None) -> tuple[str, str]:
+    """The name and text of a program: of the file, or of the text after ``-e``. Raises UsageError unless one of them is given."""
+    if expression is not None and file is None:
+        return read_expression(expression)
+    if file is not None and expression is None:
+        return read_program(file)
+    told = "there is no program" if file is None else f"there are two programs: {file}, and the text after -e"
+    raise UsageError(told, hint="agentflow run FILE, or agentflow run -e '(+ 1 2)'")
+
+
 def read_expression(expression: str) -> tuple[str, str]:
-    """The name and text of the argument of ``eval``; ``-`` is standard input. Raises UsageError for the name of a file."""
+    """The name and text of a program that is given as ``-e TEXT``; ``-`` is standard input. Raises UsageError for the name of a file."""
     if is_file_name(expression):
         raise UsageError(
             f"{expression} is the name of a file", hint=f"to run it: agentflow run {shlex.quote(expression)}"

@@ -385,6 +385,91 @@ class DemoOptions(OutputOptions, ModelOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvalOptions(DatabaseOptions, FlowOptions):
+    """The options of the command that evaluates a program on cases."""
+
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--variant",
+            metavar="NAME=FILE",
+            help="A variant: a TOML file with a table of fields for each task, or another program; the name may be left out (repeatable).",
+        ),
+    ] = None
+    override: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="TASK.FIELD=VALUE",
+            help="One field of a task in a variant called 'set'; * stands for all tasks (repeatable).",
+        ),
+    ] = None
+    scorer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scorer",
+            metavar="SCORER",
+            help="exact, contains, json_equal, close, cost, latency, calls, steps, matches=REGEX, judge=CRITERION, or MODULE:NAME (repeatable). Default: exact.",
+        ),
+    ] = None
+    repeat: Annotated[
+        int, typer.Option("--repeat", metavar="N", min=1, help="How often each case is drawn under each variant.")
+    ] = 1
+    fail_below: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-below", metavar="SCORE=NUMBER", help="Exit 1 if the mean of a variant is lower (repeatable)."
+        ),
+    ] = None
+    fail_drop: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-drop",
+            metavar="SCORE=NUMBER",
+            help="Exit 1 unless the interval of the difference from the baseline stays above minus NUMBER (repeatable).",
+        ),
+    ] = None
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", metavar="NAME", help="The variant that differences are from. Default: base."),
+    ] = None
+    save: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--save",
+            metavar="FILE",
+            help="Write the report to FILE, by its ending: .xml (JUnit), .md, .jsonl, .txt (repeatable).",
+        ),
+    ] = None
+    live_tool: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--live-tool",
+            metavar="NAME",
+            help="Call this tool although it does not declare that it may be repeated (repeatable).",
+        ),
+    ] = None
+    run_id: Annotated[
+        str | None,
+        typer.Option(
+            "--run-id", metavar="ID", help="The evaluation to continue: one that a limit ended pays for the rest."
+        ),
+    ] = None
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CasesOptions(DatabaseOptions):
+    """The options of the command that prints recorded runs as cases."""
+
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="NAME=VALUE", help="Only runs with this label (repeatable)."),
+    ] = None
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of runs.")] = 100
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExploreOptions:
     """The options of the command that explores a program."""
 

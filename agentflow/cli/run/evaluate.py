@@ -1,0 +1,202 @@
+"""``eval`` and ``cases``: evaluate a program on cases, and print recorded runs as cases."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentflow.cli.run.durable import parse_overrides
+from agentflow.cli.shared.common import Exit, UsageError, write_json, write_out
+from agentflow.cli.shared.options import CasesOptions, EvalOptions, open_flow, parse_limits
+from agentflow.cli.shared.state import stored_at, stored_runs
+from agentflow.core.data.limits import Limits
+from agentflow.lib.text.safe_text import clean
+from agentflow.lib.text.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
+    from agentflow.evals.report import EvaluationReport
+    from agentflow.evals.sample import Sample
+
+_PLAIN = ("exact", "contains", "json_equal", "close")
+_ACCOUNT = ("cost", "latency", "calls", "steps")
+
+
+async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
+    """Evaluate a program on cases and print the report. Returns 1 for a threshold that is not met, 5 at a limit.
+
+    Raises UsageError, and the errors of :meth:`agentflow.AgentFlow.evaluate`.
+    """
+    if len(paths) > 2:
+        raise UsageError("eval takes a program and a file of cases", hint="agentflow eval answer.sexp cases.jsonl")
+    scorers = [_scorer(text) for text in options.scorer or ["exact"]]
+    below, drop = _thresholds("--fail-below", options.fail_below), _thresholds("--fail-drop", options.fail_drop)
+    variants = _variants(options)
+    settings = options.settings()
+    limits = parse_limits(options.limit or (), settings.make_limits()).lowered(options.max_cost, options.max_tokens)
+    async with open_flow(options, durable=stored_at(options.db), limits=Limits(), approve=None) as flow:
+        report = await flow.evaluate(
+            _program(flow, paths[0], options) if len(paths) == 2 else None,
+            Path(paths[-1]),
+            variants=variants,
+            scorers=scorers,
+            repeat=options.repeat,
+            limits=limits,
+            live_tools=options.live_tool or (),
+            baseline=options.baseline,
+            run_id=options.run_id,
+            told=_told(),
+        )
+    for name in options.save or ():
+        report.save(name)
+    wrong = [*_below(report, below), *_dropped(report, drop)]
+    if options.as_json:
+        write_json({"ok": not (wrong or report.partial), "thresholds": wrong, **_summary(report)})
+    else:
+        write_out(clean("\n".join([str(report), *[f"not met: {each}" for each in wrong]])) + "\n")
+    return Exit.FAILED if wrong else Exit.LIMIT if report.partial else Exit.OK
+
+
+async def print_cases(options: CasesOptions) -> int:
+    """Print recorded runs as JSON lines. Returns the exit code."""
+    labels = dict(_pair("--label", text) for text in options.label or ())
+    async with stored_runs(options.db) as flow:
+        listed = await flow.cases(options.limit, **labels)
+    write_out("".join([json.dumps(each.to_dict(), ensure_ascii=False) + "\n" for each in listed]))
+    return Exit.OK
+
+
+def _program(flow: AgentFlow, name: str, options: EvalOptions) -> Any:
+    """The program to evaluate: a file, or a task or workflow of the application by its name."""
+    path = Path(name)
+    if path.suffix in (".sexp", ".py") or path.exists():
+        return path
+    functions = {each.name: each for each in flow.engine.functions.values()}
+    if name in functions:
+        return functions[name]
+    raise UsageError(
+        f"there is no program '{name}'",
+        hint=did_you_mean(name, functions)
+        or (
+            "name a .sexp or .py file" if options.app else "name a .sexp or .py file, or with --app a task or workflow"
+        ),
+    )
+
+
+def _variants(options: EvalOptions) -> dict[str, Any]:
+    variants: dict[str, Any] = {}
+    for text in options.variant or ():
+        name, sep, file = text.partition("=")
+        path = Path(file if sep else text)
+        name = name if sep else path.stem
+        if name in variants:
+            raise UsageError(f"two variants are called '{name}'", hint="--variant NAME=FILE names them")
+        if not path.exists():
+            raise UsageError(f"there is no file {path} of the variant '{name}'", hint="--variant NAME=FILE")
+        variants[name] = _overrides(path) if path.suffix == ".toml" else path
+    if options.override:
+        variants["set"] = parse_overrides(options.override)
+    return variants
+
+
+def _overrides(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{path} is no TOML: {error}", hint='[reply] and below it model = "openai:gpt-5-mini"'
+        ) from None
+
+
+def _scorer(text: str) -> Any:
+    from agentflow import evals
+
+    name, sep, argument = text.partition("=")
+    if name in _PLAIN and not sep:
+        return getattr(evals, name)()
+    if name in _ACCOUNT and not sep:
+        return getattr(evals, name)
+    if name == "close" and sep:
+        return evals.close(float(_pair("--scorer", text)[1]))
+    if name in ("matches", "judge", "contains") and sep:
+        return getattr(evals, name)(argument)
+    module, colon, function = text.partition(":")
+    if colon and not sep:
+        if (here := os.getcwd()) not in sys.path:
+            sys.path.insert(0, here)
+        try:
+            return getattr(importlib.import_module(module), function)
+        except (ImportError, AttributeError) as error:
+            raise UsageError(f"--scorer {text}: {error}", hint="MODULE:NAME, a function of a case and a run") from None
+    names = (*_PLAIN, *_ACCOUNT, "matches", "judge")
+    hint = did_you_mean(name, names) or f"it is one of {', '.join(names)}, or MODULE:NAME"
+    raise UsageError(f"--scorer {text} is no scorer", hint=hint)
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    name, sep, value = text.partition("=")
+    if not sep or not name:
+        raise UsageError(f"{option} {text} has no value", hint=f"write {option} NAME=VALUE")
+    return name, value
+
+
+def _thresholds(option: str, texts: list[str] | None) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for text in texts or ():
+        name, value = _pair(option, text)
+        try:
+            values[name] = float(value)
+        except ValueError:
+            raise UsageError(f"{option} {text}: '{value}' is no number", hint=f"write {option} {name}=0.8") from None
+    return values
+
+
+def _below(report: EvaluationReport, least: dict[str, float]) -> list[str]:
+    """The variants whose mean is below a threshold; one without a score counts, too."""
+    return [
+        f"{score} of {name} is {mean:.3g}, below {number:g}"
+        for score, number in least.items()
+        for name in report.variants
+        if not (mean := report[name].score(score).mean) >= number
+    ]
+
+
+def _dropped(report: EvaluationReport, most: dict[str, float]) -> list[str]:
+    """The variants that may have lost more than a threshold against the baseline."""
+    return [
+        f"{score} of {name} may have dropped by more than {number:g}: {difference}"
+        for score, number in most.items()
+        for name in report.variants
+        if name != report.baseline and not (difference := report[name].difference(score)).low > -number
+    ]
+
+
+def _summary(report: EvaluationReport) -> dict[str, Any]:
+    from dataclasses import asdict, is_dataclass
+
+    rows = [
+        {
+            key: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+            for key, value in row.items()
+        }
+        for row in report.rows()
+    ]
+    failures = [each.to_dict() for each in report.failures()]
+    return {"run_id": report.run_id, "partial": report.partial, "variants": rows, "failures": failures}
+
+
+def _told() -> Any:
+    """Shows on a terminal how many samples there are so far."""
+    if not sys.stderr.isatty():
+        return None
+
+    def told(sample: Sample, count: int, total: int) -> None:
+        end = "\n" if count == total else ""
+        print(f"\r{count:,} of {total:,} samples", end=end, file=sys.stderr, flush=True)
+
+    return told

@@ -1,0 +1,138 @@
+"""``agentflow eval`` compares variants of a program on cases, and its exit code says whether thresholds are met."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.support.commands import said_by
+
+APP = '''
+import json
+from agentflow import AgentFlow, ScriptedProvider
+
+
+def model(request):
+    with open("calls.log", "a") as log:
+        log.write(request.messages[-1].text + "\\n")
+    text = request.messages[-1].text
+    return {"text": text.upper() if "loudly" in text else text, "cost_usd": 0.01, "usage": {"input_tokens": 5, "output_tokens": 5}}
+
+
+flow = AgentFlow(provider=ScriptedProvider(model), durable="sqlite:///runs.db")
+
+
+@flow.task
+async def reply(question: str) -> str:
+    """Say {{question}}"""
+
+
+@flow.workflow
+async def answer(question: str) -> str:
+    return await reply(question)
+
+
+def shouts(case, run):
+    return run.value.isupper()
+'''
+CASES = "".join([json.dumps({"question": f"q{number}", "expected": f"Say q{number}"}) + "\n" for number in range(4)])
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A directory with an application, its cases, and a variant of a task."""
+    (tmp_path / "shop.py").write_text(APP)
+    (tmp_path / "cases.jsonl").write_text(CASES)
+    (tmp_path / "loud.toml").write_text('[reply]\ninstructions = "Say loudly {{question}}"\n')
+    return tmp_path
+
+
+def evaluated(project: Path, *arguments: str) -> Any:
+    """What the command says for the application's workflow."""
+    return said_by("eval", "answer", "cases.jsonl", "--app", "shop", *arguments, cwd=project)
+
+
+def asked(project: Path) -> int:
+    """The number of model calls so far."""
+    return len((project / "calls.log").read_text().splitlines())
+
+
+def test_variants_are_compared_and_paid_for_once(project: Path) -> None:
+    """The report on standard output and in files; the second time nothing is paid for."""
+    done = evaluated(project, "--variant", "loud.toml", "--save", "out.xml", "--save", "out.md")
+    assert done.returncode == 0, done.stderr
+    assert "loud" in done.stdout and "Worse in exact under loud" in done.stdout and asked(project) == 8
+    assert len([*ElementTree.parse(project / "out.xml").getroot().iter("failure")]) == 4
+    again = evaluated(
+        project, "--variant", "better=loud.toml", "--scorer", "exact", "--scorer", "shop:shouts", "--json"
+    )
+    told = json.loads(again.stdout)
+    assert asked(project) == 8 and [row["variant"] for row in told["variants"]] == ["base", "better"]
+    assert (told["variants"][1]["shouts"]["mean"], told["ok"]) == (1.0, True)
+
+
+def test_thresholds_and_limits_are_exit_codes(project: Path) -> None:
+    """1 where a score is too low or may have dropped, 5 where a limit ended it; with more money the rest is paid for."""
+    assert evaluated(project, "--fail-below", "exact=0.9").returncode == 0
+    low = evaluated(project, "--variant", "loud.toml", "--fail-below", "exact=0.9")
+    assert low.returncode == 1 and "exact of loud is 0, below 0.9" in low.stdout
+    drop = evaluated(
+        project, "--set", 'reply.instructions="Say loudly {{question}}"', "--fail-drop", "exact=0.1", "--json"
+    )
+    assert drop.returncode == 1 and "may have dropped" in json.loads(drop.stdout)["thresholds"][0]
+    short = evaluated(project, "--repeat", "3", "--limit", "tokens=40", "--json")
+    assert short.returncode == 5 and json.loads(short.stdout)["partial"]
+    paid = asked(project)
+    rest = evaluated(project, "--repeat", "3", "--run-id", json.loads(short.stdout)["run_id"], "--json")
+    assert rest.returncode == 0 and 8 < paid < asked(project) == 16
+
+
+def test_recorded_runs_are_cases(project: Path) -> None:
+    """``agentflow cases`` prints them, with their labels; evaluated without a program, they are answered from their records."""
+    program = '(value-of (reply (question "x")))'
+    for _ in range(2):
+        assert said_by("run", "-e", program, "--app", "shop", "--durable", cwd=project).returncode == 0
+    listed = said_by("cases", "--db", "sqlite:///runs.db", cwd=project)
+    lines = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert len(lines) == 2 and all([line["run"] for line in lines])
+    (project / "recorded.jsonl").write_text(listed.stdout)
+    before = asked(project)
+    arguments = [
+        "eval",
+        "recorded.jsonl",
+        "--app",
+        "shop",
+        "--variant",
+        "loud.toml",
+        "--scorer",
+        "shop:shouts",
+        "--json",
+    ]
+    told = json.loads(said_by(*arguments, cwd=project).stdout)
+    assert [row["shouts"]["mean"] for row in told["variants"]] == [0.0, 1.0] and asked(project) == before + 1
+    assert said_by("cases", "--db", "sqlite:///runs.db", "--label", "user=ada", cwd=project).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["eval", "anser", "cases.jsonl", "--app", "shop"], "answer"),
+        (["eval", "answer", "none.jsonl", "--app", "shop"], "none.jsonl"),
+        (["eval", "a", "b", "c"], "agentflow eval answer.sexp cases.jsonl"),
+        (["eval", "answer", "cases.jsonl", "--app", "shop", "--variant", "none.toml"], "NAME=FILE"),
+        (["eval", "answer", "cases.jsonl", "--app", "shop", "--scorer", "exat"], "exact"),
+        (["eval", "answer", "cases.jsonl", "--app", "shop", "--scorer", "shop:none"], "MODULE:NAME"),
+        (["eval", "answer", "cases.jsonl", "--app", "shop", "--fail-below", "exact"], "NAME=VALUE"),
+        (["eval", "answer", "cases.jsonl", "--app", "shop", "--fail-below", "exact=high"], "exact=0.8"),
+        (["run"], "agentflow run FILE"),
+        (["run", "x.sexp", "-e", "1"], "two programs"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_told(project: Path, arguments: list[str], said: str) -> None:
+    """With what to write, and exit code 2."""
+    done = said_by(*arguments, cwd=project)
+    assert done.returncode == 2 and said in done.stderr, done.stderr
