@@ -186,7 +186,7 @@ class Samples:
         name, digest = program.source.name, program.source.digest
         try:
             await self._engine.turn()
-            opened = self._engine.open(name, spec, program=digest, grants=program.allow, journal=journal, quiet=True)
+            opened = self._engine.open(name, spec, program=digest, grants=program.allow, journal=journal)
             async with opened as (run, call):
                 records.live = run
                 call.definitions = records.overrides

@@ -246,6 +246,7 @@ class Evaluation:
             attended=False,
             purse=self._purse,
             deps=plan.deps,
+            labels={"evaluation": self._id, "variant": subject.name, "draw": str(draw)},
             around_tool=(self._only_repeatable,),
         )
         number = -draw - 1 if subject.fresh else draw

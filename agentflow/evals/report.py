@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -197,6 +198,19 @@ class EvaluationReport:
             if score in each.scores and (other := base.get((each.case.name, each.draw))) is not None
         ]
         return sorted([each for each in changes if each[0] < 0], key=lambda each: each[0])[:count]
+
+    def below(self, least: Mapping[str, float]) -> list[str]:
+        """The means that are below those in ``least``, by the name of the score, in a sentence each. A variant without the score
+        is below, too."""
+        told: list[str] = []
+        for score, number in least.items():
+            for name in self.variants:
+                mean = self[name].score(score).mean if score in self.names else math.nan
+                if math.isnan(mean):
+                    told.append(f"no sample of {name} has a score '{score}'")
+                elif mean < number:
+                    told.append(f"{score} of {name} is {mean:.3g}, below {number:g}")
+        return told
 
     def adjusted(self, score: str) -> dict[str, float]:
         """The p values of the differences of all variants from the baseline in ``score``, adjusted for their number (Holm)."""

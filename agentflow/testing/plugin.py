@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixtures ``flow``, ``script``, ``cassette`` and ``no_network``.
+"""The pytest plugin: the fixtures ``flow``, ``script``, ``evaluate``, ``cassette`` and ``no_network``, and the mark ``cases``.
 
 pytest loads it through its entry point. Our modules are imported inside the fixtures, so that test runs without them do
 not pay for the imports.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
+    from agentflow.evals.cases import Case
+    from agentflow.evals.report import EvaluationReport
     from agentflow.testing.cassette import Cassette
     from agentflow.testing.script import Script
 
@@ -30,7 +32,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-_FIXTURES = frozenset({"flow", "script", "cassette", "no_network"})
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark ``cases``."""
+    told = "cases(source): the cases of an evaluation, a file beside the test or a list; an argument 'case' gets one after the other"
+    config.addinivalue_line("markers", told)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Call a test with the argument ``case`` once for each case of its mark."""
+    if "case" in metafunc.fixturenames and metafunc.definition.get_closest_marker("cases") is not None:
+        listed = _marked(metafunc.definition)
+        metafunc.parametrize("case", listed, ids=[each.name for each in listed])
+
+
+def _marked(item: Any) -> list[Case]:
+    """The cases of the mark of a test."""
+    from agentflow.evals.cases import named, read_cases
+
+    mark: pytest.Mark | None = item.get_closest_marker("cases")
+    if mark is None or len(mark.args) != 1:
+        pytest.fail(f"{item.name} has no cases: mark it @pytest.mark.cases('cases.jsonl'), or give them", pytrace=False)
+    source = mark.args[0]
+    return read_cases(item.path.parent / source) if isinstance(source, str) else named(read_cases(source))
+
+
+_FIXTURES = frozenset({"flow", "script", "evaluate", "cassette", "no_network"})
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
@@ -82,6 +108,25 @@ def flow(flow_options: Mapping[str, Any], script: Script, no_network: None) -> G
     # Not set as the thread's current loop, which would replace the one of an asyncio plugin.
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         runner.run(flow.aclose())
+
+
+@pytest.fixture
+def evaluate(request: pytest.FixtureRequest) -> Callable[..., Awaitable[EvaluationReport]]:
+    """Evaluates a program of a flow: ``report = await evaluate(flow, answer, scorers=[exact()], at_least={"exact": 0.9})``.
+
+    The cases are those of the mark ``cases``, or the third argument; the other parameters are those of ``flow.evaluate``. The
+    test fails, with the report, where the mean of a score is below ``at_least``.
+    """
+
+    async def evaluated(
+        flow: AgentFlow, program: Any, cases: Any = None, *, at_least: Mapping[str, float] | None = None, **options: Any
+    ) -> EvaluationReport:
+        report = await flow.evaluate(program, _marked(request.node) if cases is None else cases, **options)
+        if wrong := report.below(at_least or {}):
+            pytest.fail("\n".join([*wrong, "", str(report)]), pytrace=False)
+        return report
+
+    return evaluated
 
 
 @pytest.fixture

@@ -128,6 +128,7 @@ LISTED = (
     Example("support_desk.py", "A support desk: tools of one user, an agent as a tool of another"),
     Example("airline.py", "A chat that is handed over: dependencies, a check, the agent of the conversation"),
     Example("guards.py", "Guards: a judge beside the answer, around a tool and around the model"),
+    Example("compare_prompts.py", "Is the cheaper model good enough? Recorded runs, evaluated again"),
     Example("killed.py", "A run that is killed, and goes on as an edited program"),
     Example("asyncio_tasks.py", "A durable workflow in plain asyncio, killed among its tasks"),
     Example("reuse.py", "Results that other runs use again"),

@@ -47,7 +47,7 @@ def test_python_blocks_run(where: str, code: str, tmp_path: Path, monkeypatch: p
 def test_the_test_files_of_the_testing_page_pass(tmp_path: Path) -> None:
     """The files that the page shows make a project whose tests pass, as a user would run them."""
     page = (ROOT / "docs/testing.md").read_text("utf-8")
-    files = re.findall(r'^```python title="(.*?)"\n(.*?)^```', page, re.M | re.S)
+    files = re.findall(r'^```(?:python|json) title="(.*?)"\n(.*?)^```', page, re.M | re.S)
     assert sum(name.startswith("test_") for name, _ in files) >= 4
     for name, text in files:
         (tmp_path / name).write_text(text, "utf-8")

@@ -54,7 +54,7 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
         )
     for name in options.save or ():
         report.save(name)
-    wrong = [*_below(report, below), *_dropped(report, drop)]
+    wrong = [*report.below(below), *_dropped(report, drop)]
     if options.as_json:
         write_json({"ok": not (wrong or report.partial), "thresholds": wrong, **_summary(report)})
     else:
@@ -154,16 +154,6 @@ def _thresholds(option: str, texts: list[str] | None) -> dict[str, float]:
         except ValueError:
             raise UsageError(f"{option} {text}: '{value}' is no number", hint=f"write {option} {name}=0.8") from None
     return values
-
-
-def _below(report: EvaluationReport, least: dict[str, float]) -> list[str]:
-    """The variants whose mean is below a threshold; one without a score counts, too."""
-    return [
-        f"{score} of {name} is {mean:.3g}, below {number:g}"
-        for score, number in least.items()
-        for name in report.variants
-        if not (mean := report[name].score(score).mean) >= number
-    ]
 
 
 def _dropped(report: EvaluationReport, most: dict[str, float]) -> list[str]:
