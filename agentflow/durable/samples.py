@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from types import CodeType
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from agentflow.core.call.call import CallContext, contained
 from agentflow.core.data.frozen import frozen
@@ -46,6 +46,10 @@ _MODELS = frozenset({"task", "solve"})
 """Kinds of effects of which another draw is another sample; everything else answers from the case for all draws."""
 
 
+ToolCallMade: TypeAlias = "tuple[str, str, dict[str, Any] | None]"
+"""The path of a tool call, the tool, and its arguments; None where only a record of the call is left."""
+
+
 # A sample owns no run, so it can neither change nor leave one (decision 55)
 class SampleRecords(Records):
     """The records of a sample, in memory alone.
@@ -54,12 +58,24 @@ class SampleRecords(Records):
     they ended.
     """
 
-    def __init__(self, store: JournalStore, owned: OwnedRun, root: asyncio.Task[object], draw: int) -> None:
+    def __init__(
+        self, store: JournalStore, owned: OwnedRun, root: asyncio.Task[object], draw: int, case: Sequence[EffectRow]
+    ) -> None:
         super().__init__(store, owned, root, worker_forms)
         self.draw = draw
         self.rows: list[EffectRow] = []
-        self.calls: list[tuple[str, str, dict[str, Any]]] = []
-        """The tool calls: the path, the tool and its arguments."""
+        self.calls: list[ToolCallMade] = []
+        self._case = case
+
+    async def adopt(
+        self, path: str, content: bytes, leaf: bytes | None, offsets: list[int] | None = None
+    ) -> EffectRow | None:
+        row = await super().adopt(path, content, leaf, offsets)
+        if row is not None and row.kind in ("tool", "task"):
+            was = next(each.path for each in self._case if each.content == row.content and each.started == row.started)
+            calls = [each for each in self._case if each.kind == "tool" and f"{each.path}/".startswith(f"{was}/")]
+            self.calls += [(path + each.path[len(was) :], each.name, None) for each in calls]
+        return row
 
     async def commit(self, row: EffectRow) -> None:
         """Keep the row; nothing is stored."""
@@ -102,7 +118,7 @@ class SampleEnd:
     reused: int = 0
     duration_s: float = 0.0
     rows: tuple[EffectRow, ...] = ()
-    calls: tuple[tuple[str, str, dict[str, Any]], ...] = ()
+    calls: tuple[ToolCallMade, ...] = ()
 
 
 class Samples:
@@ -168,7 +184,7 @@ class Samples:
             root = asyncio.current_task()
             assert root is not None
             owned = OwnedRun(run=row, records=[], usage=write_usage(NO_USAGE) or (0,) * 6, cost=0.0)
-            records = SampleRecords(self._store, owned, root, draw)
+            records = SampleRecords(self._store, owned, root, draw, answers)
             records.pool, records.overrides = Pool(answers, inner=True), tasks
             ends.append(await self._end(records, program, values, spec))
 

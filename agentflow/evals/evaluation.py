@@ -125,6 +125,13 @@ class Evaluation:
         for option, value in (("repeat", plan.repeat), ("concurrency", plan.concurrency)):
             if type(value) is not int or value < 1:
                 raise wrong_value("an evaluation", option, value, "is no number from 1 on", f"for example {option}=3")
+        alone = next((each.name for each in plan.cases if each.run_id is None), None) if plan.program is None else None
+        if alone is not None:
+            raise ConfigurationError(
+                f"the case '{alone}' is no recorded run, and there is no program to run it with",
+                code="evals/cases",
+                hint="flow.evaluate(answer, cases), or cases of recorded runs: Case(run_id='...')",
+            )
         if not isinstance(cast(object, plan.variants), Mapping):
             raise _wrong(
                 f"variants={clip(repr(plan.variants), 80)}: variants have names",
@@ -279,8 +286,7 @@ class Evaluation:
 
     async def _as_recorded(self, row: RunRow, rows: Sequence[EffectRow]) -> SampleEnd:
         """The recorded run itself, as a sample."""
-        none: dict[str, Any] = {}
-        calls = tuple([(each.path, each.name, none) for each in rows if each.kind == "tool"])
+        calls = tuple([(each.path, each.name, None) for each in rows if each.kind == "tool"])
         end = SampleEnd(status="done", rows=tuple(rows), calls=calls, reused=len(rows))
         try:
             result = await self._runs.recorded_result(row.run)

@@ -25,11 +25,12 @@ Score: TypeAlias = float | bool | None
 
 @frozen
 class ToolUse:
-    """A call of a tool in a sample: the ``path`` of the call, the tool's ``name`` and its ``arguments``."""
+    """A call of a tool in a sample: the ``path`` of the call, the tool's ``name`` and its ``arguments``; None for a call that
+    a recorded run made, whose record has only their digest."""
 
     path: str
     name: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Any] | None
 
 
 class SampleRun(Protocol):
@@ -181,17 +182,18 @@ def steps(case: Case, run: SampleRun) -> Score:
 
 
 def tool_called(name: str, **arguments: Any) -> Judges:
-    """Whether the tool ``name`` was called, with these ``arguments`` and any others."""
+    """Whether the tool ``name`` was called, with these ``arguments`` and any others. It does not apply to arguments of calls
+    that a recorded run made: only their digest is recorded."""
 
     @_called(f"tool_called_{name}")
     def was_called(case: Case, run: SampleRun) -> Score:
         wanted = plain(arguments)
-        return any(
-            [
-                use.name == name and all([plain(use.arguments.get(key)) == value for key, value in wanted.items()])
-                for use in run.tools
-            ]
-        )
+        uses = [use.arguments for use in run.tools if use.name == name]
+        if not wanted:
+            return bool(uses)
+        if any([each is not None and all([plain(each.get(key)) == wanted[key] for key in wanted]) for each in uses]):
+            return True
+        return None if None in uses else False
 
     return was_called
 

@@ -253,8 +253,11 @@ async def test_only_tools_that_may_be_repeated_are_carried_out(tmp_path: Path) -
         await (await flow.start(billing("c"), run_id="real")).result()
         assert paid == [20, 20]
         changed = {"gently": {"settle": {"instructions": "Settle gently: {{bill}}"}}}
-        report = await flow.evaluate(None, [Case(run_id="real")], variants=changed)
+        scorers = [tool_called("pay"), tool_called("prices", currency="EUR"), tool_called("refund")]
+        report = await flow.evaluate(None, [Case(run_id="real")], variants=changed, scorers=scorers)
         assert (report["gently"].samples[0].value, paid) == ("20: thanks", [20, 20]), "answered from the record"
+        known = {"tool_called_pay": 1.0, "tool_called_refund": 0.0}
+        assert [each.scores for each in report.samples] == [known, known], "of recorded calls only the names are there"
 
 
 # -- money -------------------------------------------------------------------------------------------------------------
@@ -390,6 +393,9 @@ async def test_wrong_forms_say_what_to_write(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError) as empty:
             await flow.evaluate(answer, [])
         assert empty.value.code == "evals/cases"
+        with pytest.raises(ConfigurationError) as alone:
+            await flow.evaluate(None, CASES)
+        assert alone.value.code == "evals/cases" and "no program" in alone.value.message
         assert model.since() == 0
     async with AgentFlow(provider=model.provider) as plain:
         with pytest.raises(ConfigurationError) as stored:
