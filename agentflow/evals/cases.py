@@ -9,13 +9,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.frozen import frozen
 from agentflow.lib.text.suggest import did_you_mean
 
-Scorer = Callable[..., Any]
+
+class ForeignEvaluator(Protocol):
+    """An evaluator of pydantic-evals, or one of its shape."""
+
+    def evaluate(self, ctx: Any, /) -> Any:
+        """Judge the output of the context ``ctx``."""
+        ...
+
+
+Scorer: TypeAlias = Callable[..., Any] | ForeignEvaluator
 """Judges a sample: a function of the case and the run, async or plain, or a task. Returns a number, a bool, a dict of them, or
 None where it does not apply."""
 

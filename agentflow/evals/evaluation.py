@@ -28,6 +28,7 @@ from agentflow.durable.runs import DurableRuns
 from agentflow.durable.samples import SampleEnd, SampleRecords, plain_row
 from agentflow.durable.stored_input import PythonProgram
 from agentflow.evals.cases import Case, Scorer
+from agentflow.evals.foreign import foreign_name, foreign_score, is_foreign
 from agentflow.evals.judges import Judge, judge
 from agentflow.evals.report import EvaluationReport
 from agentflow.evals.sample import Sample, SampleStatus
@@ -417,7 +418,9 @@ class Evaluation:
             return await self._judged(scorer, sample, base)
         if _is_function(scorer):
             return await self._by_task(scorer, sample)
-        score = scorer(sample.case, sample)
+        if is_foreign(scorer):
+            return await foreign_score(scorer, sample.case, sample)
+        score = cast("Callable[..., Any]", scorer)(sample.case, sample)
         return await score if inspect.isawaitable(score) else score
 
     async def _by_task(self, scorer: Any, sample: Sample) -> Any:
@@ -503,13 +506,15 @@ class ModelQuestion:
 
 def name_of(scorer: Any) -> str:
     """The name of the score that a scorer gives."""
+    if is_foreign(scorer):
+        return foreign_name(scorer)
     name = getattr(scorer, "name", None) or getattr(scorer, "__name__", None)
     return name if isinstance(name, str) else type(scorer).__name__
 
 
 def _check_scorer(scorer: object) -> None:
     """Raise ConfigurationError (``evals/scorer``) for anything but a scorer."""
-    if isinstance(scorer, Judge) or _is_function(scorer):
+    if isinstance(scorer, Judge) or _is_function(scorer) or is_foreign(scorer):
         return
     if callable(scorer):
         try:

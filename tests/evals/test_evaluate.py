@@ -6,7 +6,9 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -319,6 +321,47 @@ async def test_tasks_and_functions_score_and_what_fails_to_is_counted(tmp_path: 
         assert sample.scores["cost"] == 0.02, "as if nothing had been reused, and without the scorers"
 
 
+@dataclass
+class Longer:
+    """An evaluator as pydantic-evals has them: a class with ``evaluate`` of a context, which gives values, reasons and labels."""
+
+    least: int
+
+    def evaluate(self, ctx: Any) -> Any:
+        """Whether it is long enough, with a reason; a label is no score."""
+        assert (ctx.inputs, ctx.metadata, ctx.expected_output) == (
+            "q0",
+            {"kind": "x"},
+            "q0",
+        ) and ctx.duration is not None
+        return {
+            "longer": SimpleNamespace(value=len(ctx.output) > self.least, reason="counted"),
+            "size": 3,
+            "label": "short",
+        }
+
+
+class Same:
+    """An evaluator as autoevals has them: ``eval_async`` of the output, the expected one and the input gives a score."""
+
+    def __call__(self, output: str, expected: str | None = None, **kwargs: Any) -> Any:
+        raise AssertionError("it would hold the loop")
+
+    async def eval_async(self, output: str, expected: str | None = None, **kwargs: Any) -> Any:
+        """How much of the expected text is there, from 0 to 1."""
+        assert kwargs == {"input": "q0"} and expected is not None
+        return SimpleNamespace(name="Same", score=0.5 if expected in output else 0.0, metadata={}, error=None)
+
+
+async def test_evaluators_of_other_libraries_are_scorers(tmp_path: Path) -> None:
+    """Those of pydantic-evals and of autoevals, by their methods; their names are those of the scores."""
+    async with shop(tmp_path, Model()) as (flow, answer):
+        cases = [{"inputs": {"question": "q0"}, "expected": "q0", "metadata": {"kind": "x"}}]
+        report = await flow.evaluate(answer, cases, scorers=[Longer(5), Same()])
+        assert report.samples[0].scores == {"longer": 1.0, "size": 3.0, "Same": 0.5}
+        assert report.passing == {"longer"} and not report.samples[0].missing
+
+
 async def test_a_judge_compares_pairs_in_both_orders(tmp_path: Path) -> None:
     """A judge that always prefers the first of two prefers none."""
     seen: list[str] = []
@@ -375,7 +418,7 @@ async def test_wrong_forms_say_what_to_write(tmp_path: Path) -> None:
         wrong: list[tuple[dict[str, Any], str, str]] = [
             ({"scorers": [exact]}, "evals/scorer", "exact()"),
             ({"scorers": ["exact"]}, "evals/scorer", "exact()"),
-            ({"scorers": [lambda run: True]}, "evals/scorer", "def polite(case, run)"),
+            ({"scorers": [len]}, "evals/scorer", "def polite(case, run)"),
             ({"variants": {"base": {}}}, "evals/variant", "another name"),
             ({"variants": {"short": {"polish": "Shorten: {{text}}"}}}, "evals/variant", "'model'"),
             ({"variants": [answer]}, "evals/variant", "'short'"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -25,6 +25,7 @@ from agentflow.evals.statistics import (
 )
 
 NONE: dict[str, str] = {}
+minimize_scalar: Any = cast(Any, optimize).minimize_scalar
 
 
 def cases(values: list[float]) -> dict[str, list[float]]:
@@ -80,9 +81,7 @@ def test_tangos_interval_holds_the_differences_that_its_score_test_accepts(only:
             return -sum([number * math.log(share) for number, share in shares if number])
 
         least, most = max(0.0, -delta) + 1e-12, (1 - delta) / 2 - 1e-12
-        found: Any = optimize.minimize_scalar(
-            unlikely, bounds=(least, most), method="bounded", options={"xatol": 1e-13}
-        )
+        found: Any = minimize_scalar(unlikely, bounds=(least, most), method="bounded", options={"xatol": 1e-13})
         score = (only - other - count * delta) / math.sqrt(count * (2 * found.x + delta * (1 - delta)))
         assert score == pytest.approx(sign * 1.959964, abs=2e-3)
 
@@ -91,9 +90,7 @@ def test_signs_are_flipped_exactly_where_that_is_possible() -> None:
     """As scipy's permutation test does."""
     scipy: Any = stats
     values = [0.3, -0.1, 0.5, 0.2, 0.0, 0.4, -0.2, 0.1]
-    exact = scipy.permutation_test(
-        (values,), lambda each: sum(each), permutation_type="samples", n_resamples=10_000, vectorized=False
-    )
+    exact = scipy.permutation_test((values,), sum, permutation_type="samples", n_resamples=10_000, vectorized=False)
     assert sign_flips(values) == pytest.approx(exact.pvalue)
     many = [random.Random(2).gauss(0.3, 1) for _ in range(60)]
     assert sign_flips(many) == pytest.approx(scipy.ttest_1samp(many, 0).pvalue, abs=0.02)
@@ -127,8 +124,15 @@ DRAWN: dict[str, Callable[[random.Random], float]] = {
     "near the top": lambda drawn: drawn.betavariate(5, 1),
     "two humps": lambda drawn: drawn.gauss(-1 if drawn.random() < 0.5 else 1, 0.2),
 }
-MEANS = {"normal": 0.2, "uniform": 0.1, "grades": 0.03125, "mostly the same": 0.12, "two humps": 0.0}
-MEANS |= {"skewed": 1.0, "near the top": 5 / 6}
+MEANS = {
+    "normal": 0.2,
+    "uniform": 0.1,
+    "grades": 0.03125,
+    "mostly the same": 0.12,
+    "skewed": 1.0,
+    "near the top": 5 / 6,
+    "two humps": 0.0,
+}
 
 
 @pytest.mark.slow
