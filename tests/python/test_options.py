@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -21,11 +22,7 @@ STUB = ast.parse(Path(agentflow.__file__).with_name("workflow.pyi").read_text("u
 
 def written(kind: type) -> dict[str, str]:
     """The annotations of a class as they are written, by field; inherited ones too."""
-    return {
-        name: str(each)
-        for base in reversed(kind.__mro__)
-        for name, each in vars(base).get("__annotations__", {}).items()
-    }
+    return {name: str(each) for base in reversed(kind.__mro__) for name, each in inspect.get_annotations(base).items()}
 
 
 def flow_of(*replies: Any, **options: Any) -> tuple[AgentFlow, ScriptedProvider]:
