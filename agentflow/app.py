@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sys
@@ -558,7 +559,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
         from agentflow.evals.cases import named, read_cases
         from agentflow.evals.evaluation import Evaluation, Plan
 
-        listed = read_cases(cases) if isinstance(cases, str | Path) else named(read_cases(list(cases)))
+        read = partial(read_cases, cases)
+        listed = await asyncio.to_thread(read) if isinstance(cases, str | Path) else named(read())
         check_run(None, limits)
         plan = Plan(
             program=program,

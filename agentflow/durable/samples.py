@@ -24,7 +24,7 @@ from agentflow.core.data.source import Source
 from agentflow.core.data.templates import HOST_FUNCTIONS
 from agentflow.core.events.journal_rows import EffectRow, EffectState, OwnedRun, RunRow
 from agentflow.core.events.questions import Question
-from agentflow.core.ports.ports import Tool
+from agentflow.core.ports.ports import Tool, ToolPort
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.core.ports.toolbox import Toolbox
 from agentflow.durable.deriving import stored_run
@@ -157,7 +157,7 @@ class Samples:
             prepare=tasks.prepare,
             names=tasks.template_names(),
             text=" ".join(overrides) if text is None else text,
-            further=lambda compiled: {"reuse": KEPT} if may_keep(compiled, deps=reads) else {},
+            further=lambda compiled: {"reuse": KEPT} if may_keep(compiled, self._engine.tools, deps=reads) else {},
         )
 
     async def carry_out(
@@ -263,16 +263,16 @@ def plain_row(run_id: str, name: str, text: str) -> RunRow:
     )
 
 
-def may_keep(compiled: CompiledTask, *, deps: bool) -> bool:
+def may_keep(compiled: CompiledTask, registry: ToolPort, *, deps: bool) -> bool:
     """Whether the answer of a task depends on its key alone, so that later samples may have it.
 
-    ``deps``: the run has dependencies, which functions of the host may read.
+    ``registry`` has the tools that it names; ``deps``: the run has dependencies, which functions of the host may read.
     """
     from agentflow.handler.tools import holds_values
 
     box = cast(Toolbox, compiled.toolbox)
     functions = [*_functions(compiled), *box.around_tool, *box.around_model]
-    for tool in box.values():
+    for tool in _tools_of(compiled, registry, None):
         if tool.reuse_key is None and (tool.deps is not None or holds_values(tool.function)):
             return False
         functions += tool.around
@@ -291,19 +291,21 @@ def _functions(compiled: CompiledTask) -> list[Any]:
     return functions
 
 
+def _tools_of(compiled: CompiledTask, registry: ToolPort, call: CallContext | None) -> list[Tool]:
+    """The tools that a task was given as objects, and those that it names."""
+    box = cast(Toolbox, compiled.toolbox)
+    named = [registry.find(name, call) for name in compiled.template.tools or () if name not in box]
+    return [*box.values(), *[tool for tool in named if tool is not None]]
+
+
 def code_of(compiled: CompiledTask, call: CallContext) -> str:
     """A digest of the code of the host's functions that a task calls, so that an edited tool or check answers anew.
 
     It covers these functions, not those that they call.
     """
-    box = cast(Toolbox, compiled.toolbox)
-    tools: list[Tool] = list(box.values())
-    registry = getattr(call.run.services, "tools", None)
-    for name in compiled.template.tools or ():
-        tool = None if registry is None or name in box else registry.find(name, call)
-        if tool is not None:
-            tools.append(tool)
-    functions = [*_functions(compiled), *box.around_tool, *box.around_model]
+    box, run = cast(Toolbox, compiled.toolbox), call.run
+    tools = _tools_of(compiled, cast(Any, run.services).tools, call)
+    functions = [*_functions(compiled), *box.around_tool, *box.around_model, *run.around_tool, *run.around_model]
     functions += [each for tool in tools for each in (tool.function, *tool.around) if each is not None]
     digest = blake2b(digest_size=16)
     for each in functions:

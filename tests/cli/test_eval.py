@@ -126,6 +126,7 @@ def test_recorded_runs_are_cases(project: Path) -> None:
         (["eval", "answer", "cases.jsonl", "--app", "shop", "--variant", "none.toml"], "NAME=FILE"),
         (["eval", "answer", "cases.jsonl", "--app", "shop", "--scorer", "exat"], "exact"),
         (["eval", "answer", "cases.jsonl", "--app", "shop", "--scorer", "shop:none"], "MODULE:NAME"),
+        (["eval", "answer", "cases.jsonl", "--app", "shop", "--scorer", "close=near"], "no number"),
         (["eval", "answer", "cases.jsonl", "--app", "shop", "--fail-below", "exact"], "NAME=VALUE"),
         (["eval", "answer", "cases.jsonl", "--app", "shop", "--fail-below", "exact=high"], "exact=0.8"),
         (["run"], "agentflow run FILE"),

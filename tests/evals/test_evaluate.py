@@ -31,6 +31,11 @@ async def pay(euros: int) -> str:
     return f"paid {euros}"
 
 
+def constant() -> float:
+    """A rate that is always the same."""
+    return 1.0
+
+
 class Model:
     """A model that repeats what it is asked, for a cent, and counts its calls; a judge says yes."""
 
@@ -139,6 +144,29 @@ async def test_an_edited_tool_or_check_answers_anew(tmp_path: Path) -> None:
             assert model.since() == paid, (
                 f"{accepted}: a closure may hold anything, so its task is carried out each time"
             )
+
+
+async def test_a_tool_of_the_flow_that_holds_values_is_asked_each_time(tmp_path: Path) -> None:
+    """One that a task names is looked up: a closure may answer otherwise tomorrow, a function of a module may not."""
+    model = Model()
+    rate = [1.1]
+
+    def exchange() -> float:
+        """The rate of today."""
+        return rate[0]
+
+    for tool, paid in ((exchange, (1, 1)), (constant, (1, 0))):
+        async with AgentFlow(provider=model.provider, durable=f"sqlite:///{tmp_path}/{tool.__name__}.db") as flow:
+            flow.tool(tool, read_only=True)
+
+            @flow.task(tools=[tool.__name__])
+            async def convert(question: str) -> str:
+                """Convert: {{question}}"""
+                raise NotImplementedError
+
+            for expected in paid:
+                await flow.evaluate(convert, CASES[:1])
+                assert model.since() == expected
 
 
 async def test_tasks_that_may_read_dependencies_are_carried_out_each_time(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def _scorer(text: str) -> Any:
     if name in _ACCOUNT and not sep:
         return getattr(evals, name)
     if name == "close" and sep:
-        return evals.close(float(_pair("--scorer", text)[1]))
+        return evals.close(_thresholds("--scorer", [text])["close"])
     if name in ("matches", "judge", "contains") and sep:
         return getattr(evals, name)(argument)
     module, colon, function = text.partition(":")
