@@ -7,13 +7,13 @@ Change a prompt, a model or the program, and run a thousand recorded runs again,
 
     report = await flow.evaluate(answer, read_cases("cases.jsonl"), scorers=[exact(), judge("Is it polite?")])
 
-Read ``evaluation`` first, then ``sample`` and ``report``; ``scorers``, ``judges`` and ``cases`` have the functions that users call.
+Read ``evaluation`` first, then ``sample`` and ``report``; ``scoring`` applies scorers; ``scorers``, ``judges`` and ``cases`` have the functions that users call.
 """
 
 from __future__ import annotations
 
 from agentflow.evals.cases import NOTHING, Case, Scorer, read_cases
-from agentflow.evals.evaluation import BASE, SampleBlocked
+from agentflow.evals.evaluation import BASE
 from agentflow.evals.judges import Judge, judge
 from agentflow.evals.report import EvaluationReport, VariantReport
 from agentflow.evals.sample import Sample
@@ -32,6 +32,7 @@ from agentflow.evals.scorers import (
     steps,
     tool_called,
 )
+from agentflow.evals.scoring import SampleBlocked
 from agentflow.evals.statistics import Difference, Interval
 
 __all__ = [

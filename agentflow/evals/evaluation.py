@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import random
 import time
 from collections import deque
@@ -15,9 +14,9 @@ from typing import Any, TypeAlias, cast
 from agentflow.core.call.approval import Denied
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.allowances import Allowance
-from agentflow.core.data.errors import AgentflowError, ConfigurationError, PurseEmpty, RunStopped, clip
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, PurseEmpty, clip
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.limits import Limits, total
+from agentflow.core.data.limits import Limits
 from agentflow.core.data.results import NO_USAGE, TaskResult
 from agentflow.core.data.source import Source
 from agentflow.core.events.journal_rows import EffectRow, RunRow
@@ -28,22 +27,11 @@ from agentflow.durable.runs import DurableRuns
 from agentflow.durable.samples import SampleEnd, SampleRecords, plain_row
 from agentflow.durable.stored_input import PythonProgram
 from agentflow.evals.cases import Case, Scorer
-from agentflow.evals.foreign import foreign_name, foreign_score, is_foreign
-from agentflow.evals.judges import Judge, judge
 from agentflow.evals.report import EvaluationReport
 from agentflow.evals.sample import Sample, SampleStatus
-from agentflow.evals.scorers import (
-    ToolUse,
-    close,
-    contains,
-    exact,
-    json_equal,
-    matches,
-    schema_ok,
-    tool_called,
-)
+from agentflow.evals.scorers import ToolUse
+from agentflow.evals.scoring import SampleBlocked, Scoring, check_scorer, is_function
 from agentflow.flow.program_files import ProgramLike, load_program
-from agentflow.flow.python import FlowCall
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.option_table import wrong_value
@@ -58,12 +46,6 @@ Variant: TypeAlias = "Mapping[str, Mapping[str, Any]] | ProgramLike | PythonTarg
 """A form of the program that is compared with the program as it is: overrides of tasks by name (``*``: all), or another program or workflow."""
 BASE = "base"
 """The name of the variant that is the program as it is, or the recorded run."""
-
-
-class SampleBlocked(RunStopped):
-    """A sample would have done something that may not be repeated."""
-
-    default_code = "evals/blocked"
 
 
 @frozen(kw_only=True)
@@ -109,17 +91,15 @@ class Evaluation:
     def __init__(self, engine: Engine, runs: DurableRuns, ask: Callable[..., Any], plan: Plan) -> None:
         self._engine = engine
         self._runs = runs
-        self._ask = ask
         self._plan = plan
         self._id = plan.run_id or new_run_id()
         self._purse = self._opened_purse()
         self._empty: PurseEmpty | None = None
-        self._names: dict[str, set[str]] = {}
-        """The names of the scores that each scorer gave, by its own name."""
-        self._judging_calls, self._judging_usd = 0, cast("float | None", 0.0)
         self._compiled: dict[tuple[str, frozenset[str]], Program] = {}
         self._check()
         self._subjects = self._all_subjects()
+        self._baseline = plan.baseline or self._subjects[0].name
+        self._scoring = Scoring(runs.samples, ask, tasks=self._subjects[0].tasks, whose=self._id, purse=self._purse)
 
     def _check(self) -> None:
         plan = self._plan
@@ -139,7 +119,7 @@ class Evaluation:
                 "{'short': {'reply': {'instructions': '...'}}}, or {'critic': with_critic}",
             )
         for scorer in [*plan.scorers, *[each for case in plan.cases for each in case.scorers]]:
-            _check_scorer(scorer)
+            check_scorer(scorer)
 
     async def report(self) -> EvaluationReport:
         """Carry it out. Raises ConfigurationError for a plan that cannot be, and cancellation; the failure of a sample is part
@@ -167,15 +147,15 @@ class Evaluation:
         return EvaluationReport(
             run_id=self._id,
             variants=tuple([each.name for each in self._subjects]),
-            baseline=plan.baseline or self._subjects[0].name,
+            baseline=self._baseline,
             order=tuple([each.name for each in order]),
-            samples=self._with_fails(samples),
+            samples=self._scoring.with_fails(samples, plan.scorers),
             repeat=plan.repeat,
             stopped=self._empty,
             began=began,
             took_s=time.time() - began,
-            judging_calls=self._judging_calls,
-            judging_usd=self._judging_usd,
+            judging_calls=self._scoring.calls,
+            judging_usd=self._scoring.usd,
         )
 
     # -- the samples of a case ----------------------------------------------------------------------------------------
@@ -190,9 +170,7 @@ class Evaluation:
                 end = await self._end(case, record, subject, draw)
                 ends[subject.name, draw] = end
                 samples.append(self._sample(case, subject, draw, end))
-        base = plan.baseline or self._subjects[0].name
-        values = {draw: ends[base, draw] for draw in range(plan.repeat)}
-        return [await self._scored(each, ends[each.variant, each.draw], values[each.draw]) for each in samples]
+        return [await self._scored(each, ends[self._baseline, each.draw]) for each in samples]
 
     async def _record(self, case: Case) -> tuple[RunRow, Sequence[EffectRow]] | AgentflowError | None:
         """The recorded run that a case is, with its effects, or the error of one that cannot be read; None for another case."""
@@ -304,7 +282,7 @@ class Evaluation:
         self, program: Any, inputs: Mapping[str, Any]
     ) -> tuple[Program | PythonProgram, Mapping[str, Any]]:
         """A program for a case with these inputs, and its bindings. Raises TypeError for a function with other parameters."""
-        if _is_function(program):
+        if is_function(program):
             target, values = program(**inputs).stored()
             return PythonProgram(target), values
         key = (program if isinstance(program, str) else str(program), frozenset(inputs))
@@ -330,7 +308,7 @@ class Evaluation:
                         hint = f"{{'{name}': {{'{task}': {{'model': 'openai:gpt-5-mini'}}}}}}"
                         raise _wrong(f"the variant '{name}' gives the task '{task}' {clip(repr(fields), 60)}", hint)
                 subjects.append(self._subject(name, plan.program, overrides, fresh=not overrides))
-            elif _is_function(variant) or isinstance(variant, str | Path | Source):
+            elif is_function(variant) or isinstance(variant, str | Path | Source):
                 subjects.append(self._subject(name, variant, {}))
             else:
                 shown = clip(repr(variant), 80)
@@ -345,7 +323,7 @@ class Evaluation:
         return subjects
 
     def _subject(self, name: str, program: Any, overrides: Overrides, *, fresh: bool = False) -> _Subject:
-        text = "" if _is_function(program) else program if isinstance(program, str) else None
+        text = "" if is_function(program) else program if isinstance(program, str) else None
         tasks = self._runs.samples.changed(overrides, text, deps=self._plan.deps)
         return _Subject(name, program, overrides, tasks, fresh)
 
@@ -370,104 +348,15 @@ class Evaluation:
             tools=tuple([ToolUse(path, name, arguments) for path, name, arguments in end.calls]),
         )
 
-    async def _scored(self, sample: Sample, end: SampleEnd, base: SampleEnd) -> Sample:
+    async def _scored(self, sample: Sample, rival: SampleEnd) -> Sample:
         if sample.status in ("unpaid", "blocked"):
             return sample
-        scores: dict[str, float] = {}
-        passing: set[str] = set()
-        missing: dict[str, str] = {}
-        for scorer in (*self._plan.scorers, *sample.case.scorers):
-            name = name_of(scorer)
-            if sample.status == "failed" and not _judges_failures(scorer):
-                continue
-            try:
-                judged = await self._score(scorer, sample, base)
-            except PurseEmpty as error:
-                self._empty = error
-                return replace(sample, status="unpaid", error=error)
-            except Exception as error:  # noqa: BLE001 - a scorer that raises is a missing score, counted and shown
-                missing[name] = f"{type(error).__name__}: {clip(str(error), 300)}"
-                continue
-            for key, score in _by_name(name, judged, missing).items():
-                self._names.setdefault(name, set()).add(key)
-                scores[key] = float(score)
-                if isinstance(score, bool):
-                    passing.add(key)
-        return replace(sample, scores=scores, missing=missing, passing=frozenset(passing))
-
-    def _with_fails(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The samples, in which one that failed has 0 where others have a score: it does not fall out of the mean."""
-        passing = {name for each in samples for name in each.passing}
-        whole: list[Sample] = []
-        for each in samples:
-            if each.status == "failed":
-                names = {
-                    key
-                    for scorer in (*self._plan.scorers, *each.case.scorers)
-                    for key in self._names.get(name_of(scorer), ())
-                }
-                missing = dict.fromkeys(sorted(names - each.scores.keys()), 0.0)
-                each = replace(
-                    each, scores={**each.scores, **missing}, passing=each.passing | (passing & missing.keys())
-                )
-            whole.append(each)
-        return whole
-
-    async def _score(self, scorer: Scorer, sample: Sample, base: SampleEnd) -> Any:
-        if isinstance(scorer, Judge):
-            return await self._judged(scorer, sample, base)
-        if _is_function(scorer):
-            return await self._by_task(scorer, sample)
-        if is_foreign(scorer):
-            return await foreign_score(scorer, sample.case, sample)
-        score = cast("Callable[..., Any]", scorer)(sample.case, sample)
-        return await score if inspect.isawaitable(score) else score
-
-    async def _by_task(self, scorer: Any, sample: Sample) -> Any:
-        """The value of a task or workflow as the score: its parameters are taken from the case and the sample by name."""
-        case = sample.case
-        there = {
-            **case.inputs,
-            "case": case.to_dict(),
-            "value": sample.value,
-            "expected": case.expected if case.expects else None,
-        }
-        wanted = inspect.signature(scorer).parameters
-        unknown = [name for name in wanted if name not in there]
-        if unknown:
-            raise TypeError(f"the scorer '{name_of(scorer)}' wants '{unknown[0]}': it may have {', '.join(there)}")
-        return await self._judging(*scorer(**{name: there[name] for name in wanted}).stored())
-
-    async def _judging(self, target: PythonTarget, values: Mapping[str, Any]) -> Any:
-        """The value of a task that judges, as a sample of its own: kept, and paid by the evaluation."""
-        program = PythonProgram(target)
-        row = plain_row(f"{self._id}.score", program.source.name, program.source.text)
-        spec = RunSpec(bindings=values, purse=self._purse, attended=False)
-        end = await self._runs.samples.carry_out(row, program, spec, tasks=self._subjects[0].tasks)
-        self._judging_calls += end.paid_usage.requests
-        self._judging_usd = total((self._judging_usd, end.paid))
-        if end.error is not None:
-            raise end.error
-        if end.status != "done":
-            raise SampleBlocked(f"the scorer '{target.name}' waits for an answer or a time")
-        return end.value
-
-    async def _judged(self, judge: Judge, sample: Sample, base: SampleEnd) -> float | bool | None:
-        if not judge.pairwise:
-            return judge.score(await self._asked(judge, judge.prompt(sample.case, sample.value)))
-        if sample.variant == (self._plan.baseline or self._subjects[0].name):
-            return 0.5
-        if base.status != "done":
-            return None
-        first = judge.score(await self._asked(judge, judge.prompt(sample.case, sample.value, base.value)))
-        second = judge.score(await self._asked(judge, judge.prompt(sample.case, base.value, sample.value)))
-        return float(first) if first == 1 - second else 0.5
-
-    async def _asked(self, judge: Judge, prompt: str) -> Any:
-        settings = {} if judge.model is None else {"model": judge.model}
-        return await self._judging(
-            ModelQuestion(judge.name, lambda: self._ask(prompt, output=judge.verdict, **settings)), {}
-        )
+        scorers = (*self._plan.scorers, *sample.case.scorers)
+        try:
+            return await self._scoring.scored(sample, scorers, None if sample.variant == self._baseline else rival)
+        except PurseEmpty as error:
+            self._empty = error
+            return replace(sample, status="unpaid", error=error)
 
     # -- money --------------------------------------------------------------------------------------------------------
 
@@ -478,84 +367,6 @@ class Evaluation:
             return None
         allowance = Allowance(usd=limits.usd, tokens=limits.tokens)
         return Purse(f"evaluation {self._id}", allowance, store=self._runs.purses, whose=f"the evaluation '{self._id}'")
-
-
-class ModelQuestion:
-    """A question to a model as the whole program of a sample; a :class:`~agentflow.run.engine.PythonTarget`."""
-
-    digest = ""
-
-    def __init__(self, name: str, ask: Callable[[], FlowCall[Any]]) -> None:
-        self.name = self.reference = name
-        self._ask = ask
-
-    async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
-        """Ask at the outermost call of the sample."""
-        work = self._ask()
-        work.begin()
-        return await work.evaluate(call)
-
-    def store(self, value: Any) -> Any:
-        """The answer; a sample's value is not stored."""
-        return value
-
-    def restore(self, value: Any) -> Any:
-        """The answer."""
-        return value
-
-
-def name_of(scorer: Any) -> str:
-    """The name of the score that a scorer gives."""
-    if is_foreign(scorer):
-        return foreign_name(scorer)
-    name = getattr(scorer, "name", None) or getattr(scorer, "__name__", None)
-    return name if isinstance(name, str) else type(scorer).__name__
-
-
-def _check_scorer(scorer: object) -> None:
-    """Raise ConfigurationError (``evals/scorer``) for anything but a scorer."""
-    if isinstance(scorer, Judge) or _is_function(scorer) or is_foreign(scorer):
-        return
-    if callable(scorer):
-        try:
-            inspect.signature(scorer).bind(None, None)
-            return
-        except ValueError:  # a callable without a signature
-            return
-        except TypeError:
-            name = name_of(scorer)
-            hint = f"write {name}()" if scorer in _FACTORIES else "def polite(case, run): return 'please' in run.value"
-            problem = f"the scorer '{name}' does not take a case and a run"
-    else:
-        problem, hint = f"{clip(repr(scorer), 80)} is no scorer", "give functions: scorers=[exact(), cost]"
-    raise ConfigurationError(problem, code="evals/scorer", hint=hint)
-
-
-_FACTORIES: tuple[object, ...] = (exact, contains, matches, json_equal, close, schema_ok, tool_called, judge)
-
-
-def _is_function(program: object) -> bool:
-    """Whether it is a task or workflow of Python."""
-    return all([hasattr(program, name) for name in ("carry_out", "reference", "digest")])
-
-
-def _judges_failures(scorer: Any) -> bool:
-    """Whether a scorer has something to say of a sample that failed: its cost, for example."""
-    return name_of(scorer) in ("cost", "latency", "calls", "steps") or bool(getattr(scorer, "judges_failures", False))
-
-
-def _by_name(name: str, value: Any, missing: dict[str, str]) -> dict[str, float | bool]:
-    """The scores that a scorer gave, by name; anything else is noted in ``missing``."""
-    entries: dict[str, Any] = cast("dict[str, Any]", value) if isinstance(value, dict) else {name: value}
-    scores: dict[str, float | bool] = {}
-    for key, score in entries.items():
-        if score is None:
-            continue
-        if isinstance(score, bool | int | float):
-            scores[str(key)] = score
-        else:
-            missing[str(key)] = f"it gave {clip(repr(score), 80)}, and a number, True, False or None is wanted"
-    return scores
 
 
 def _wrong(message: str, hint: str) -> ConfigurationError:
