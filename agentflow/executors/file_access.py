@@ -8,12 +8,12 @@ followed for reading, none for writing; protected names are refused; a write is 
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import hashlib
 import io
 import os
 import stat
+import struct
 import sys
 import threading
 from collections import deque
@@ -94,10 +94,6 @@ Checker = Callable[[tuple[str, ...]], None]
 """Called with the components of a resolved path; raises PathDenied if they may not be used."""
 
 
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
 class Root:
     """A directory held open: exactly what lies beneath its descriptor is inside.
 
@@ -167,18 +163,18 @@ def _load_openat2(fd: int) -> Callable[[int, str, int, int], int] | None:
     """A function that calls openat2; None if the kernel lacks it or a filter forbids it."""
     if sys.platform != "linux":
         return None
+    import ctypes
+
     syscall = ctypes.CDLL(None, use_errno=True).syscall
     syscall.restype = ctypes.c_long
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS
-    size = ctypes.c_size_t(ctypes.sizeof(_OpenHow))
 
     def openat2(directory: int, name: str, flags: int, mode: int) -> int:
-        how = _OpenHow(flags, mode if flags & os.O_CREAT else 0, resolve)
+        how = struct.pack("=QQQ", flags, mode if flags & os.O_CREAT else 0, resolve)  # open_how, openat2(2)
         raw = os.fsencode(name)
         while True:
-            descriptor = syscall(
-                ctypes.c_long(_SYS_OPENAT2), ctypes.c_int(directory), ctypes.c_char_p(raw), ctypes.byref(how), size
-            )
+            call = ctypes.c_long(_SYS_OPENAT2), ctypes.c_int(directory), ctypes.c_char_p(raw), ctypes.c_char_p(how)
+            descriptor = syscall(*call, ctypes.c_size_t(len(how)))
             if descriptor >= 0:
                 return int(descriptor)
             number = ctypes.get_errno()

@@ -25,9 +25,10 @@ from agentflow.core.ports.executor_ports import CommandPort, CommandResult, File
 from agentflow.core.ports.memory_ports import ContextFinder
 from agentflow.core.ports.ports import DataContextPort, Tool
 from agentflow.executors.tool_specs import SCHEMAS, problem_with
+from agentflow.lib.text.late_pattern import late_pattern
 from agentflow.lib.text.suggest import did_you_mean
 
-_FILE_TAG = re.compile(r"<(?=\s*/?\s*file\b)", re.IGNORECASE)
+_FILE_TAG = late_pattern(r"<(?=\s*/?\s*file\b)", re.IGNORECASE)
 
 
 _FAILED: Mapping[str, Reason] = {

@@ -13,8 +13,9 @@ from agentflow.core.data.messages import Message, Part, TextPart, user
 from agentflow.core.data.session import Compaction, Session
 from agentflow.core.data.templates import HistoryConfig
 from agentflow.handler.token_estimate import size_of, size_of_message
+from agentflow.lib.text.late_pattern import late_pattern
 
-_CLOSING = re.compile(
+_CLOSING = late_pattern(
     r"<(?=/?\s*(?:data_context|item|(?:conversation_)?summary(?:_so_far)?|conversation)\b)", re.IGNORECASE
 )
 

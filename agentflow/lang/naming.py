@@ -7,7 +7,6 @@ part of a program's identity.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
@@ -17,12 +16,13 @@ from agentflow.core.data.source import Source, Span
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.ir import IR, Function, Lambda, Var
 from agentflow.lang.syntax import Form, Name, Node, head_name
+from agentflow.lib.text.late_pattern import late_pattern
 from agentflow.lib.text.suggest import did_you_mean
 
 Describe: TypeAlias = Callable[[str], NameInfo]
 """Returns the meaning of a free name where the program will run."""
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9_]")
+_UNSAFE = late_pattern(r"[^A-Za-z0-9_]")
 MAX_ERRORS = 50
 """Mistakes after which an analysis gives up."""
 

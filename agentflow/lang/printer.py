@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -20,18 +19,19 @@ from agentflow.core.data.models import MappingModel
 from agentflow.core.data.values import MAX_DATA_DEPTH, SharedList, Symbol
 from agentflow.core.data.walk import ELEMENTS_PER_STEP, PART, Work, exact, finish, slices
 from agentflow.lang.closure import Closure
+from agentflow.lib.text.late_pattern import late_pattern
 
 MAX_DIGITS = 4_300
 """Maximum number of digits of an integer converted to or from text (Python's own guard against quadratic time)."""
 
-_SYMBOL = re.compile(
+_SYMBOL = late_pattern(
     r"""[^\s()\[\]{}"'`,;#|+\-.0-9\x00-\x1f\ufeff\ud800-\udfff][^\s()\[\]{}"'`,;|\x00-\x1f\ufeff\ud800-\udfff]*"""
 )
-_SIGNED = re.compile(
+_SIGNED = late_pattern(
     r"""[+\-.](?:[^\s()\[\]{}"'`,;|.0-9\x00-\x1f\ufeff\ud800-\udfff][^\s()\[\]{}"'`,;|\x00-\x1f\ufeff\ud800-\udfff]*)?"""
 )
 _RESERVED = frozenset({"true", "false", "nil", "none", ".", "+inf.0", "-inf.0", "+nan.0", "-nan.0"})
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_SURROGATE = late_pattern(r"[\ud800-\udfff]")
 _QUOTES = {"quote": "'", "quasiquote": "`", "unquote": ",", "unquote-splicing": ",@"}
 _NUMBERS = frozenset((int, float))
 _ATOMS = frozenset((str, int, float, bool, type(None), Symbol))

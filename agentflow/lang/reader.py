@@ -11,6 +11,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.lang.stack import collector_paused
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, head_name
+from agentflow.lib.text.late_pattern import late_pattern
 
 DATA_PER_NODE = 5
 """Number of nodes of quoted data that count as one node of code."""
@@ -54,7 +55,7 @@ def _too_many(source: Source, start: int, end: int, limit: int) -> LimitExceeded
     )
 
 
-_TOKEN = re.compile(
+_TOKEN = late_pattern(
     r"""(?:
       [()\[\]{}]
     | [^\s()\[\]{}"'`,;\#|][^\s()\[\]{}"'`,;|]*
@@ -66,7 +67,7 @@ _TOKEN = re.compile(
     )\s*""",
     re.VERBOSE | re.DOTALL,
 )
-_BLANK = re.compile(r"\s*")
+_BLANK = late_pattern(r"\s*")
 _OPEN, _CLOSE, _STRING, _PREFIXES, _LINE, _HASH, _ODD = range(1, 8)
 _FIRST = {
     "(": _OPEN, "[": _OPEN, "{": _OPEN, ")": _CLOSE, "]": _CLOSE, "}": _CLOSE, '"': _STRING,
@@ -76,13 +77,13 @@ _CHUNK = 1 << 16
 _LEAST_CHUNK = 256
 _QUIET = 20_000
 _BYTE_ORDER_MARK = "\ufeff"
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\ufeff]")
+_UNPRINTABLE = late_pattern(r"[\x00-\x1f\ufeff]")
 
-_FLOAT = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
-_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
-_NUMBERISH = re.compile(r"[+-]?\.?[0-9]")
-_COMMENT_EDGE = re.compile(r"\|\#|\#\|")
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|(.))", re.DOTALL)
+_FLOAT = late_pattern(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
+_INTEGER = late_pattern(r"[+-]?[0-9]+\Z")
+_NUMBERISH = late_pattern(r"[+-]?\.?[0-9]")
+_COMMENT_EDGE = late_pattern(r"\|\#|\#\|")
+_ESCAPE = late_pattern(r"\\(?:u([0-9a-fA-F]{4})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|(.))", re.DOTALL)
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _QUOTES = {"'": "quote", "`": "quasiquote", ",": "unquote", ",@": "unquote-splicing"}
 _PAIRS = {"(": ")", "[": "]", "{": "}"}

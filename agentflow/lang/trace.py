@@ -7,7 +7,6 @@ constants; when an error passes a boundary, its traceback is read once.
 from __future__ import annotations
 
 import linecache
-import re
 import weakref
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +24,7 @@ from agentflow.lang.closure import LambdaInfo
 from agentflow.lang.environment import unbound
 from agentflow.lang.reader import read_datum_nodes
 from agentflow.lang.syntax import Form, Name, Node, head_name
+from agentflow.lib.text.late_pattern import late_pattern
 from agentflow.lib.text.suggest import did_you_mean
 
 Position = tuple[int, int, int, int]
@@ -82,7 +82,7 @@ class Positions:
         return Span(self.source, self._offset(line, column), self._offset(end_line, end_column))
 
 
-SHOWS_SEXP = re.compile(r"(?:^|[\s:'])\((?:['( ]|[\w*-]+[ )])|to-json|number->string|of a form")
+SHOWS_SEXP = late_pattern(r"(?:^|[\s:'])\((?:['( ]|[\w*-]+[ )])|to-json|number->string|of a form")
 """Matches a hint that is written for S-expressions."""
 PYTHON_HINTS: Mapping[str, str] = MappingProxyType(
     {
@@ -165,7 +165,7 @@ def _within(span: Span, node: Node) -> Span:
     return Span(span.source, span.start + node.start, span.start + node.end)
 
 
-_QUOTED = re.compile(r"'([^']+)'")
+_QUOTED = late_pattern(r"'([^']+)'")
 _MAX_WALK = 2_000
 
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from agentflow.lib.atomic import replace
+from agentflow.lib.text.late_pattern import late_pattern
 
-_ENCODED = re.compile(r"[\udc80-\udcff]|\\(?=x(?:[89a-f][0-9a-f]|5c))")
-_WRITTEN = re.compile(r"\\x([89a-f][0-9a-f]|5c)")
+_ENCODED = late_pattern(r"[\udc80-\udcff]|\\(?=x(?:[89a-f][0-9a-f]|5c))")
+_WRITTEN = late_pattern(r"\\x([89a-f][0-9a-f]|5c)")
 
 
 def name_text(name: str) -> str:

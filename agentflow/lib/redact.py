@@ -21,6 +21,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from agentflow.core.data.walk import CHARACTERS_PER_STEP, LONG_TEXT, Work
+from agentflow.lib.text.late_pattern import late_pattern
 
 MIN_SECRET = 6
 """Length of the shortest secret searched for: a shorter one would redact ordinary words."""
@@ -40,8 +41,8 @@ _PLAIN_WORDS = frozenset({"dir", "directory", "file", "id", "name", "path", "soc
 """Last words of a name that mark it as harmless: the variable only refers to a secret."""
 _WORKING_DIRECTORY = "PWD"
 """The shell's own variable; redacting its value would hide the path of every file below it."""
-_NAME_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_USER_INFO = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://(?P<user>[^/@\s:]*)(?::(?P<password>[^/\s]*))?@")
+_NAME_WORDS = late_pattern(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_USER_INFO = late_pattern(r"[A-Za-z][A-Za-z0-9+.\-]*://(?P<user>[^/@\s:]*)(?::(?P<password>[^/\s]*))?@")
 _TOKEN = r"[A-Za-z0-9_\-]"
 # the prefix of a key, and the pattern of the whole key; a stream holds text back from such a prefix on
 _KEYS: tuple[tuple[str, str], ...] = (
@@ -92,7 +93,7 @@ _PEM_BEGIN = "-----BEGIN "
 PEM_END_BEGIN = "-----END "
 _PEM_END = rf"{PEM_END_BEGIN}[A-Z0-9 ]{{0,40}}PRIVATE KEY-----"
 _PEM_HEAD = rf"{_PEM_BEGIN}[A-Z0-9 ]{{0,40}}PRIVATE KEY-----"
-_TOKEN_RUN = re.compile(rf"{_TOKEN}+")
+_TOKEN_RUN = late_pattern(rf"{_TOKEN}+")
 _PEM = rf"{_PEM_HEAD}[\s\S]*?(?:{_PEM_END}|\Z)"
 _ENCODED_BEGINNINGS = ("sk-ant-", "sk-proj-", "sk-svcacct-", "github_pat_", "-----BEGIN ")
 
@@ -291,8 +292,8 @@ _MOST_CLEAN = 4_096
 _MOST_LONG = 16
 _LONG_TOGETHER = 8_000_000
 _PIECE = 16_384
-_CUT = re.compile(r" ?(?:\.\.\.|…)(?: \([0-9]+ characters more\) \.\.\.)? ?")
-_NO_LINE_END = re.compile(r"[^\r\n]")
+_CUT = late_pattern(r" ?(?:\.\.\.|…)(?: \([0-9]+ characters more\) \.\.\.)? ?")
+_NO_LINE_END = late_pattern(r"[^\r\n]")
 
 
 class Secret:

@@ -25,6 +25,7 @@ from agentflow.core.data.media import is_media
 from agentflow.core.data.values import Symbol
 from agentflow.core.data.walk import LEAVES, copied, in_slices
 from agentflow.lib.schema.partial_json import data_of
+from agentflow.lib.text.late_pattern import late_pattern
 from agentflow.lib.text.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 _KEYWORDS = ("Keyword Args", "Keyword Arguments", "Other Parameters")
 """Titles of sections of parameters that docstring_parser does not know."""
-_TITLE = re.compile(rf"^(Args|Arguments|Parameters|Params|{'|'.join(_KEYWORDS)}):[ \t]*$", re.M)
-_BULLET = re.compile(r"^([ \t]+)[-*] (?=[*\w]+ *(?:\([^)\n]*\))? *:)", re.M)
+_TITLE = late_pattern(rf"^(Args|Arguments|Parameters|Params|{'|'.join(_KEYWORDS)}):[ \t]*$", re.M)
+_BULLET = late_pattern(r"^([ \t]+)[-*] (?=[*\w]+ *(?:\([^)\n]*\))? *:)", re.M)
 
 
 def describe(function: object) -> tuple[str, dict[str, str]]:

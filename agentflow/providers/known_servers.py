@@ -7,7 +7,6 @@ server's documentation or refusals.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.messages import ModelRequest, user
 from agentflow.core.ports.ports import ProviderAdapter
+from agentflow.lib.text.late_pattern import late_pattern
 from agentflow.providers.clocks import Clocks
 from agentflow.providers.dialects.address import is_own
 from agentflow.providers.dialects.traits import UNKNOWN, Traits, stated_traits
@@ -131,7 +131,7 @@ class Observed:
         )
 
 
-_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+").fullmatch
+_NAME = late_pattern(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+").fullmatch
 _KEYS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 """Headers that hold the key."""
 

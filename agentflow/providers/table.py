@@ -8,9 +8,8 @@ import os
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
-from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.frozen import frozen
@@ -25,6 +24,9 @@ from agentflow.providers.dialects.traits import Traits, stated_traits
 from agentflow.providers.dialects.wire import estimate_tokens
 from agentflow.providers.http_adapter import AdapterOptions
 from agentflow.providers.prices import Prices
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 
 @frozen(kw_only=True)
@@ -169,7 +171,7 @@ class RouterSettings(TypedDict):
 
 def dialects() -> list[str]:
     """All dialect names that can precede a model's name, sorted, including those of installed plug-ins."""
-    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+    return sorted({*_BUILT_IN, *(point.name for point in _plug_ins())})
 
 
 def open_provider(dialect: str, **options: Unpack[AdapterOptions]) -> ProviderAdapter:
@@ -185,10 +187,16 @@ def open_provider(dialect: str, **options: Unpack[AdapterOptions]) -> ProviderAd
         if options.get("transport") is None:
             _load(*row.key_check.split(":"))(options.get("base_url"), options.get("api_key"))
         return _load(row.module, row.factory)(**options)
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in _plug_ins():
         if point.name == dialect:
             return point.load()(**options)
     raise _unknown(dialect)
+
+
+def _plug_ins() -> EntryPoints:
+    from importlib.metadata import entry_points  # 4 % of importing the flow
+
+    return entry_points(group=ENTRY_POINTS)
 
 
 def _load(module: str, name: str) -> Any:

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import logging
 import os
-import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -33,6 +32,7 @@ from agentflow.core.events.questions import Answerer, ExternalCall
 from agentflow.lang.charging import BYTES_PER_CHARACTER
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import examination
+from agentflow.lib.text.late_pattern import late_pattern
 from agentflow.observe.stream import EventRedactor, Fanout, Subscriber
 from agentflow.run.questions import Approver, Asking, LocalQuestions
 from agentflow.run.reservation import RunFunds
@@ -310,7 +310,7 @@ def new_run_id() -> str:
     return f"r{int(time.time() * 1000):011x}{os.urandom(6).hex()}"
 
 
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,199}")
+_RUN_ID = late_pattern(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,199}")
 
 
 def check_priority(priority: int) -> None:

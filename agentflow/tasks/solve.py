@@ -31,6 +31,7 @@ from agentflow.core.data.values import to_json
 from agentflow.core.events.effects import Solve
 from agentflow.core.events.events import SubtaskStarted
 from agentflow.core.ports.ports import ProgramExplorer
+from agentflow.lib.text.late_pattern import late_pattern
 from agentflow.tasks.granted import GrantedNames
 from agentflow.tasks.runner import AtomicTaskExecutor
 from agentflow.tasks.template import text_of
@@ -38,7 +39,7 @@ from agentflow.tasks.template import text_of
 MAX_PROGRAM = 100_000
 """Maximum length of a model's program in characters."""
 
-_FENCE = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
+_FENCE = late_pattern(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
 _PYTHON_FENCES = frozenset(("", "python", "py", "python3"))
 _TEMPLATES: Mapping[Surface, str] = MappingProxyType({"sexp": "atomic:solve", "python": "atomic:solve_python"})
 """The built-in template that asks for a program, by the language that it is written in."""

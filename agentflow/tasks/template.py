@@ -15,7 +15,7 @@ import asyncio
 import dataclasses
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import Any, TypeAlias, TypeVar, cast, get_origin
@@ -39,7 +39,6 @@ from agentflow.lib.schema.declared_schema import parse_type, schema_of
 from agentflow.lib.schema.json_schema import check
 from agentflow.lib.schema.tagged_unions import asked_schema
 from agentflow.lib.text.suggest import did_you_mean
-from agentflow.tasks.at_once import at_once
 from agentflow.tasks.types import convert
 
 _KEYS = ("type", "schema")
@@ -172,6 +171,7 @@ def _schema_failure(errors: tuple[str, ...], text: str, value: object, notes: No
     )
 
 
+T = TypeVar("T")
 M = TypeVar("M", ContextManagement, HistoryConfig)
 
 RESERVED = ("files", "context", "inputs", "history_config")
@@ -690,3 +690,16 @@ def _requote(match: re.Match[str]) -> str:
     if text == "\\'":
         return "'"
     return '\\"' if text == '"' else text
+
+
+async def at_once(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """The values of all, in order; several run side by side. When one fails the others are cancelled, and its error is raised."""
+    if len(works) < 2:
+        return [await work for work in works]
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

@@ -21,9 +21,8 @@ from agentflow.core.data.known_names import ALL_FILES, FILES, READ_FILES, file_g
 from agentflow.core.data.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.data.results import TaskResult
 from agentflow.lib.text.suggest import did_you_mean
-from agentflow.tasks.at_once import at_once
 from agentflow.tasks.context_rules import ContextSettings
-from agentflow.tasks.template import resolve_inputs
+from agentflow.tasks.template import at_once, resolve_inputs
 from agentflow.tasks.template_environment import Environment
 from agentflow.tasks.template_registry import CompiledTemplate
 

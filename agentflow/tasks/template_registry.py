@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.lib.schema.declared_schema import parse_type
 from agentflow.lib.schema.json_types import left_out, without
 from agentflow.lib.schema.tagged_unions import tagged_unions
+from agentflow.lib.text.late_pattern import late_pattern
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.context_rules import STANDARD, ContextSettings, resolve_settings
 from agentflow.tasks.describe import arguments_schema, task_info
@@ -154,7 +154,7 @@ _FIELDS = frozenset(TaskTemplate.model_fields) | {
     "outputFormat", "context_management", "file_paths", "filePaths",
 }  # fmt: skip
 MAX_NAME = 200
-_PARAMETER = re.compile(r"[^\W\d][\w-]*")
+_PARAMETER = late_pattern(r"[^\W\d][\w-]*")
 
 
 def read_template(source: Mapping[str, Any] | TaskTemplate) -> TaskTemplate:
@@ -456,7 +456,7 @@ def _key(template: TaskTemplate) -> str:
     return f"{template.type}:{template.subtype}"
 
 
-_WORD = re.compile(r"[^\W_]+")
+_WORD = late_pattern(r"[^\W_]+")
 
 
 def words(text: str) -> frozenset[str]:

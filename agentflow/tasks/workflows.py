@@ -19,7 +19,6 @@ header begin with ``###``; without one, ``@workflow(allow=[...])`` above ``main`
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -40,6 +39,7 @@ from agentflow.core.events.events import TaskStarted
 from agentflow.core.ports.ports import ProgramChecker
 from agentflow.lib.file_writer import write_file
 from agentflow.lib.own_threads import own_thread
+from agentflow.lib.text.late_pattern import late_pattern
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.template import resolve_beside
 
@@ -53,7 +53,7 @@ MAX_NESTING = 1_000
 
 _MAGIC: Mapping[str, Surface] = MappingProxyType({MAGIC: "sexp", MAGIC_PYTHON: "python"})
 _SUFFIXES: Mapping[Surface, str] = MappingProxyType({"sexp": ".sexp", "python": ".py"})
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}(?:[:.][A-Za-z0-9_-]{1,100}){0,8}")
+_NAME = late_pattern(r"[A-Za-z][A-Za-z0-9_-]{0,99}(?:[:.][A-Za-z0-9_-]{1,100}){0,8}")
 
 
 class Workflow(MappingModel):

@@ -59,13 +59,13 @@ def succeeds(code: str) -> None:
 
 
 def test_importing_agentflow_is_light() -> None:
-    """`import agentflow` loads no SDK, no terminal library and takes under 200 ms of CPU."""
+    """`import agentflow` loads no SDK, no terminal library, and nothing else of the package; its names are looked up when used."""
     code = (
-        "import sys, time; before = set(sys.modules)\n"
-        "t = time.process_time(); import agentflow; spent = time.process_time() - t\n"
+        "import sys; before = set(sys.modules); import agentflow\n"
         "heavy = {'anthropic', 'openai', 'rich', 'typer', 'mcp', 'prompt_toolkit', 'aiohttp', 'starlette', 'uvicorn', 'asyncpg'} & set(sys.modules)\n"
-        "assert not heavy, heavy\nassert spent < 0.2, spent\n"
-        "assert not {'typing', 'asyncio'} & (set(sys.modules) - before)\n"
+        "assert not heavy, heavy\n"
+        "loaded = set(sys.modules) - before\n"
+        "assert len(loaded) < 10 and not {'typing', 'asyncio'} & loaded, loaded\n"
         "from agentflow import AgentFlow\n"
         "heavy = {'anthropic', 'openai', 'rich', 'typer', 'mcp', 'prompt_toolkit', 'aiohttp', 'starlette', 'uvicorn', 'asyncpg'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"

@@ -4,7 +4,8 @@ BEFORE and AFTER are work trees. Each round runs each in a fresh process of this
 ``agentflow`` and the same hash seed, in turn, and takes the processor time of the figures (``figures.py``). Printed per
 figure: the ratio of the medians, AFTER / BEFORE, with its 95 % interval (a bootstrap over the rounds, which are pairs).
 A figure is worse when its whole interval lies above 1, or above ``--bound``; then the exit code is 1. Of figures that
-have not changed one in forty is called worse by chance: measure it again by itself (``--figures chunk,control``).
+have not changed one in forty is called worse by chance: measure it again by itself (``--figures chunk,control``). With ``--by
+calls`` the calls of Python functions are counted instead, which are the same on a loaded machine.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.benchmarks.figures import CONTROL, FIGURES, STREAM
+from tests.benchmarks.figures import CLOCKS, CONTROL, FIGURES, STREAM
 from tests.support.model_server import model_server_process
 
 SAMPLES = 10_000
@@ -56,12 +57,15 @@ class Ratio:
         return "worse" if self.low > bound else "better" if self.high < 1 else ""
 
 
-async def measure(tree: Path, figures: Sequence[str], url: str, seed: int, effort: float) -> dict[str, float]:
-    """Seconds per unit of each figure, in a fresh process on ``tree``. Raises RuntimeError when the tree fails."""
+async def measure(
+    tree: Path, figures: Sequence[str], url: str, seed: int, effort: float, by: str = "seconds"
+) -> dict[str, float]:
+    """Seconds, or calls, per unit of each figure, in a fresh process on ``tree``. Raises RuntimeError when the tree fails."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("AGENTFLOW_")}
     with tempfile.TemporaryDirectory() as directory:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", str(Path(__file__).with_name("figures.py")), "--url", url, "--effort", str(effort)),
+            *("--by", by),
             *figures,
             cwd=directory,
             env={**kept, "PYTHONPATH": str(tree), "PYTHONHASHSEED": str(seed)},
@@ -74,39 +78,39 @@ async def measure(tree: Path, figures: Sequence[str], url: str, seed: int, effor
     answer = json.loads(out)
     if Path(answer["package"]) != tree / "agentflow":
         raise RuntimeError(f"{tree} has no package agentflow; {answer['package']} was measured")
-    return answer["seconds"]
+    return answer["taken"]
 
 
 async def compare(
-    before: Path, after: Path, figures: Sequence[str], *, rounds: int = 15, effort: float = 1.0
+    before: Path, after: Path, figures: Sequence[str], *, rounds: int = 15, effort: float = 1.0, by: str = "seconds"
 ) -> dict[str, tuple[float, Ratio]]:
-    """Each figure's seconds before, and its ratio. Paths are absolute. The tree that goes first alternates; a round ahead warms the disk."""
+    """Each figure's seconds, or calls, before, and its ratio. Paths are absolute. The tree that goes first alternates; a round ahead warms the disk."""
     trees = (before, after)
     taken: list[dict[str, list[float]]] = [{name: [] for name in figures} for _ in trees]
     async with model_server_process([STREAM]) as url:
         for tree in trees:
-            await measure(tree, figures, url, 0, effort)
+            await measure(tree, figures, url, 0, effort, by)
         for number in range(rounds):
             for side in (0, 1) if number % 2 else (1, 0):
-                seconds = await measure(trees[side], figures, url, number, effort)
+                units = await measure(trees[side], figures, url, number, effort, by)
                 for name in figures:
-                    taken[side][name].append(seconds[name])
+                    taken[side][name].append(units[name])
             print(f"\rround {number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return {name: (statistics.median(taken[0][name]), Ratio.of(taken[0][name], taken[1][name])) for name in figures}
 
 
-def table(results: dict[str, tuple[float, Ratio]], bound: float) -> str:
+def table(results: dict[str, tuple[float, Ratio]], bound: float, by: str = "seconds") -> str:
     """The results as lines of text."""
     lines = [f"{'figure':12} {'before':>12}   {'ratio':>6}   95 % interval"]
-    for name, (seconds, ratio) in results.items():
+    for name, (taken, ratio) in results.items():
+        before = f"{taken * 1e6:9.2f} us" if by == "seconds" else f"{taken:12.2f}"
         unit = FIGURES[name].unit
         verdict = ratio.verdict(bound)
         if name == CONTROL and verdict:
             verdict = "not a tree's doing: the machine was not steady, measure again"
         lines.append(
-            f"{name:12} {seconds * 1e6:9.2f} us   {ratio.value:6.3f}   {ratio.low:.3f} .. {ratio.high:.3f}"
-            f"   {verdict:6} (per {unit})"
+            f"{name:12} {before}   {ratio.value:6.3f}   {ratio.low:.3f} .. {ratio.high:.3f}   {verdict:6} (per {unit})"
         )
     return "\n".join(lines)
 
@@ -120,12 +124,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--figures", default=",".join(FIGURES), help="names, with commas; all by default")
     parser.add_argument("--bound", type=float, default=1.0, help="the ratio beyond which a figure is worse")
     parser.add_argument("--effort", type=float, default=1.0, help="times the usual repeats within a process")
+    parser.add_argument("--by", choices=list(CLOCKS), default="seconds", help="what is compared")
     options = parser.parse_args(arguments)
     names = options.figures.split(",")
     if unknown := set(names) - set(FIGURES):
         parser.error(f"no such figure: {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
-    results = asyncio.run(compare(options.before, options.after, names, rounds=options.rounds, effort=options.effort))
-    print(table(results, options.bound))
+    results = asyncio.run(
+        compare(options.before, options.after, names, rounds=options.rounds, effort=options.effort, by=options.by)
+    )
+    print(table(results, options.bound, options.by))
     return int(any(ratio.verdict(options.bound) == "worse" for name, (_, ratio) in results.items() if name != CONTROL))
 
 

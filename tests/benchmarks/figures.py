@@ -2,8 +2,9 @@
 
     PYTHONPATH=TREE python -P tests/benchmarks/figures.py --url URL chain fib
 
-prints the processor seconds of one unit of each figure as a JSON object; ``--url`` is a loopback model server's. This
-file belongs to the harness: both trees run the same one, whatever theirs looks like.
+prints the processor seconds of one unit of each figure as a JSON object, or with ``--by calls`` the calls of Python functions in
+it, which no load of the machine changes; ``--url`` is a loopback model server's. This file belongs to the harness: both trees run
+the same one, whatever theirs looks like.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import gc
 import itertools
 import json
 import statistics
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
@@ -22,6 +24,10 @@ from pathlib import Path
 
 import agentflow
 from agentflow import AgentFlow, ScriptedProvider
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # last, so that the package is the tree's
+
+from tests.support.spending import called
 
 CHUNKS = 2_000
 STREAM = {"chunks": ["word "] * CHUNKS}
@@ -131,8 +137,14 @@ FIGURES: dict[str, Figure] = {
 }
 
 
-async def measure(figure: Figure, url: str, effort: float = 1.0) -> float:
-    """Median processor seconds of one unit. Raises AssertionError when the work gives another value than it ought to."""
+CLOCKS: dict[str, Callable[[], contextlib.AbstractContextManager[Callable[[], float]]]] = {
+    "seconds": lambda: contextlib.nullcontext(time.process_time),
+    "calls": called,
+}
+
+
+async def measure(figure: Figure, url: str, effort: float = 1.0, by: str = "seconds") -> float:
+    """Median processor seconds, or calls, of one unit. Raises AssertionError when the work gives another value than it ought to."""
     async with figure.open(url) as (work, expected):
         for _ in range(3):
             value = await work()
@@ -140,10 +152,11 @@ async def measure(figure: Figure, url: str, effort: float = 1.0) -> float:
         gc.collect()
         gc.freeze()
         taken: list[float] = []
-        for _ in range(max(1, round(figure.repeats * effort))):
-            began = time.process_time()
-            await work()
-            taken.append(time.process_time() - began)
+        with CLOCKS[by]() as clock:
+            for _ in range(max(1, round(figure.repeats * effort))):
+                began = clock()
+                await work()
+                taken.append(clock() - began)
         gc.unfreeze()
     return statistics.median(taken) / figure.units
 
@@ -152,10 +165,11 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True, help="of a model server that repeats figures.STREAM")
     parser.add_argument("--effort", type=float, default=1.0, help="times the usual number of repeats")
+    parser.add_argument("--by", choices=list(CLOCKS), default="seconds")
     parser.add_argument("figures", nargs="+", choices=list(FIGURES))
     options = parser.parse_args()
-    seconds = {name: await measure(FIGURES[name], options.url, options.effort) for name in options.figures}
-    print(json.dumps({"package": str(Path(agentflow.__file__).parent), "seconds": seconds}))
+    taken = {name: await measure(FIGURES[name], options.url, options.effort, options.by) for name in options.figures}
+    print(json.dumps({"package": str(Path(agentflow.__file__).parent), "taken": taken}))
 
 
 if __name__ == "__main__":

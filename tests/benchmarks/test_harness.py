@@ -64,9 +64,9 @@ async def test_a_directory_without_the_package_is_not_measured(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_tree_that_does_everything_four_times_is_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two real trees, one of which runs each program four times: every figure is about 4, and worse; the control is about what it was.
+    """Two real trees, one of which runs each program four times: every figure is about 4, and worse; the control is what it was.
 
-    A few rounds beside other tests are noisy, on machines that change their speed: hence not twice, and room for the control.
+    In calls, not in seconds: a machine that does other things meanwhile changes neither.
     """
     shutil.copytree(ROOT / "agentflow", tmp_path / "agentflow", ignore=shutil.ignore_patterns("__pycache__"))
     with (tmp_path / "agentflow" / "app.py").open("a", encoding="utf-8") as file:
@@ -78,19 +78,22 @@ def test_a_tree_that_does_everything_four_times_is_worse(tmp_path: Path, capsys:
             "    return await _once(self, program, **options)\n"
             "AgentFlow.eval = _often\n"
         )
-    code = main([str(ROOT), str(tmp_path), "--rounds", "3", "--effort", "0.2", "--figures", f"chain,fib,{CONTROL}"])
+    figures = ["--rounds", "2", "--effort", "0.05", "--by", "calls", "--figures", f"chain,fib,{CONTROL}"]
+    code = main([str(ROOT), str(tmp_path), *figures])
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert code == 1
     for name in ("chain", "fib"):
-        assert "worse" in lines[name] and 2 < float(lines[name].split()[3]) < 8, lines[name]
-    assert float(lines[CONTROL].split()[3]) < 2
+        assert "worse" in lines[name] and float(lines[name].split()[2]) == pytest.approx(4, abs=0.1), lines[name]
+    assert float(lines[CONTROL].split()[2]) == pytest.approx(1, abs=0.01)
 
 
 @pytest.mark.slow
 def test_every_figure_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each figure's work gives the value it ought to, and with a generous bound a tree is not worse than itself."""
-    assert main([str(ROOT), str(ROOT), "--rounds", "2", "--effort", "0.02", "--bound", "3"]) == 0
+    """Each figure's work gives the value it ought to, and a tree does not make more calls than itself; of times there is a row each."""
+    assert main([str(ROOT), str(ROOT), "--rounds", "2", "--effort", "0.02", "--by", "calls", "--bound", "1.5"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + len(FIGURES)
+    main([str(ROOT), str(ROOT), "--rounds", "1", "--effort", "0.02", "--figures", f"call,{CONTROL}"])
+    assert [line.split()[2] for line in capsys.readouterr().out.splitlines()[1:]] == ["us", "us"]
 
 
 async def test_package_calls_are_counted_without_noise() -> None:

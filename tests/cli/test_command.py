@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.children import HANG_S
 from tests.support.commands import run_command
 from tests.support.model_server import ModelServer, Request
 from tests.support.model_server_wire import Reply
@@ -195,7 +196,7 @@ async def test_a_file_that_cannot_be_read_is_left_out_and_said(repository: Path,
 
 @pytest.mark.parametrize("model", MODELS[:2])
 async def test_interrupting_leaves_nothing_behind(model: str, repository: Path, tmp_path: Path) -> None:
-    """Ctrl-C during a slow stream: exit 130 within seconds, no child process, no open connection."""
+    """Ctrl-C during a slow stream: exit 130 before its end, no child process, no open connection."""
 
     def slow(request: Request) -> Any:
         return Reply(text="word " * 1000, chunk_s=0.05)
@@ -220,7 +221,7 @@ async def test_interrupting_leaves_nothing_behind(model: str, repository: Path, 
         await asyncio.sleep(0.2)
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
-        _, err = await asyncio.wait_for(process.communicate(), 10)
+        _, err = await asyncio.wait_for(process.communicate(), HANG_S)
         assert process.returncode == 130, err.decode()
         assert "interrupted" in err.decode()
         assert "Traceback" not in err.decode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, cast
@@ -17,12 +16,13 @@ from agentflow.core.data.walk import ELEMENTS_PER_STEP, PART, Work, slices
 from agentflow.lang.builtins.registry import primitive, wrong_type
 from agentflow.lang.calling import MANY_OPERANDS, Sliced, begun
 from agentflow.lang.charging import Bounded, charge_collection, touch_elements
+from agentflow.lib.text.late_pattern import late_pattern
 
 _KEY_RANGE = (2**60 - 1, 2.0**53)
 """The largest integer and the largest float that are keys: of larger ones several share a hash."""
 _AT_ONCE = 8_192
 """Entries and operands that are put into a dict in one part of work."""
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_HUMP = late_pattern(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def mapping(who: str, position: int, value: Any) -> Mapping[Any, Any]:

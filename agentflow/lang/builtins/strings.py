@@ -25,14 +25,15 @@ from agentflow.lang.charging import (
 )
 from agentflow.lang.json_writer import json_work
 from agentflow.lang.printer import MAX_DIGITS, print_work, write_number
+from agentflow.lib.text.late_pattern import late_pattern
 
-_NUMBER = re.compile(r"[+-]?(?:(?P<whole>[0-9]+)|(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][+-]?[0-9]+)?)")
+_NUMBER = late_pattern(r"[+-]?(?:(?P<whole>[0-9]+)|(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][+-]?[0-9]+)?)")
 _LONG = 65_536
 """Characters, or strings, that are worked on in one part of work where that is quick."""
-_SPACE = re.compile(r"\s")
+_SPACE = late_pattern(r"\s")
 _LONGEST_NUMBER = 2 * MAX_DIGITS
 """Characters past which a text that looks like a number is not read as one."""
-_DIGITS = re.compile(r"[0-9+\-.eE]+")
+_DIGITS = late_pattern(r"[0-9+\-.eE]+")
 _FEW = 512
 """Slots or parts of text that are worked on in one part of work."""
 _NOT_FINITE = {"+inf.0": float("inf"), "-inf.0": float("-inf"), "+nan.0": float("nan")}
@@ -352,8 +353,8 @@ def text_work(rt: Bounded, value: object) -> Work[str]:
         return (yield from print_work(value, limit=rt.limits.string))
 
 
-_PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-_PLACE_NAME = re.compile(r"[^\s.\[\]!:{}]+")
+_PLACE = late_pattern(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_PLACE_NAME = late_pattern(r"[^\s.\[\]!:{}]+")
 
 
 @primitive("format", usage="(format template value ... [dict])", arity=(1, None), sliced=True, size="text", takes="s.")

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.values import Symbol
+from agentflow.lib.text.late_pattern import late_pattern
 from agentflow.lib.text.suggest import did_you_mean
 
 DEFINED = "#/$defs/"
@@ -72,8 +73,8 @@ TYPES: Mapping[type, str] = MappingProxyType(
 """The JSON type names of parsed JSON values, by Python type."""
 _LONGEST = 200
 """Maximum length of a type name, which also bounds its nesting."""
-_LISTED = re.compile(r"(.*)\[(?:<=\s*(\d{1,9}))?\]", re.DOTALL)
-_LONGEST_LIST = re.compile(r"<=\s*(\d{1,9})")
+_LISTED = late_pattern(r"(.*)\[(?:<=\s*(\d{1,9}))?\]", re.DOTALL)
+_LONGEST_LIST = late_pattern(r"<=\s*(\d{1,9})")
 _SIMPLE: dict[str, dict[str, Any]] = {
     "any": {},
     "string": {"type": "string"},

@@ -8,13 +8,15 @@ from collections.abc import Callable
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
+from agentflow.lib.text.late_pattern import late_pattern
+
 MAX_SIZE = 50_000
 """Maximum size of a pattern with its counted repetitions expanded, which takes about a quarter second to compile."""
 
-_TOKEN = re.compile(r"\\[pP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\{(\d+)(?:,(\d*))?\}|.", re.S)
+_TOKEN = late_pattern(r"\\[pP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\{(\d+)(?:,(\d*))?\}|.", re.S)
 _ASCII = {r"\d": "[0-9]", r"\D": "[^0-9]", r"\w": "[0-9A-Za-z_]", r"\W": "[^0-9A-Za-z_]", r"\/": "/"}
-_ESCAPE = re.compile(r"\\.", re.S)
-_AHEAD = re.compile(r"\(\?([=!])")
+_ESCAPE = late_pattern(r"\\.", re.S)
+_AHEAD = late_pattern(r"\(\?([=!])")
 _PYTHON = (
     (re.compile(r"\(\?<(?=[A-Za-z_$])"), "(?P<"),
     (re.compile(r"\\k<(\w+)>"), r"(?P=\1)"),

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import re
 
+from agentflow.lib.text.late_pattern import late_pattern
+
 _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _INVISIBLE = "\u00ad\u200b\u2060-\u2064\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
 
-_SEQUENCE = re.compile(
+_SEQUENCE = late_pattern(
     r"\r\n?"
     # strings end with ST or BEL; an unterminated one ends with its line, not with the text
     r"|(?:\x1b[PX\]^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
@@ -22,8 +24,8 @@ _SEQUENCE = re.compile(
     r"|\x1b[ -/]*[0-~]?"
     rf"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{_BIDI}{_INVISIBLE}]"
 )
-_CONTROL = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{_BIDI}{_INVISIBLE}]")
-_ALL_CONTROL = re.compile(rf"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{_BIDI}{_INVISIBLE}]")
+_CONTROL = late_pattern(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{_BIDI}{_INVISIBLE}]")
+_ALL_CONTROL = late_pattern(rf"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{_BIDI}{_INVISIBLE}]")
 
 
 def clean(text: str) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-SLOT = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+from agentflow.lib.text.late_pattern import late_pattern
+
+SLOT = late_pattern(r"\{\{\s*([^{}]*?)\s*\}\}")
 """A slot of a prompt or a system text; its group is a parameter, or a call of a task with parameters."""
 
 

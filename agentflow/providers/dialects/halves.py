@@ -12,13 +12,14 @@ import re
 from typing import Any, TypeAlias, cast
 
 from agentflow.lib.schema.json_types import MAX_JSON_VALUES, has_too_many_values
+from agentflow.lib.text.late_pattern import late_pattern
 
 REPLACEMENT = "\ufffd"
-_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-_BYTES = re.compile("[\udc80-\udcff]+")
+_PAIR = late_pattern("[\ud800-\udbff][\udc00-\udfff]")
+_BYTES = late_pattern("[\udc80-\udcff]+")
 """Bytes that were not UTF-8, as ``surrogateescape`` reads them."""
-_HALF = re.compile("[\ud800-\udfff]")
-_BEGUN = re.compile("(?:[\ud800-\udbff]|[\udcc2-\udcf4][\udc80-\udcbf]{0,2})\\Z")
+_HALF = late_pattern("[\ud800-\udfff]")
+_BEGUN = late_pattern("(?:[\ud800-\udbff]|[\udcc2-\udcf4][\udc80-\udcbf]{0,2})\\Z")
 """The beginning of a character at the end of a text."""
 _OF_CHARACTERS = re.compile("[\udc80-\udcbf\udcc2-\udcf4]").match
 _ESCAPED = re.compile(rb"\\u[dD][89a-fA-F]")
