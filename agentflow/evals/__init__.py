@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from agentflow.evals.cases import NOTHING, Case, Scorer, read_cases
 from agentflow.evals.evaluation import BASE
+from agentflow.evals.figures import VariantReport
 from agentflow.evals.judges import Judge, judge
-from agentflow.evals.report import EvaluationReport, VariantReport
+from agentflow.evals.report import EvaluationReport
 from agentflow.evals.sample import Sample
 from agentflow.evals.scorers import (
     SampleRun,

@@ -26,6 +26,7 @@ from agentflow.durable.generations import Overrides, TaskOverrides
 from agentflow.durable.runs import DurableRuns
 from agentflow.durable.samples import SampleEnd, SampleRecords, plain_row
 from agentflow.durable.stored_input import PythonProgram
+from agentflow.evals.apart import value_pairs
 from agentflow.evals.cases import Case, Scorer
 from agentflow.evals.report import EvaluationReport
 from agentflow.evals.sample import Sample, SampleStatus
@@ -170,7 +171,12 @@ class Evaluation:
                 end = await self._end(case, record, subject, draw)
                 ends[subject.name, draw] = end
                 samples.append(self._sample(case, subject, draw, end))
-        return [await self._scored(each, ends[self._baseline, each.draw]) for each in samples]
+        for at, each in enumerate(samples):
+            base = ends[self._baseline, each.draw]
+            if each.variant != self._baseline:
+                each = replace(each, apart=value_pairs(base.rows, ends[each.variant, each.draw].rows))
+            samples[at] = await self._scored(each, base)
+        return samples
 
     async def _record(self, case: Case) -> tuple[RunRow, Sequence[EffectRow]] | AgentflowError | None:
         """The recorded run that a case is, with its effects, or the error of one that cannot be read; None for another case."""

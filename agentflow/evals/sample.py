@@ -11,6 +11,7 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
 from agentflow.core.data.values import plain
+from agentflow.evals.apart import ValuePair
 from agentflow.evals.cases import Case
 from agentflow.evals.scorers import ToolUse
 
@@ -48,6 +49,8 @@ class Sample:
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
     passing: frozenset[str] = frozenset()
     """The names of the scores that are yes or no: 1.0 and 0.0 in ``scores``."""
+    apart: tuple[ValuePair, ...] = ()
+    """Its effects beside those of the baseline's sample, from the first value that differs."""
 
     @property
     def reason(self) -> str:
@@ -82,6 +85,8 @@ class Sample:
             data["missing"] = dict(self.missing)
         if self.tools:
             data["tools"] = [{"name": use.name, "arguments": plain(use.arguments)} for use in self.tools]
+        if self.apart:
+            data["apart"] = [each.to_dict() for each in self.apart]
         if self.case.group:
             data["group"] = self.case.group
         return data

@@ -22,6 +22,9 @@ from agentflow.lib.schema.json_schema import check
 Score: TypeAlias = float | bool | None
 """A score: a number, or whether the sample passes. None: the scorer does not apply."""
 
+ACCOUNT = ("cost", "latency", "calls", "steps")
+"""The scorers that tell the account of a run, also of one that failed. More is not better in them."""
+
 
 @frozen
 class ToolUse:

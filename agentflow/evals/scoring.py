@@ -17,7 +17,7 @@ from agentflow.evals.cases import Scorer
 from agentflow.evals.foreign import foreign_name, foreign_score, is_foreign
 from agentflow.evals.judges import Judge, judge
 from agentflow.evals.sample import Sample
-from agentflow.evals.scorers import close, contains, exact, json_equal, matches, schema_ok, tool_called
+from agentflow.evals.scorers import ACCOUNT, close, contains, exact, json_equal, matches, schema_ok, tool_called
 from agentflow.flow.python import FlowCall
 from agentflow.run.engine import PythonTarget
 from agentflow.run.purses import Purse
@@ -211,7 +211,7 @@ def is_function(program: object) -> bool:
 
 def judges_failures(scorer: Any) -> bool:
     """Whether a scorer has something to say of a sample that failed: its cost, for example."""
-    return name_of(scorer) in ("cost", "latency", "calls", "steps") or bool(getattr(scorer, "judges_failures", False))
+    return name_of(scorer) in ACCOUNT or bool(getattr(scorer, "judges_failures", False))
 
 
 def _by_name(name: str, value: Any, missing: dict[str, str]) -> dict[str, float | bool]:

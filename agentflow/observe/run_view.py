@@ -239,3 +239,16 @@ def message_of(event: Mapping[str, Any]) -> str | None:
         return f"{described['reason']}: {described['message']}"
     except (KeyError, TypeError):
         return None
+
+
+def record_message(value: Any) -> str | None:
+    """Why a recorded effect failed: the message of its error, or that of its FAILED result."""
+    match value:
+        case {"error": [_, {"message": str(message)}, *_]}:
+            return message
+        case {"ok": {"$r": ["FAILED", _, _, _, {"error": {"message": str(message)}}, *_]}}:
+            return message
+        case {"ok": {"$r": ["FAILED", str(content), *_]}}:
+            return content
+        case _:
+            return None

@@ -63,10 +63,11 @@ def asked(project: Path) -> int:
 
 def test_variants_are_compared_and_paid_for_once(project: Path) -> None:
     """The report on standard output and in files; the second time nothing is paid for."""
-    done = evaluated(project, "--variant", "loud.toml", "--save", "out.xml", "--save", "out.md")
+    done = evaluated(project, "--variant", "loud.toml", "--save", "out.xml", "--save", "out.html")
     assert done.returncode == 0, done.stderr
     assert "loud" in done.stdout and "Worse in exact under loud" in done.stdout and asked(project) == 8
     assert len([*ElementTree.parse(project / "out.xml").getroot().iter("failure")]) == 4
+    assert (project / "out.html").read_text().startswith("<!doctype html>")
     again = evaluated(
         project, "--variant", "better=loud.toml", "--scorer", "exact", "--scorer", "shop:shouts", "--json"
     )

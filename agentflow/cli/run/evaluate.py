@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from agentflow.evals.sample import Sample
 
 _PLAIN = ("exact", "contains", "json_equal", "close")
-_ACCOUNT = ("cost", "latency", "calls", "steps")
 
 
 async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
@@ -115,11 +114,12 @@ def _overrides(path: Path) -> dict[str, Any]:
 
 def _scorer(text: str) -> Any:
     from agentflow import evals
+    from agentflow.evals.scorers import ACCOUNT
 
     name, sep, argument = text.partition("=")
     if name in _PLAIN and not sep:
         return getattr(evals, name)()
-    if name in _ACCOUNT and not sep:
+    if name in ACCOUNT and not sep:
         return getattr(evals, name)
     if name == "close" and sep:
         return evals.close(_thresholds("--scorer", [text])["close"])
@@ -133,7 +133,7 @@ def _scorer(text: str) -> Any:
             return getattr(importlib.import_module(module), function)
         except (ImportError, AttributeError) as error:
             raise UsageError(f"--scorer {text}: {error}", hint="MODULE:NAME, a function of a case and a run") from None
-    names = (*_PLAIN, *_ACCOUNT, "matches", "judge")
+    names = (*_PLAIN, *ACCOUNT, "matches", "judge")
     hint = did_you_mean(name, names) or f"it is one of {', '.join(names)}, or MODULE:NAME"
     raise UsageError(f"--scorer {text} is no scorer", hint=hint)
 

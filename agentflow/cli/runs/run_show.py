@@ -23,7 +23,7 @@ from agentflow.durable.catalogue import RunSummary
 from agentflow.durable.values.codec import read_usage
 from agentflow.durable.values.record_values import span_of
 from agentflow.lib.text.safe_text import clean
-from agentflow.observe.run_view import RunView, Site, State, Tally
+from agentflow.observe.run_view import RunView, Site, State, Tally, record_message
 
 _WAITS = frozenset({"question", "approval", "timer"})
 _How = Literal["ok", "failed", "suspended", "running"]
@@ -78,7 +78,7 @@ def _count(record: EffectRow, how: _How, tally: Tally) -> None:
     if how != "suspended":
         tally.seconds += (record.ended or 0.0) - (record.started or 0.0)
     if how == "failed":
-        tally.error = tally.error or _message(record.value)
+        tally.error = tally.error or record_message(record.value)
 
 
 def _site_of(record: EffectRow, source: Source) -> Site | None:
@@ -87,19 +87,6 @@ def _site_of(record: EffectRow, source: Source) -> Site | None:
         return None
     span = Span(source, *site)
     return Site(source.name, span.line, span.column, span.end_line, span.end_column)
-
-
-def _message(value: Any) -> str | None:
-    """Why a recorded effect failed: the message of its error, or that of its FAILED result."""
-    match value:
-        case {"error": [_, {"message": str(message)}, *_]}:
-            return message
-        case {"ok": {"$r": [_, _, _, _, {"error": {"message": str(message)}}, *_]}}:
-            return message
-        case {"ok": {"$r": [_, str(content), *_]}}:
-            return content
-        case _:
-            return None
 
 
 MARKS: Mapping[State, tuple[str, str]] = {

@@ -438,7 +438,7 @@ class EvalOptions(DatabaseOptions, FlowOptions):
         typer.Option(
             "--save",
             metavar="FILE",
-            help="Write the report to FILE, by its ending: .xml (JUnit), .md, .jsonl, .txt (repeatable).",
+            help="Write the report to FILE, by its ending: .html, .xml (JUnit), .md, .jsonl, .txt (repeatable).",
         ),
     ] = None
     live_tool: Annotated[

@@ -68,21 +68,32 @@ def report_html(
     }
     data["pairs"] = _pairs(runs[1], runs[0]) if other is not None else []
     data["texts"] = packed.texts
+    return _page(title, (*_SHARED_SCRIPTS, "unpack.js", "start.js"), ("report.css",), _embedded(data))[0]
+
+
+def evaluation_html(title: str, data: Mapping[str, Any]) -> str:
+    """The HTML file of an evaluation: ``data`` is what ``evaluation.js`` shows. Longer texts are cut, as those of a run are."""
+    packed = _Packer()
+    rows = packed.data(data)
+    scripts = ("text.js", "drawer.js", "compare.js", "unpack.js", "evaluation.js")
+    return _page(title, scripts, ("report.css", "evaluation.css"), _embedded({**rows, "texts": packed.texts}))[0]
+
+
+def _embedded(data: Mapping[str, Any]) -> str:
+    """The data of a page as its only element besides the script, which no text in it can leave."""
     body = gzip.compress(json.dumps(data, separators=(",", ":")).encode("ascii"), 6, mtime=0)
-    embedded = f'<script type="text/plain" id="data">{base64.b64encode(body).decode("ascii")}</script>\n'
-    return _page(title, "start.js", ("report.css",), embedded)[0]
+    return f'<script type="text/plain" id="data">{base64.b64encode(body).decode("ascii")}</script>\n'
 
 
 @functools.cache
 def live_html() -> tuple[str, str]:
     """The page that shows runs while they run, and its content security policy: it may ask the server it came from."""
-    return _page("agentflow", "live.js", ("report.css", "live.css"), "", "; connect-src 'self'")
+    return _page("agentflow", (*_SHARED_SCRIPTS, "live.js"), ("report.css", "live.css"), "", "; connect-src 'self'")
 
 
-def _page(title: str, start: str, styles: tuple[str, ...], body: str, more: str = "") -> tuple[str, str]:
-    """An HTML file whose script ends with ``start``, and its policy: no other script runs, and only ``more`` sends
-    requests."""
-    script = "\n".join(_asset(name) for name in (*_SHARED_SCRIPTS, start))
+def _page(title: str, scripts: tuple[str, ...], styles: tuple[str, ...], body: str, more: str = "") -> tuple[str, str]:
+    """An HTML file of these ``scripts``, and its policy: no other script runs, and only ``more`` sends requests."""
+    script = "\n".join(_asset(name) for name in scripts)
     style = "\n".join(_asset(name) for name in styles)
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'{more}"
     return (
@@ -145,6 +156,10 @@ class _Packer:
                 row["folded"] = count
             shown.append(row)
         return shown
+
+    def data(self, entries: Mapping[str, Any]) -> dict[str, Any]:
+        """Data other than events."""
+        return self._put(entries, whole=False)
 
     def wires(self, events: list[Record], wire: Wire | None) -> dict[str, Any]:
         if wire is None:

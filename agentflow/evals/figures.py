@@ -1,0 +1,238 @@
+"""The figures of an evaluation: the scores of its variants, and their differences by case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from statistics import quantiles
+from typing import Any
+
+from agentflow.core.data.errors import ConfigurationError, PurseEmpty, clip
+from agentflow.core.data.limits import total
+from agentflow.evals.sample import Sample
+from agentflow.evals.statistics import FEW, LEVEL, Difference, Interval, difference_of, holm, mean_of
+from agentflow.lib.text.suggest import did_you_mean
+
+
+class VariantReport:
+    """The samples of one variant in a report."""
+
+    def __init__(self, report: EvaluationFigures, name: str) -> None:
+        self.name = name
+        self._report = report
+
+    @cached_property
+    def samples(self) -> tuple[Sample, ...]:
+        """Its samples of the cases that are complete in all variants."""
+        return tuple([each for each in self._report.complete if each.variant == self.name])
+
+    def scores(self, name: str) -> dict[str, list[float]]:
+        """The scores called ``name`` of each case that has one, a score for each draw. Raises ConfigurationError
+        (``evals/score``) for a name that no sample has."""
+        self._report.check_score(name)
+        scores: dict[str, list[float]] = {}
+        for each in self.samples:
+            if name in each.scores:
+                scores.setdefault(each.case.name, []).append(each.scores[name])
+        return scores
+
+    def score(self, name: str) -> Interval:
+        """The mean of a score, with its 95 % interval; not a number, of 0 cases, where no case has it. Raises as :meth:`scores`."""
+        return mean_of(self.scores(name), self._report.groups, passing=name in self._report.passing)
+
+    def difference(self, name: str) -> Difference:
+        """The difference from the baseline in a score, paired by case. With several variants the intervals hold together: each
+        has the level that is left of 95 % for one of them (Bonferroni). Raises as :meth:`scores`."""
+        report = self._report
+        others = max(1, len(report.variants) - 1)
+        return difference_of(
+            self.scores(name),
+            report[report.baseline].scores(name),
+            report.groups,
+            passing=name in report.passing,
+            level=1 - (1 - LEVEL) / others,
+        )
+
+    @property
+    def cost_usd(self) -> float | None:
+        """The cost of its samples in US dollars, as if none had been reused; None for an unknown price."""
+        return total([each.cost_usd for each in self.samples])
+
+    @property
+    def paid_usd(self) -> float | None:
+        """The part of the cost that was paid in this evaluation."""
+        return total([each.paid_usd for each in self.samples])
+
+    @property
+    def latency_p95_s(self) -> float | None:
+        """The 95th percentile of the times of samples that were carried out whole, in seconds; None with fewer than two."""
+        times = [each.latency_s for each in self.samples if each.latency_s is not None]
+        return quantiles(times, n=20, method="inclusive")[-1] if len(times) > 1 else None
+
+    @property
+    def calls_paid(self) -> int:
+        """The model calls that were made for it."""
+        return sum([each.paid_calls for each in self.samples])
+
+    @property
+    def calls_reused(self) -> int:
+        """The model calls whose answers were reused."""
+        return sum([each.usage.requests for each in self.samples]) - self.calls_paid
+
+
+class EvaluationFigures:
+    """The samples of an evaluation, and the figures that follow from them; the base of
+    :class:`~agentflow.evals.report.EvaluationReport`, which says the fields."""
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        variants: Sequence[str],
+        baseline: str,
+        order: Sequence[str],
+        samples: Sequence[Sample],
+        repeat: int = 1,
+        stopped: PurseEmpty | None = None,
+        began: float = 0.0,
+        took_s: float = 0.0,
+        judging_calls: int = 0,
+        judging_usd: float | None = 0.0,
+    ) -> None:
+        self.run_id = run_id
+        self.variants = tuple(variants)
+        self.baseline = baseline
+        self.order = tuple(order)
+        self.samples = tuple(samples)
+        self.repeat = repeat
+        self.stopped = stopped
+        self.began = began
+        self.took_s = took_s
+        self.judging_calls = judging_calls
+        self.judging_usd = judging_usd
+
+    def __getitem__(self, name: str) -> VariantReport:
+        if name not in self.variants:
+            raise ConfigurationError(
+                f"the evaluation has no variant '{clip(name, 80)}'",
+                code="evals/variant",
+                hint=did_you_mean(name, self.variants) or f"it has {', '.join(self.variants)}",
+            )
+        return VariantReport(self, name)
+
+    @property
+    def partial(self) -> bool:
+        """Whether a limit ended it before all cases were complete."""
+        return self.stopped is not None
+
+    @cached_property
+    def complete(self) -> tuple[Sample, ...]:
+        """The samples that count: of the longest beginning of the order whose cases are complete in all variants."""
+        wanted = len(self.variants) * self.repeat
+        counts: dict[str, int] = {}
+        for each in self.samples:
+            if each.status != "unpaid":
+                counts[each.case.name] = counts.get(each.case.name, 0) + 1
+        whole: set[str] = set()
+        for name in self.order:
+            if counts.get(name, 0) < wanted:
+                break
+            whole.add(name)
+        position = {name: at for at, name in enumerate(self.order)}
+        kept = [each for each in self.samples if each.case.name in whole]
+        return tuple(sorted(kept, key=lambda each: (position[each.case.name], each.draw)))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the scores, in the order in which they first occur."""
+        return tuple(dict.fromkeys([name for each in self.samples for name in (*each.scores, *each.missing)]))
+
+    @cached_property
+    def passing(self) -> frozenset[str]:
+        """The names of the scores that are yes or no in every sample that ended well."""
+        seen = {name for each in self.samples if each.status == "done" for name in each.scores.keys() - each.passing}
+        return frozenset([name for each in self.samples for name in each.passing]) - seen
+
+    @cached_property
+    def groups(self) -> Mapping[str, str]:
+        """The groups of the cases that have one."""
+        return {each.case.name: each.case.group for each in self.samples if each.case.group}
+
+    def check_score(self, name: str) -> None:
+        """Raise ConfigurationError (``evals/score``) for the name of a score that no sample has."""
+        if name not in self.names:
+            raise ConfigurationError(
+                f"no sample has a score '{clip(name, 80)}'",
+                code="evals/score",
+                hint=did_you_mean(name, self.names) or f"there are {', '.join(self.names) or 'none'}",
+            )
+
+    def failures(self, variant: str | None = None) -> list[Sample]:
+        """The samples that failed or were blocked, of one variant or of all."""
+        names = self.variants if variant is None else (self[variant].name,)
+        return [each for each in self.samples if each.status in ("failed", "blocked") and each.variant in names]
+
+    def worst(self, variant: str, score: str, count: int = 5) -> list[tuple[float, Sample, Sample]]:
+        """The cases that lost most against the baseline: the change of ``score``, the sample and the baseline's. Raises as
+        :meth:`changed`."""
+        return [each for each in self.changed(variant, score, len(self.samples)) if each[0] < 0][:count]
+
+    def changed(self, variant: str, score: str, count: int = 5) -> list[tuple[float, Sample, Sample]]:
+        """The cases that changed most against the baseline, up or down: the change of ``score``, the sample and the baseline's.
+
+        ``sample.apart`` has the effects of both from the first value that differs. Raises ConfigurationError (``evals/score``,
+        ``evals/variant``).
+        """
+        self.check_score(score)
+        base = {(each.case.name, each.draw): each for each in self[self.baseline].samples if score in each.scores}
+        changes = [
+            (each.scores[score] - other.scores[score], each, other)
+            for each in self[variant].samples
+            if score in each.scores and (other := base.get((each.case.name, each.draw))) is not None
+        ]
+        return sorted([each for each in changes if each[0]], key=lambda each: -abs(each[0]))[:count]
+
+    def below(self, least: Mapping[str, float]) -> list[str]:
+        """The means that are below those in ``least``, by the name of the score, in a sentence each. A variant without the score
+        is below, too."""
+        told: list[str] = []
+        for score, number in least.items():
+            for name in self.variants:
+                mean = self[name].score(score).mean if score in self.names else math.nan
+                if math.isnan(mean):
+                    told.append(f"no sample of {name} has a score '{score}'")
+                elif mean < number:
+                    told.append(f"{score} of {name} is {mean:.3g}, below {number:g}")
+        return told
+
+    def adjusted(self, score: str) -> dict[str, float]:
+        """The p values of the differences of all variants from the baseline in ``score``, adjusted for their number (Holm)."""
+        others = [name for name in self.variants if name != self.baseline]
+        return dict(zip(others, holm([self[name].difference(score).p for name in others]), strict=True))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dict for each variant, as the table of the report shows it."""
+        rows: list[dict[str, Any]] = []
+        for name in self.variants:
+            variant = self[name]
+            row: dict[str, Any] = {"variant": name, "samples": len(variant.samples)}
+            for score in self.names:
+                row[score] = variant.score(score)
+                if name != self.baseline:
+                    row[f"{score} difference"] = variant.difference(score)
+            row |= {
+                "cost_usd": variant.cost_usd,
+                "paid_usd": variant.paid_usd,
+                "latency_p95_s": variant.latency_p95_s,
+                "calls": variant.calls_paid,
+                "reused": variant.calls_reused,
+                "failed": len(self.failures(name)),
+            }
+            rows.append(row)
+        return rows
+
+    @property
+    def has_few(self) -> bool:
+        """Whether so few cases count that intervals say little."""
+        return len({each.case.name for each in self.complete}) < FEW
