@@ -1,13 +1,14 @@
-"""Plans what resuming a durable run would do: a dry replay that stops at effects without a record."""
+"""Plans what resuming a durable run would do: a dry replay, which takes the old value at an effect without a record."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NoReturn
+from dataclasses import replace
+from typing import Any, NoReturn
 
 from agentflow.core.call.call import CallContext
-from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError, JournalError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import total
 from agentflow.core.data.messages import Usage
@@ -15,13 +16,16 @@ from agentflow.core.data.results import NO_USAGE
 from agentflow.core.data.source import Span
 from agentflow.core.events.journal_rows import EffectRow, EffectState, OwnedRun, RunRow
 from agentflow.core.ports.store_ports import JournalStore
+from agentflow.durable.dry_replay import Action, DryReplay, ReachedEffect, Unalterable, altered
 from agentflow.durable.generations import TaskOverrides
 from agentflow.durable.journal import RunJournal
-from agentflow.durable.pool import Pool, path_order
+from agentflow.durable.pool import Pool
 from agentflow.durable.remote import worker_forms
 from agentflow.durable.run_records import Elsewhere, Records, wait_for_end
 from agentflow.durable.stored_input import PythonProgram, carry_out
 from agentflow.durable.values.codec import Codec, write_usage
+from agentflow.durable.values.data_adapter import DataAdapter
+from agentflow.durable.values.record_values import from_data
 from agentflow.lang.program import Program
 from agentflow.run.engine import Engine
 from agentflow.run.run_spec import RunSpec
@@ -34,14 +38,15 @@ _LOOKS = 3
 
 @frozen(kw_only=True)
 class PlannedEffect:
-    """An effect of a plan: its ``action`` is ``reused``, or ``run``.
+    """An effect of a plan. Its ``action`` is ``reused``, ``run``, or ``may run``: its own input may depend on the results of
+    effects that are run, or whether it is reached does.
 
     ``usage`` (tokens) and ``cost`` (US dollars) are its recorded cost: for one to be run, the last one at this path, else
-    the average for its name; None if unknown. ``recorded_at`` is the path of the record that answers it, ``span`` its
-    location in the program.
+    the average for its name; None if unknown. ``recorded_at`` is the path of the record that answers it, or would answer if
+    its input stays the same; ``span`` is its location in the program.
     """
 
-    action: Literal["reused", "run"]
+    action: Action
     path: str
     kind: str
     name: str
@@ -55,9 +60,11 @@ class PlannedEffect:
 class RunPlan:
     """The effects of resuming a run, as far as a replay of its records shows.
 
-    ``effects`` are in the order of their paths. ``complete`` says that there are no others: nothing is run, or nothing
-    depends on it. Otherwise the program continues after the effects to be run, depending on their results, and some of the
-    ``unused`` records may answer then. ``error`` is the message of the error with which the replay ends, if it does.
+    ``effects`` are in the order of their paths. At an effect that is run the replay takes the value that was recorded
+    at its place, so that ``may_run`` says what follows if the new value leads the program the same way; in a branch without such a value the
+    plan ends. ``complete`` says that there are no other effects, because nothing is run. Otherwise there may be others, or
+    fewer, and some of the ``unused`` records may answer then. ``error`` is the message of the error with which the replay of a
+    complete plan ends, if it does.
     """
 
     run_id: str
@@ -73,8 +80,18 @@ class RunPlan:
 
     @property
     def runs(self) -> list[PlannedEffect]:
-        """The effects that are carried out first."""
+        """The effects that are carried out for certain."""
         return [each for each in self.effects if each.action == "run"]
+
+    @property
+    def may_run(self) -> list[PlannedEffect]:
+        """The effects that depend on these: each is carried out unless its input stays the same or it is not reached any more."""
+        return [each for each in self.effects if each.action == "may run"]
+
+    @property
+    def about(self) -> float | None:
+        """The recorded cost of the effects that run or may run, in US dollars; None if one of them is unknown."""
+        return cost_of([*self.runs, *self.may_run])[1]
 
 
 def cost_of(effects: Iterable[PlannedEffect]) -> tuple[Usage, float | None]:
@@ -103,22 +120,21 @@ async def make_plan(
     """Replay a program from records alone: those in ``own`` at their paths, then those of ``pool``. ``rows`` have the costs."""
     prices = _Prices(rows)
     ended: list[str | None] = []
-    replays: list[_DryRecords] = []
 
-    async def replay() -> None:
+    async def carried(replay: DryReplay, pool: Pool | None) -> None:
         task = asyncio.current_task()
         assert task is not None
         owned = OwnedRun(run=row, records=list(own), usage=write_usage(NO_USAGE) or (0,) * 6, cost=0.0)
         records = _DryRecords(store, owned, task, worker_forms)
         records.pool, records.overrides = pool, overrides
-        replays.append(records)
+        session = None if spec.session is None else spec.session.fork()
         try:
             async with engine.open(
                 program.source.name,
-                spec,
+                replace(spec, session=session),
                 program=program.source.digest,
                 grants=program.allow,
-                journal=_DryJournal(records, codec, prices),
+                journal=_DryJournal(records, codec, replay),
                 quiet=True,
             ) as (_, call):
                 call.definitions = overrides
@@ -130,17 +146,22 @@ async def make_plan(
         except AgentflowError as error:
             ended.append(f"{error.code}: {error.message}")
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(replay(), name=f"plan of {row.run}")
-    records = replays[0]
-    effects = sorted(records.effects, key=lambda each: path_order(each.path))
+    async def ended_replay(replay: DryReplay, pool: Pool | None) -> DryReplay:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(carried(replay, pool), name=f"plan of {row.run}")
+        return replay
+
+    first = await ended_replay(DryReplay(rows), pool)
+    again = await ended_replay(DryReplay((), first), None) if first.is_open else None
+    effects = [prices.planned(reached, action) for reached, action in first.actions(again)]
     unused = [] if pool is None else pool.unused
+    complete = bool(ended) and not first.altered
     return RunPlan(
         run_id=row.run,
         effects=tuple(effects),
-        unused=tuple([prices.effect("reused", each.path, each, None) for each in unused]),
-        complete=bool(ended) and not any([each.action == "run" for each in effects]),
-        error=ended[0] if ended else None,
+        unused=tuple([prices.recorded("reused", each.path, each, None) for each in unused]),
+        complete=complete,
+        error=ended[0] if complete else None,
     )
 
 
@@ -151,19 +172,32 @@ class _Prices:
         self._all = Pool(rows)
         self._rows = [row for row in rows if row.state in (EffectState.OK, EffectState.FAILED)]
 
-    def effect(self, action: Literal["reused", "run"], path: str, row: EffectRow, span: Span | None) -> PlannedEffect:
+    def planned(self, reached: ReachedEffect, action: Action) -> PlannedEffect:
+        """The effect with its cost; None for an unknown one if no effect of its kind and name was ever run."""
+        if reached.fits and reached.row is not None:
+            return self.recorded(action, reached.path, reached.row, reached.span)
+        return self._expected(action, reached.kind, reached.name, reached.path, reached.span)
+
+    def recorded(self, action: Action, path: str, row: EffectRow, span: Span | None) -> PlannedEffect:
+        """The effect with the cost of its record."""
         usage, cost = self._all.spent(row)
-        at = row.path if action == "reused" else None
         return PlannedEffect(
-            action=action, path=path, kind=row.kind, name=row.name, usage=usage, cost=cost, span=span, recorded_at=at
+            action=action,
+            path=path,
+            kind=row.kind,
+            name=row.name,
+            usage=usage,
+            cost=cost,
+            span=span,
+            recorded_at=row.path,
         )
 
-    def expected(self, kind: str, name: str, path: str, span: Span | None) -> PlannedEffect:
-        """An effect to be run, with its last cost; unknown if no effect of its kind and name was ever run."""
+    def _expected(self, action: Action, kind: str, name: str, path: str, span: Span | None) -> PlannedEffect:
+        """An effect to be run, with its last cost at this path, else the average for its name."""
         like = [row for row in self._rows if row.kind == kind and row.name == name]
         here = [row for row in like if row.path == path]
         if here or len(like) == 1:
-            return self.effect("run", path, (here or like)[0], span)
+            return replace(self.recorded(action, path, (here or like)[0], span), recorded_at=None)
         usage: Usage | None = None
         cost: float | None = None if kind in ("task", "solve") or not like else 0.0
         if like:
@@ -175,15 +209,14 @@ class _Prices:
                 Usage(*[number // len(each) for number in write_usage(total) or ()]) if total is not NO_USAGE else total
             )
             cost = sum(prices) / len(prices) if prices else None
-        return PlannedEffect(action="run", path=path, kind=kind, name=name, usage=usage, cost=cost, span=span)
+        return PlannedEffect(action=action, path=path, kind=kind, name=name, usage=usage, cost=cost, span=span)
 
 
 class _DryRecords(Records):
-    """Records that are never added to. ``effects`` are those that the replay has reached."""
+    """Records that are never added to."""
 
     def __init__(self, store: JournalStore, owned: OwnedRun, root: asyncio.Task[object], elsewhere: Elsewhere) -> None:
         super().__init__(store, owned, root, elsewhere)
-        self.effects: list[PlannedEffect] = []
         self._watch: asyncio.TimerHandle | None = None
 
     async def commit(self, row: EffectRow) -> None:
@@ -216,14 +249,14 @@ class _DryRecords(Records):
 
 
 class _DryJournal(RunJournal):
-    """Answers from records, notes the effects it answers, and carries out none."""
+    """Answers from records and old values, notes the effects that are reached, and carries out none."""
 
-    __slots__ = ("prices",)
+    __slots__ = ("replay",)
     dry = True
 
-    def __init__(self, records: _DryRecords, codec: Codec, prices: _Prices) -> None:
+    def __init__(self, records: _DryRecords, codec: Codec, replay: DryReplay) -> None:
         super().__init__(records, codec)
-        self.prices = prices
+        self.replay = replay
 
     async def find(
         self,
@@ -233,17 +266,42 @@ class _DryJournal(RunJournal):
         call: CallContext,
         parts: Callable[[], Mapping[str, Any]] | None = None,
     ) -> EffectRow:
-        records = self.records
-        assert isinstance(records, _DryRecords)
-        row = records.find(call.path)
-        if row is None and records.pool is not None:
-            row = records.pool.take(call.path, digest)
-        if row is None or row.state == EffectState.OPEN or (row.path == call.path and row.content != digest):
-            records.effects.append(self.prices.expected(kind, name, call.path, call.span))
-            budget = call.run.budget
-            await records.halt(budget.permits if isinstance(budget, Budget) else None)
-        records.effects.append(self.prices.effect("reused", call.path, row, call.span))
-        return row
+        def record() -> EffectRow | None:
+            row, pool = self.records.find(call.path), self.records.pool
+            if row is None and pool is not None:
+                row = pool.take(call.path, digest)
+            fits = (
+                row is not None and row.state != EffectState.OPEN and (row.path != call.path or row.content == digest)
+            )
+            return row if fits else None
+
+        row = self.replay.reach(kind, name, digest, call.path, call.span, record)
+        return await self._halt(call) if row is None else row
+
+    async def _halt(self, call: CallContext) -> NoReturn:
+        """End the replay in this strand."""
+        assert isinstance(self.records, _DryRecords)
+        budget = call.run.budget
+        await self.records.halt(budget.permits if isinstance(budget, Budget) else None)
+
+    def replayed(self, row: EffectRow, call: CallContext) -> Any:
+        if call.path not in self.replay.altered or not self.replay.is_second:
+            return super().replayed(row, call)
+        value = super().replayed(replace(row, turns=None), call)  # the exchange that it added is another, too
+        try:
+            return altered(value)
+        except Unalterable:
+            self.replay.blind = True
+            return value
+
+    async def typed(self, outcome: Any, adapter: DataAdapter[Any] | None, what: str, call: CallContext) -> Any:
+        """An outcome as it was before it was stored. At an old or altered one that does not fit the replay ends in its strand."""
+        if call.path not in self.replay.altered:
+            return await super().typed(outcome, adapter, what, call)
+        try:
+            return from_data(adapter, outcome, what, call.path)
+        except JournalError:
+            await self._halt(call)
 
     def pin(self, kind: str, name: str, text: str | None, call: CallContext) -> str | None:
         row = self.records.find(f"@{kind}/{name}")

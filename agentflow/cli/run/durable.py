@@ -62,20 +62,21 @@ def plan_data(plan: RunPlan) -> dict[str, Any]:
         "error": plan.error,
         "reused": [_data(each) for each in plan.reused],
         "run": [_data(each) for each in plan.runs],
+        "may_run": [_data(each) for each in plan.may_run],
+        "about_usd": plan.about,
         "unused": [_data(each) for each in plan.unused],
     }
 
 
 def plan_text(plan: RunPlan) -> str:
-    """A plan as text: effects that are reused, effects to be run with their costs, and what is unknown."""
+    """A plan as text: effects that are reused, effects that run or may run with their costs, and what is unknown."""
     are = "is" if len(plan.reused) == 1 else "are"
     lines = [f"{counted(len(plan.reused), 'effect')} {are} answered from records, which saves {_cost(plan.reused)}"]
     if plan.runs:
-        first = "is carried out first, at" if len(plan.runs) == 1 else "are carried out first, at"
-        lines.append(
-            f"{counted(len(plan.runs), 'effect')} {first} about {_cost(plan.runs)} by what such calls cost before:"
-        )
-        lines += [f"  {each.path}  {each.kind} {each.name}{_location(each)}  {_cost([each])}" for each in plan.runs]
+        lines += _listed(plan.runs, "runs" if len(plan.runs) == 1 else "run", "by what such calls cost before")
+        if plan.may_run:
+            lines += _listed(plan.may_run, "may run", "if the results lead on as the old ones did")
+            lines.append(f"together about {_cost([*plan.runs, *plan.may_run])}")
         lines.append("what follows depends on the results")
         if plan.unused:
             lines.append(f"{counted(len(plan.unused), 'more record')}, of {_cost(plan.unused)}, may answer then")
@@ -87,6 +88,11 @@ def plan_text(plan: RunPlan) -> str:
         are = "is" if len(plan.unused) == 1 else "are"
         lines.append(f"{counted(len(plan.unused), 'record')}, of {_cost(plan.unused)}, {are} no longer needed")
     return "\n".join(lines)
+
+
+def _listed(effects: Sequence[PlannedEffect], run: str, why: str) -> list[str]:
+    head = f"{counted(len(effects), 'effect')} {run}, at about {_cost(effects)}, {why}:"
+    return [head, *[f"  {each.path}  {each.kind} {each.name}{_location(each)}  {_cost([each])}" for each in effects]]
 
 
 def _cost(effects: Sequence[PlannedEffect]) -> str:
