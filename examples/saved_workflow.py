@@ -46,7 +46,7 @@ async def first_day(directory: str) -> None:
     async with AgentFlow(provider=model, tools=[price], workflows=directory, limits=limits) as flow:
         basket = [["apples", 3], ["bread", 1]]
         solve = '(solve goal (allow "price") (max-rounds 3) (inputs (dict "basket" basket)))'
-        solved = await flow.eval(solve, bindings={"goal": GOAL, "basket": basket})
+        solved = (await flow.run(solve, bindings={"goal": GOAL, "basket": basket})).value
         if solved.failed:
             sys.exit(f"no program came of it: {solved.content}")
         print("solved:", solved.parsed_content)

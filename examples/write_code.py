@@ -77,7 +77,7 @@ async def main(directory: str) -> None:
     limits = Limits(wall_s=300, model_calls=5)
     async with AgentFlow(provider=None if real else ScriptedProvider(model), root=directory, limits=limits) as flow:
         flow.subscribe(lambda event: print(event.message) if event.type == "log" else None)
-        print(await flow.eval(PROGRAM, bindings={"wanted": WANTED, "tests": TESTS}))
+        print((await flow.run(PROGRAM, bindings={"wanted": WANTED, "tests": TESTS})).value)
 
 
 with tempfile.TemporaryDirectory() as directory:

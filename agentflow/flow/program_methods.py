@@ -55,7 +55,7 @@ Where: TypeAlias = Literal["here", "workers"]
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of ``flow.run``, ``flow.stream`` and ``flow.eval``."""
+    """The options of ``flow.run`` and ``flow.stream``."""
 
     bindings: Mapping[str, Any] | None
     env: SexpEnvironment | None
@@ -287,10 +287,6 @@ class ProgramMethods:
             return self._host.run(in_surface(program, options.get("surface")), spec, own)
 
         return RunStream(main, in_turn)
-
-    async def eval(self, program: ProgramLike, **options: Unpack[RunOptions]) -> Any:
-        """The value of a program; :meth:`run` without the rest of its result."""
-        return (await self.run(program, **options)).value
 
     async def define(self, program: ProgramLike, bindings: Mapping[str, Any] | None = None) -> list[str]:
         """Run a program with the host's authority and make the tasks it defines the flow's: all, or none when it fails.

@@ -18,7 +18,7 @@ from agentflow import AgentFlow, ScriptedProvider
 
 async def main():
     async with AgentFlow(provider=ScriptedProvider(["Paris"])) as flow:
-        print(await flow.eval('(defatom ask (params) (instructions "Capital?")) (value-of (ask))'))
+        print((await flow.run('(defatom ask (params) (instructions "Capital?")) (value-of (ask))')).value)
 
 asyncio.run(main())
 """

@@ -81,7 +81,7 @@ def test_the_mcp_sdk_is_loaded_for_a_server_only() -> None:
         "from agentflow.mcp import McpHttp, McpStdio\n"
         "async def main():\n"
         "    async with AgentFlow(model='offline') as flow:\n"
-        "        assert await flow.eval('(+ 1 2)') == 3\n"
+        "        assert (await flow.run('(+ 1 2)')).value == 3\n"
         "    servers = [McpStdio('a', ['x']), McpHttp('b', 'https://example.com')]\n"
         "    await AgentFlow(model='offline', mcp=servers).aclose()\n"
         "asyncio.run(main())\n"

@@ -28,6 +28,7 @@ from agentflow import AgentFlow, ScriptedProvider
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # last, so that the package is the tree's
 
 from tests.support.spending import called
+from tests.support.values import value_of
 
 CHUNKS = 2_000
 STREAM = {"chunks": ["word "] * CHUNKS}
@@ -72,7 +73,7 @@ async def program(text: str, expected: object) -> AsyncGenerator[tuple[Work, obj
     """A program without a model, compiled once."""
     async with AgentFlow(tools=[step, nap]) as flow:
         compiled = flow.compile(text)
-        yield lambda: flow.eval(compiled), expected
+        yield lambda: value_of(flow.run(compiled)), expected
 
 
 @contextlib.asynccontextmanager
@@ -83,9 +84,9 @@ async def task(*replies: object, runs: int = 1) -> AsyncGenerator[tuple[Work, ob
         flow.task_system.register_template(TEMPLATE)
 
         async def crowd() -> object:
-            return (await asyncio.gather(*(flow.eval(ONE_TASK) for _ in range(runs))))[-1]
+            return (await asyncio.gather(*(value_of(flow.run(ONE_TASK)) for _ in range(runs))))[-1]
 
-        yield (crowd if runs > 1 else lambda: flow.eval(ONE_TASK)), replies[-1]
+        yield (crowd if runs > 1 else lambda: value_of(flow.run(ONE_TASK))), replies[-1]
 
 
 @contextlib.asynccontextmanager

@@ -58,7 +58,7 @@ async def main() -> None:
                 "a prompt: request, turn loop, session": prompt,
                 "a task: template, inputs, context, result": task,
                 "a program: strand, effect, limits, numbers": program,
-                "a run: opened, program looked up, closed": lambda: flow.eval(ONE_TASK),
+                "a run: opened, program looked up, closed": lambda: flow.run(ONE_TASK),
             }
             taken = await medians(layers, ROUNDS, TIMES)
     before = 0.0

@@ -71,12 +71,12 @@ def test_a_tree_that_does_everything_four_times_is_worse(tmp_path: Path, capsys:
     shutil.copytree(ROOT / "agentflow", tmp_path / "agentflow", ignore=shutil.ignore_patterns("__pycache__"))
     with (tmp_path / "agentflow" / "app.py").open("a", encoding="utf-8") as file:
         file.write(
-            "\n_once = AgentFlow.eval\n"
+            "\n_once = AgentFlow.run\n"
             "async def _often(self, program, **options):\n"
             "    for _ in range(3):\n"
             "        await _once(self, program, **options)\n"
             "    return await _once(self, program, **options)\n"
-            "AgentFlow.eval = _often\n"
+            "AgentFlow.run = _often\n"
         )
     figures = ["--rounds", "2", "--effort", "0.05", "--by", "calls", "--figures", f"chain,fib,{CONTROL}"]
     code = main([str(ROOT), str(tmp_path), *figures])

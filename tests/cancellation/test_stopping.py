@@ -58,10 +58,12 @@ async def test_what_goes_on_beside_it_may_ask(tmp_path: Path) -> None:
 
         for function in (wait, linger, until_stopping):
             flow.tool(function)
-        value = await flow.eval(
-            f"""{ASK}
+        value = (
+            await flow.run(
+                f"""{ASK}
             (parallel
               (race (begin (try (wait) (finally (linger))) 1) 2)
               (begin (until_stopping) (value-of (ask (q "x")))))"""
-        )
+            )
+        ).value
     assert value == [2, "an answer"]

@@ -26,20 +26,20 @@ async def test_the_sdks_own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         address = f"http://127.0.0.1:{port}/mcp"
         tracker = McpHttp("sdk", address, headers={"Authorization": "Bearer $SOME_VALUE"})
         async with flow_with(tmp_path, tracker, McpHttp("brief", address, timeout_s=0.3)) as flow:
-            assert await flow.eval('(value-of (sdk:shout (text "hi")))') == {"result": "HI"}
+            assert (await flow.run('(value-of (sdk:shout (text "hi")))')).value == {"result": "HI"}
             value, events = await seen(flow, "(content (sdk:token))")
             assert value == f"Bearer {SECRET}"
             assert SECRET not in str(events) and "redacted" in str(events)
-            error = (await flow.eval("(brief:nap (seconds 30))")).notes.error
+            error = ((await flow.run("(brief:nap (seconds 30))")).value).notes.error
             assert error.reason == "execution_timeout"
-            assert await flow.eval('(value-of (sdk:shout (text "still")))') == {"result": "STILL"}
+            assert (await flow.run('(value-of (sdk:shout (text "still")))')).value == {"result": "STILL"}
 
 
 async def test_a_list_that_changes_over_http(tmp_path: Path) -> None:
     """A server at an address tells who listens that its tools have changed; the next run has them."""
     async with running(sdk_server().streamable_http_app()) as port:
         async with flow_with(tmp_path, McpHttp("sdk", f"http://127.0.0.1:{port}/mcp")) as flow:
-            await flow.eval("(sdk:grow)")
+            await flow.run("(sdk:grow)")
             async with asyncio.timeout(10):
                 while flow.tools.find("sdk:new") is None:
                     await asyncio.sleep(0.01)
@@ -55,10 +55,10 @@ async def test_a_server_that_was_away_is_found_again(tmp_path: Path) -> None:
         flow = flow_with(tmp_path, McpHttp("sdk", f"http://127.0.0.1:{port}/mcp"))
         connected = await flow.__aenter__()
     try:
-        error = (await connected.eval('(sdk:shout (text "hi"))')).notes.error
+        error = ((await connected.run('(sdk:shout (text "hi"))')).value).notes.error
         assert error.reason == "connection_error"
         async with running(sdk_server().streamable_http_app(), port):
-            assert await connected.eval('(value-of (sdk:shout (text "hi")))') == {"result": "HI"}
+            assert (await connected.run('(value-of (sdk:shout (text "hi")))')).value == {"result": "HI"}
     finally:
         await flow.__aexit__(None, None, None)
 
@@ -111,10 +111,10 @@ async def test_bodies_are_bounded_and_not_inflated(tmp_path: Path) -> None:
 
     async with raw_server(answer) as url, flow_with(tmp_path, McpHttp("raw", url, timeout_s=5)) as flow:
         for kind in ("large", "packed", "values", "noise"):
-            failed = await flow.eval("(raw:get (kind kind))", bindings={"kind": kind})
+            failed = (await flow.run("(raw:get (kind kind))", bindings={"kind": kind})).value
             assert failed.failed, kind
         assert sent < 40_000_000
-        assert await flow.eval("(content (raw:get))") == "ok"
+        assert (await flow.run("(content (raw:get))")).value == "ok"
 
 
 @pytest.mark.parametrize("levels", [190, 300, 20_000])
@@ -161,7 +161,7 @@ async def test_data_without_bottom_fail_their_call(tmp_path: Path) -> None:
             respond(writer, body.replace(b'"bad"', b"[" * 300 + b"]" * 300))
 
     async with raw_server(answer) as url, flow_with(tmp_path, McpHttp("raw", url, timeout_s=20)) as flow:
-        assert (await flow.eval("(raw:get)")).failed and (await flow.eval("(raw:get)")).failed
+        assert ((await flow.run("(raw:get)")).value).failed and ((await flow.run("(raw:get)")).value).failed
 
 
 async def test_redirects_lead_nowhere_else(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ async def test_redirects_lead_nowhere_else(tmp_path: Path) -> None:
                 respond(writer, b"", f"location: {other}", status="307 Temporary Redirect")
 
         async with raw_server(answer) as url, flow_with(tmp_path, McpHttp("raw", url, timeout_s=5)) as flow:
-            assert (await flow.eval("(raw:get)")).failed
+            assert ((await flow.run("(raw:get)")).value).failed
     assert reached == []
 
 
@@ -203,7 +203,7 @@ async def test_the_span_of_a_request_is_below_the_tools(tmp_path: Path) -> None:
         async with flow_with(tmp_path, McpHttp("sdk", f"http://127.0.0.1:{port}/mcp")) as flow:
             flow.subscribe(OpenTelemetry())
             exporter.clear()
-            await flow.eval('(sdk:shout (text "hi"))')
+            await flow.run('(sdk:shout (text "hi"))')
     spans = {span.name: span for span in exporter.get_finished_spans()}
     tool, sent = spans["execute_tool sdk:shout"], spans["MCP send tools/call shout"]
     assert sent.parent is not None and sent.parent.span_id == tool.context.span_id

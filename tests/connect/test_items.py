@@ -69,7 +69,7 @@ async def test_a_schema_without_a_type_is_that_of_an_object(root: Path, version:
     tools = {"tools": [{**GOOD, "inputSchema": schema}]}
     answer = {"content": [{"type": "text", "text": "done"}]}
     async with flow_with(root, listing(version, tools_list=tools, tools_call=answer)) as flow:
-        assert await flow.eval('(content (s:good (x "a")))') == "done"
+        assert (await flow.run('(content (s:good (x "a")))')).value == "done"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -84,7 +84,7 @@ async def test_a_content_that_is_wrong_is_left_out(root: Path, version: str) -> 
         None,
     ]
     async with flow_with(root, listing(version, tools_call={"content": blocks})) as flow:
-        text = await flow.eval("(content (s:good))")
+        text = (await flow.run("(content (s:good))")).value
         assert [line for line in text.splitlines() if not line.startswith("[")] == ["one", "two"]
         assert text.count("left out, since it is not as the protocol says") == 4
 
@@ -104,9 +104,9 @@ async def test_a_resource_and_a_message_that_are_wrong_are_left_out(root: Path, 
         },
     )
     async with flow_with(root, server) as flow:
-        assert await flow.eval("(value-of (s:list_resources))") == [{"uri": "a:1", "name": "one"}]
-        assert (await flow.eval('(content (s:read_resource (uri "a:1")))')).splitlines()[0] == "text"
-        said = await flow.eval('(content (s:get_prompt (name "p")))')
+        assert (await flow.run("(value-of (s:list_resources))")).value == [{"uri": "a:1", "name": "one"}]
+        assert ((await flow.run('(content (s:read_resource (uri "a:1")))')).value).splitlines()[0] == "text"
+        said = (await flow.run('(content (s:get_prompt (name "p")))')).value
         assert "Hello." in said and "Obey." not in said and "left out" in said
 
 
@@ -133,7 +133,7 @@ async def test_data_that_the_text_does_not_hold_reach_the_model(
     script = ScriptedProvider([{"tool_calls": [{"name": "s:good", "arguments": {}}]}, "done"])
     async with flow_with(root, listing(VERSIONS[1], tools_call=answer), provider=script, model=None) as flow:
         program = '(defatom t (params) (tools "s:good") (instructions "Go.")) (value-of (t))'
-        assert await flow.eval(program) == "done"
+        assert (await flow.run(program)).value == "done"
         (told,) = script.requests[-1].messages[-1].parts
         assert told.text == shown  # type: ignore[union-attr]
 
@@ -156,7 +156,7 @@ async def test_a_picture_is_not_said_in_base64(root: Path, data: Any, content: l
     """A server that repeats its contents as data does not have the model read the bytes of a picture as text; the data hold them."""
     answer = {"content": content, "structuredContent": data}
     async with flow_with(root, listing(VERSIONS[1], tools_call=answer)) as flow:
-        result = await flow.eval("(s:good)")
+        result = (await flow.run("(s:good)")).value
         assert PIXEL not in result.content and result.parsed_content == data
         assert said is None or result.content.endswith(f"\n{said}")
         assert (said is None) == ("{" not in result.content)
@@ -177,13 +177,13 @@ async def test_data_that_are_no_object_in_an_older_revision(root: Path, data: An
     """It knows objects only; they are text then, and the answer is not refused."""
     answer = {"content": [{"type": "text", "text": "Here."}], "structuredContent": data}
     async with flow_with(root, listing(VERSIONS[1], tools_call=answer)) as flow:
-        assert await flow.eval("(content (s:good))") == f"Here.\n{json.dumps(data)}"
+        assert (await flow.run("(content (s:good))")).value == f"Here.\n{json.dumps(data)}"
 
 
 async def test_data_without_contents(root: Path) -> None:
     """The protocol asks for a list of contents, be it empty; some leave it out."""
     async with flow_with(root, listing(VERSIONS[1], tools_call={"structuredContent": {"id": 7}})) as flow:
-        assert await flow.eval("(value-of (s:good))") == {"id": 7}
+        assert (await flow.run("(value-of (s:good))")).value == {"id": 7}
 
 
 async def test_a_picture_in_an_error_reaches_the_model(root: Path) -> None:
@@ -193,10 +193,10 @@ async def test_a_picture_in_an_error_reaches_the_model(root: Path) -> None:
     script = ScriptedProvider([{"tool_calls": [{"name": "s:good", "arguments": {}}]}, "done"])
     async with flow_with(root, listing(VERSIONS[1], tools_call=answer), provider=script, model=None) as flow:
         program = '(defatom t (params) (tools "s:good") (instructions "Go.")) (value-of (t))'
-        assert await flow.eval(program) == "done"
+        assert (await flow.run(program)).value == "done"
         (told,) = script.requests[-1].messages[-1].parts
         text, picture = told.parts  # type: ignore[union-attr]
         assert told.is_error and text.text.startswith("error (tool_execution_error): no such button")  # type: ignore[union-attr]
         assert picture.type == "image"
-        result = await flow.eval("(s:good)")
+        result = (await flow.run("(s:good)")).value
         assert result.failed and len(result.notes.parts) == 2

@@ -38,7 +38,7 @@ async def test_it_is_off_unless_the_host_says_so(root: Path, revision: str) -> N
     """A server that may not ask has its request refused, and no model is called."""
     model = ScriptedProvider([])
     async with flow_with(root, server(revision), model=None, provider=model) as flow:
-        result = await flow.eval("(t:sample)")
+        result = (await flow.run("(t:sample)")).value
         assert model.requests == []
         assert "sampling is off" in str(result.notes.error) or "Sampling not supported" in result.content
 
@@ -58,7 +58,7 @@ async def test_a_sample_that_is_cut_off_is_an_answer(root: Path, revision: str) 
     text = "word " * 2_000
     model = ScriptedProvider([{"text": text, "stop_reason": "max_tokens"}])
     async with flow_with(root, server(revision, sampling=True), model=None, provider=model) as flow:
-        answer = json.loads((await flow.eval("(t:sample)")).content)
+        answer = json.loads(((await flow.run("(t:sample)")).value).content)
         assert answer["stopReason"] == "maxTokens" and answer["content"]["text"] == text and answer["model"]
 
 
@@ -66,7 +66,7 @@ async def test_a_sample_that_fails_is_the_servers_to_handle(root: Path, revision
     """It hears that there is no answer, and why in a word; what the model's server said is not for it. The run goes on."""
     model = ScriptedProvider([{"error": ProviderError("the key sk-1 is out of money", status=402)}])
     async with flow_with(root, server(revision, sampling=True), model=None, provider=model) as flow:
-        result = await flow.eval("(list (t:sample) 1)")
+        result = (await flow.run("(list (t:sample) 1)")).value
         assert result[1] == 1 and "gave no answer (" in str(result[0]) and "money" not in str(result[0])
 
 
@@ -74,7 +74,7 @@ async def test_no_call_asks_the_model_without_end(root: Path, revision: str) -> 
     """Ten answers a call, and no more."""
     model = ScriptedProvider(["word"] * 20)
     async with flow_with(root, server(revision, sampling=True), model=None, provider=model) as flow:
-        result = await flow.eval("(t:sample (times 12))")
+        result = (await flow.run("(t:sample (times 12))")).value
         assert len(model.requests) == 10
         assert "more than 10 times" in result.content
 
@@ -95,11 +95,11 @@ async def test_what_a_models_call_has_a_server_ask_waits_for_a_yes(
         root, server(revision, sampling=True, approve=approve), model=None, provider=model, approve=approver
     )
     async with flow_of as flow:
-        result = await flow.eval('(t:sample (text "Tell me all"))', allow=["t:sample"])
+        result = (await flow.run('(t:sample (text "Tell me all"))', allow=["t:sample"])).value
         assert len(requests) == asked and len(model.requests) == agreed
         assert all("Tell me all" in request.text and request.tool == "t:sampling" for request in requests)
         assert agreed or "not approved" in result.content
-        await flow.eval("(t:sample)")  # the host's own call asks nobody
+        await flow.run("(t:sample)")  # the host's own call asks nobody
         assert len(requests) == asked
 
 

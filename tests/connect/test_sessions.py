@@ -98,7 +98,7 @@ async def test_an_expired_session_is_renewed_and_the_call_repeated(refusal: str,
     """However the server says it. A call that was refused was not carried out, so a tool that writes is called, too, once."""
     sessions = Sessions(REFUSALS[refusal])
     async with sessions.served() as server, flow_with(tmp_path, server) as flow:
-        assert await flow.eval("(content (s:look))") == "look 1"
+        assert (await flow.run("(content (s:look))")).value == "look 1"
         for number, name in enumerate(("look", "write", "look"), 2):
             sessions.known.clear()
             value, events = await seen(flow, f"(content (s:{name}))")
@@ -111,9 +111,9 @@ async def test_many_calls_share_one_new_session(tmp_path: Path) -> None:
     """Fifty calls at once on a session that was forgotten."""
     sessions = Sessions(REFUSALS["404 with JSON-RPC"])
     async with sessions.served() as server, flow_with(tmp_path, server) as flow:
-        await flow.eval("(s:look)")
+        await flow.run("(s:look)")
         sessions.known.clear()
-        values = await flow.eval("(pmap (lambda (i) (content (s:write))) (range 50))")
+        values = (await flow.run("(pmap (lambda (i) (content (s:write))) (range 50))")).value
         assert set(values) == {"write 2"} and sessions.begun == 2 and sessions.called.count("write") == 50
 
 
@@ -125,7 +125,7 @@ async def test_a_call_under_way_ends_on_the_session_it_began_with(tmp_path: Path
         while not sessions.called:
             await asyncio.sleep(0.01)
         sessions.known.clear()
-        assert await flow.eval("(content (s:look))") == "look 2"
+        assert (await flow.run("(content (s:look))")).value == "look 2"
         sessions.going.set()
         assert await long == "write 1"
 
@@ -135,7 +135,7 @@ async def test_a_server_that_forgets_each_session_is_left_alone(tmp_path: Path) 
     sessions = Sessions(REFUSALS["404 with JSON-RPC"])
     async with sessions.served() as server, flow_with(tmp_path, server) as flow:
         sessions.forgets = True
-        error = (await flow.eval("(s:look)")).notes.error
+        error = ((await flow.run("(s:look)")).value).notes.error
         assert error.details["code"] == "mcp/connection-lost" and "Session terminated" in error.message
         assert sessions.begun == 2
 
@@ -157,7 +157,7 @@ async def test_other_refusals_are_of_the_call(refused: Response, code: str, tmp_
     async with sessions.served() as server, flow_with(tmp_path, server) as flow:
         before = set(sessions.known)
         sessions.known.clear()
-        error = (await flow.eval("(s:look)")).notes.error
+        error = ((await flow.run("(s:look)")).value).notes.error
         sessions.known |= before
         assert error.details["code"] == code and sessions.begun == 1
         if code == "mcp/-32603":
@@ -165,5 +165,5 @@ async def test_other_refusals_are_of_the_call(refused: Response, code: str, tmp_
                 error.message
                 == f"HTTP {refused.status_code} " + {502: "Bad Gateway", 429: "Too Many Requests"}[refused.status_code]
             )
-        assert await flow.eval("(content (s:look))") == "look 1"
+        assert (await flow.run("(content (s:look))")).value == "look 1"
     assert json.dumps(sessions.called) == '["look"]'

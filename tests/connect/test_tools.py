@@ -23,14 +23,15 @@ from agentflow.lib.schema.json_schema import check
 from agentflow.mcp import McpHttp, McpStdio
 from agentflow.testing import explore
 from tests.connect.flows import flow_with, seen, server
+from tests.support.values import value_of
 
 
 async def test_what_a_server_gives_is_a_result(root: Path, revision: str) -> None:
     """Text is content, data parsed content, images parts, an error FAILED: the mapping, row by row."""
     async with flow_with(root, server(revision)) as flow:
-        assert await flow.eval('(value-of (t:echo (text "hi")))') == "hi"
-        assert await flow.eval("(value-of (t:add (a 1) (b 2)))") == {"sum": 3}
-        picture = await flow.eval("(t:picture)")
+        assert (await flow.run('(value-of (t:echo (text "hi")))')).value == "hi"
+        assert (await flow.run("(value-of (t:add (a 1) (b 2)))")).value == {"sum": 3}
+        picture = (await flow.run("(t:picture)")).value
         assert [part.type for part in picture.notes.parts] == ["image", "text"] and "file:///x.txt" in picture.content
         failures = {
             "(t:fail)": ("tool_execution_error", "mcp/tool-error"),
@@ -38,9 +39,9 @@ async def test_what_a_server_gives_is_a_result(root: Path, revision: str) -> Non
             "(t:lie)": ("output_format_failure", "mcp/output-schema"),
         }
         for program, (reason, code) in failures.items():
-            error = (await flow.eval(program)).notes.error
+            error = ((await flow.run(program)).value).notes.error
             assert (error.reason, error.details["code"]) == (reason, code), program
-        assert await flow.eval('(value-of (t:echo (text "still there")))') == "still there"
+        assert (await flow.run('(value-of (t:echo (text "still there")))')).value == "still there"
 
 
 async def test_programs_models_and_python_call_the_same_tool(root: Path, revision: str) -> None:
@@ -101,9 +102,9 @@ async def test_servers_ask_below_a_model(root: Path, revision: str, approval: st
 async def test_resources_and_prompts_are_tools_where_they_are_named(root: Path, revision: str) -> None:
     """``read_resource``, ``list_resources`` and ``get_prompt`` of a server are built-in tools."""
     async with flow_with(root, server(revision)) as flow:
-        assert (await flow.eval("(value-of (t:list_resources))"))[0]["uri"] == "note://1"
-        assert await flow.eval('(value-of (t:read_resource (uri "note://1")))') == "text of note://1"
-        prompt = await flow.eval('(t:get_prompt (name "review") (arguments (dict "what" "it all")))')
+        assert ((await flow.run("(value-of (t:list_resources))")).value)[0]["uri"] == "note://1"
+        assert (await flow.run('(value-of (t:read_resource (uri "note://1")))')).value == "text of note://1"
+        prompt = (await flow.run('(t:get_prompt (name "review") (arguments (dict "what" "it all")))')).value
         assert prompt.content == "Review it all." and prompt.parsed_content[0]["role"] == "user"
 
 
@@ -118,7 +119,7 @@ async def test_resources_and_prompts_are_of_the_declared_shape(root: Path, revis
         for name, call in calls.items():
             facts = flow.facts.tool(name)
             assert facts is not None and facts.returns
-            assert check(await flow.eval(f"(value-of {call})"), dict(facts.returns)) == [], name
+            assert check((await flow.run(f"(value-of {call})")).value, dict(facts.returns)) == [], name
         explored = await explore("(first (value-of (t:list_resources)))", flow=flow)
         assert [each.code for each in explored.errors] == ["list/empty"]
 
@@ -135,7 +136,7 @@ async def test_the_tools_of_a_server_may_be_found_by_searching(root: Path, revis
     mine = server(revision, defer_loading=True)
     async with flow_with(root, mine, model=None, provider=model) as flow:
         assert await flow.ask("Say it.", tools=[mine]) == "found"
-        assert await flow.eval('(value-of (t:echo (text "hi")))') == "hi"
+        assert (await flow.run('(value-of (t:echo (text "hi")))')).value == "hi"
     sent = [[tool.name for tool in request.tools] for request in model.requests]
     assert sent[0] == ["search_tools"] and "t:echo" in sent[1]
     with pytest.raises(ConfigurationError, match="defer_loading="):
@@ -147,7 +148,7 @@ async def test_only_allowed_tools_are_let_in(root: Path) -> None:
     async with flow_with(root, server(allow=["ec*", "add"])) as flow:
         assert {name for name in flow.tools.names() if name.startswith("t:")} >= {"t:echo", "t:add"}
         assert flow.tools.find("t:write") is None
-        error = (await flow.eval('(t:add (a "one") (b 2))')).notes.error
+        error = ((await flow.run('(t:add (a "one") (b 2))')).value).notes.error
         assert error.reason == "input_validation_failure" and "integer" in error.message
 
 
@@ -162,9 +163,9 @@ async def test_what_waits_for_a_yes(root: Path, approve: Any, asked: list[str]) 
 
     program = '(list (t:echo (text "a")) (t:write (text "b")))'
     async with flow_with(root, server(approve=approve), approve=approver) as flow:
-        await flow.eval(program, allow=["t:echo", "t:write"])
+        await flow.run(program, allow=["t:echo", "t:write"])
         assert [request.tool for request in requests] == asked
-        await flow.eval(program)  # the host's own calls need none
+        await flow.run(program)  # the host's own calls need none
         assert [request.tool for request in requests] == asked
     if asked:
         assert "MCP server 't', which describes it as: Change something." in requests[-1].text
@@ -194,9 +195,9 @@ async def test_a_server_asks_the_user_through_the_run(root: Path, revision: str)
         return True if "http" in question.question else {"count": 3}
 
     async with flow_with(root, server(revision), answer=answer) as flow:
-        reply = json.loads(await flow.eval("(value-of (t:ask))"))
+        reply = json.loads((await flow.run("(value-of (t:ask))")).value)
         assert (reply["action"], reply["content"]) == ("accept", {"count": 3})
-        reply = json.loads(await flow.eval('(value-of (t:ask (url "http://example.com/in")))'))
+        reply = json.loads((await flow.run('(value-of (t:ask (url "http://example.com/in")))')).value)
         assert reply["action"] == "accept" and not reply.get("content")
     assert "The MCP server 't' asks: How many?" in asked[0].question
     assert "open http://example.com/in yourself: Sign in." in asked[1].question
@@ -220,9 +221,9 @@ async def test_a_question_that_is_taken_back_is_taken_from_whom_it_was_asked(roo
 
     async with flow_with(root, server("old"), answer=answer) as flow:
         asking = "(value-of (t:take_back (seen path)))"
-        assert await flow.eval(asking, bindings={"path": str(root / "seen")}) == "nobody need answer"
+        assert (await flow.run(asking, bindings={"path": str(root / "seen")})).value == "nobody need answer"
         assert ends == ["taken back"]
-        assert await flow.eval('(value-of (t:echo (text "again")))') == "again"
+        assert (await flow.run('(value-of (t:echo (text "again")))')).value == "again"
 
 
 @pytest.mark.slow
@@ -234,24 +235,24 @@ async def test_waiting_for_an_answer_takes_none_of_the_servers_time(root: Path, 
         return {"count": 1}
 
     async with flow_with(root, server(revision, timeout_s=0.4), answer=answer) as flow:
-        assert json.loads(await flow.eval("(value-of (t:ask))"))["action"] == "accept"
+        assert json.loads((await flow.run("(value-of (t:ask))")).value)["action"] == "accept"
 
 
 async def test_what_is_cancelled_ends_at_the_server_too(root: Path, revision: str) -> None:
     """A time-out of the server's, one of the program's, and a cancelled run: the server is told, the connection lives on."""
     async with flow_with(root, server(revision, timeout_s=0.1)) as flow:
-        error = (await flow.eval("(t:slow (seconds 30))")).notes.error
+        error = ((await flow.run("(t:slow (seconds 30))")).value).notes.error
         assert (error.reason, error.details["code"]) == ("execution_timeout", "mcp/timeout")
-        assert json.loads(await flow.eval("(value-of (t:state))"))["cancelled"] == 1
+        assert json.loads((await flow.run("(value-of (t:state))")).value)["cancelled"] == 1
     async with flow_with(root, server(revision)) as flow:
-        await flow.eval("(guard (e (true nil)) (timeout 0.1 (t:slow (seconds 30))))")
-        run = asyncio.create_task(flow.eval("(parallel (t:slow (seconds 30)) (t:slow (seconds 30)))"))
-        while json.loads(await flow.eval("(value-of (t:state))"))["calls"] < 4:
+        await flow.run("(guard (e (true nil)) (timeout 0.1 (t:slow (seconds 30))))")
+        run = asyncio.create_task(value_of(flow.run("(parallel (t:slow (seconds 30)) (t:slow (seconds 30)))")))
+        while json.loads((await flow.run("(value-of (t:state))")).value)["calls"] < 4:
             await asyncio.sleep(0.01)
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
-        assert json.loads(await flow.eval("(value-of (t:state))"))["cancelled"] == 3
+        assert json.loads((await flow.run("(value-of (t:state))")).value)["cancelled"] == 3
 
 
 @pytest.mark.slow
@@ -259,7 +260,7 @@ async def test_two_hundred_calls_at_once(root: Path, revision: str) -> None:
     """Calls of one connection run side by side, and leave no task behind."""
     before = asyncio.all_tasks()
     async with flow_with(root, server(revision)) as flow:
-        values = await flow.eval("(pmap (lambda (n) (value-of (t:echo (text (number->string n))))) (range 200))")
+        values = (await flow.run("(pmap (lambda (n) (value-of (t:echo (text (number->string n))))) (range 200))")).value
         assert values == [str(number) for number in range(200)]
     assert asyncio.all_tasks() == before
 
@@ -270,9 +271,9 @@ async def test_a_list_that_changes_is_told_to_the_next_run(root: Path, revision:
     async with flow_with(
         root, server(revision), approve=lambda request: bool(asked.append(request.tool)) or True
     ) as flow:
-        await flow.eval('(t:echo (text "a"))', allow=["t:echo"])
+        await flow.run('(t:echo (text "a"))', allow=["t:echo"])
         assert asked == []
-        await flow.eval("(t:grow)")
+        await flow.run("(t:grow)")
         while flow.tools.find("t:new") is None:
             await asyncio.sleep(0.01)
         value, events = await seen(flow, '(value-of (t:new (text "b")))')
@@ -310,7 +311,7 @@ async def test_a_tool_that_changes_while_its_approval_is_open_is_not_called(root
         return True
 
     async with flow_with(root, server("new"), approve=approver) as flow:
-        error = (await flow.eval("(t:turncoat)", allow=["t:turncoat"])).notes.error
+        error = ((await flow.run("(t:turncoat)", allow=["t:turncoat"])).value).notes.error
         assert (error.reason, error.details["code"]) == ("tool_execution_error", "mcp/changed")
         calls = json.loads(await flow.call_tool("t:state"))["calls"]
         assert calls == 2, "those of change and of state"
@@ -325,12 +326,12 @@ async def test_a_server_that_keeps_dying_is_left_alone_for_longer(root: Path) ->
     """A call does not wait for a server longer than its own time: it fails at once, and starts nothing. An answer ends the wait's growth."""
     async with flow_with(root, server("new", timeout_s=0.2, connect_s=10)) as flow:
         for _ in range(2):
-            assert (await flow.eval("(t:die_writing)")).notes.error.details["code"] == "mcp/connection-lost"
+            assert ((await flow.run("(t:die_writing)")).value).notes.error.details["code"] == "mcp/connection-lost"
             for _ in range(2):
-                error = (await flow.eval("(t:echo)")).notes.error
+                error = ((await flow.run("(t:echo)")).value).notes.error
                 assert error.details["code"] == "mcp/down" and "failed 1 times in a row" in error.message
             async with asyncio.timeout(10):
-                while (await flow.eval("(t:echo)")).failed:
+                while ((await flow.run("(t:echo)")).value).failed:
                     await asyncio.sleep(0.02)
 
 
@@ -398,10 +399,10 @@ async def test_a_dead_server_is_started_again(root: Path, revision: str, tmp_pat
         value, events = await seen(flow, "(value-of (t:die (once path)))", bindings={"path": once})
         assert value == "alive"
         assert [event.code for event in events if isinstance(event, Warning)] == ["mcp/reconnected"]
-        error = (await flow.eval("(t:die_writing)")).notes.error
+        error = ((await flow.run("(t:die_writing)")).value).notes.error
         assert (error.reason, error.details["code"]) == ("connection_error", "mcp/connection-lost")
         assert error.details["stderr"] == "a last word\n" and "exited with code 3" in error.message
-        assert await flow.eval('(value-of (t:echo (text "again")))') == "again"
+        assert (await flow.run('(value-of (t:echo (text "again")))')).value == "again"
 
 
 async def test_servers_that_cannot_be_connected(root: Path) -> None:
@@ -430,7 +431,7 @@ async def test_a_flow_that_nobody_entered_connects_when_asked(root: Path) -> Non
     assert flow.tools.find("t:echo") is None
     await flow.connect()
     await flow.connect()
-    assert await flow.eval('(value-of (t:echo (text "hi")))') == "hi"
+    assert (await flow.run('(value-of (t:echo (text "hi")))')).value == "hi"
     await asyncio.create_task(flow.aclose())
     assert flow.tools.find("t:echo") is None
 
@@ -492,7 +493,7 @@ async def test_a_run_keeps_the_tools_it_began_with(root: Path, revision: str) ->
         unknown, echoed = model.requests[1].messages[-1].parts
         assert "there is no tool 't:new'" in unknown.text and echoed.text == "x"
         assert [event.name for event in events if isinstance(event, ToolStarted)][-1] == "t:lie"
-        await flow.eval(prompt)
+        await flow.run(prompt)
         names = {spec.name: spec.description for spec in model.requests[2].tools}
         assert "t:new" in names and "t:lie" not in names and names["t:echo"].endswith("Say something else.")
 

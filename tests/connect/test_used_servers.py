@@ -251,11 +251,11 @@ async def test_a_server_that_people_use(name: str, backend: str, root: Path) -> 
             warned = [event.message for event in events if isinstance(event, Warning)]
             assert all("only as a task" in message for message in warned), warned
             for program, part in used.calls:
-                result = await flow.eval(program.replace("PAGE", address))
+                result = (await flow.run(program.replace("PAGE", address))).value
                 assert not result.failed and part in result.content, (program, result)
                 assert not IN_BASE64.search(result.content), "pictures are parts, and no text"
             program, why = used.refused
-            error = (await flow.eval(program.replace("PAGE", address))).notes.error
+            error = ((await flow.run(program.replace("PAGE", address))).value).notes.error
             assert why in error.message and error.reason in ("tool_execution_error", "input_validation_failure"), error
             assert processes_of(f"server-{name}")
         assert not processes_of(f"server-{name}")
@@ -275,12 +275,12 @@ async def test_a_server_that_was_killed_is_reached_again(
     """By the next call, which is repeated, or has failed and says so where the tool may have done something."""
     needed(backend)
     async with flow_of(root, described(needed_server(name), root), backend) as flow:
-        assert part in (await flow.eval(program)).content
+        assert part in ((await flow.run(program)).value).content
         assert kill(name)
-        again = await flow.eval(program)
+        again = (await flow.run(program)).value
         if again.failed:
             assert again.notes.error.details["code"] == "mcp/connection-lost", again
-            again = await flow.eval(program)
+            again = (await flow.run(program)).value
         assert part in again.content, again
 
 
@@ -292,7 +292,7 @@ async def test_a_call_that_is_cancelled(backend: str, root: Path) -> None:
     async with flow_of(root, described(needed_server("everything"), root), backend) as flow:
         before = {each.pid for each in processes_of("server-everything")}
         await left(flow)
-        assert "is 3" in (await flow.eval("(s:get-sum (a 1) (b 2))")).content
+        assert "is 3" in ((await flow.run("(s:get-sum (a 1) (b 2))")).value).content
         assert {each.pid for each in processes_of("server-everything")} == before
 
 
@@ -317,20 +317,20 @@ async def test_a_server_over_http(root: Path) -> None:
             for program, part in USED["everything"].calls:
                 if "roots" in program:
                     continue  # only programs are told them
-                result = await flow.eval(program)
+                result = (await flow.run(program)).value
                 assert not result.failed and part in result.content, (program, result)
             _, events = await seen(flow, "(s:trigger-long-running-operation (duration 1) (steps 2))")
             assert [event.progress for event in events if isinstance(event, ToolProgress)][:1] == [1]
             await left(flow)
-            assert "Echo: hi" in (await flow.eval('(s:echo (message "hi"))')).content
+            assert "Echo: hi" in ((await flow.run('(s:echo (message "hi"))')).value).content
             await _stop(first)
-            down = await flow.eval('(s:echo (message "hi"))')
+            down = (await flow.run('(s:echo (message "hi"))')).value
             assert down.failed and down.notes.error.reason == "connection_error", down
             first = await _served(port)
-            assert "Echo: again" in (await flow.eval('(s:echo (message "again"))')).content
+            assert "Echo: again" in ((await flow.run('(s:echo (message "again"))')).value).content
             await _stop(first)
             first = await _served(port)
-            assert "Echo: at once" in (await flow.eval('(s:echo (message "at once"))')).content
+            assert "Echo: at once" in ((await flow.run('(s:echo (message "at once"))')).value).content
     finally:
         await _stop(first)
 

@@ -95,7 +95,7 @@ async def test_other_spellings_are_data_and_told(data: dict[str, Any], warned: b
 
     async with AgentFlow(tools=[work]) as flow:
         flow.subscribe(events.append)
-        result = await flow.eval("(work)")
+        result = (await flow.run("(work)")).value
     assert not result.failed and result.parsed_content == data
     codes = [each.code for each in events if isinstance(each, Warning)]
     assert codes == (["task/reads-like-failure"] if warned else [])
@@ -112,7 +112,7 @@ async def test_a_declared_type_is_never_guessed(kind: Any) -> None:
 
     work.__annotations__["return"] = kind
     async with AgentFlow(tools=[work]) as flow:
-        result = await flow.eval("(work)")
+        result = (await flow.run("(work)")).value
     assert not result.failed and "the job failed" in result.content
 
 
@@ -133,7 +133,7 @@ async def test_a_model_is_told_of_it() -> None:
         return {"tool_calls": [{"name": "save", "arguments": {}}]}
 
     async with AgentFlow(provider=ScriptedProvider(model), tools=[save]) as flow:
-        await flow.eval('(defatom t (params) (instructions "go")) (t)')
+        await flow.run('(defatom t (params) (instructions "go")) (t)')
     assert asked[0].is_error and "disk full" in asked[0].text
 
 
@@ -212,7 +212,7 @@ async def test_every_path_keeps_its_code() -> None:
     results: list[tuple[str, TaskResult]] = []
     async with AgentFlow(tools=[broken, guarded, slow], provider=ScriptedProvider(["{}"] * 9)) as flow:
         for code, program, allow in PATHS:
-            results.append((code, await flow.eval(program, allow=allow)))
+            results.append((code, (await flow.run(program, allow=allow)).value))
         results.append(("tasks/template-not-found", await flow.task_system.execute_task("atomic", "nobody", {})))
     for code, result in results:
         assert result.failed, code
@@ -232,7 +232,7 @@ async def test_a_servers_own_code_stands_beside_ours(status: int, code: str) -> 
     async with ModelServer([answer], repeat=True) as server:
         provider = open_provider("openai", base_url=server.url, api_key="k", retry=RetryPolicy(attempts=1))
         async with AgentFlow(provider=provider) as flow:
-            result = await flow.eval('(defatom t (params) (instructions "go")) (t)')
+            result = (await flow.run('(defatom t (params) (instructions "go")) (t)')).value
         await provider.aclose()
     for each in (result, pickle.loads(pickle.dumps(result))):
         details = each.notes["error"]["details"]

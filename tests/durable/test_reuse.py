@@ -19,6 +19,7 @@ from agentflow.core.data.durations import seconds_of
 from agentflow.events import EffectReplayed, Event, TaskStarted
 from tests.cli.test_command import agentflow
 from tests.durable.world import Flow, World
+from tests.support.values import value_of
 
 ASK = """(defatom ask (params (q string)) (instructions "{{q}}") (reuse "1d"))"""
 
@@ -144,8 +145,8 @@ async def test_tools_too(world: World, flow: Flow) -> None:
 
         text = '(list (status (fetch (url "u"))) (get-field (parsed-content (fetch (url "u"))) \'number) (content (lower (text "ABC"))))'
         text = text.replace("parsed-content", "value-of")
-        assert await opened.eval(text) == ["FAILED", 2, "abc"]
-        assert await opened.eval(text) == ["COMPLETE", 2, "abc"]
+        assert (await opened.run(text)).value == ["FAILED", 2, "abc"]
+        assert (await opened.run(text)).value == ["COMPLETE", 2, "abc"]
     assert calls == ["u", "u", "ABC"]
 
 
@@ -166,11 +167,11 @@ async def test_who_waits_goes_on_when_the_first_is_cancelled(world: World, flow:
         opened.append(each)
         each.tool(world.carry_out, reuse="1d", reuse_key="this world")
         async with asyncio.timeout(20):
-            assert await each.eval("(content (nest (depth 1)))") == "innermost!"
+            assert (await each.run("(content (nest (depth 1)))")).value == "innermost!"
             world.hold.add("x")
-            first = asyncio.create_task(each.eval('(content (carry_out (what "x")))'))
+            first = asyncio.create_task(value_of(each.run('(content (carry_out (what "x")))')))
             await world.reached.wait()
-            others = [asyncio.create_task(each.eval('(content (carry_out (what "x")))')) for _ in range(3)]
+            others = [asyncio.create_task(value_of(each.run('(content (carry_out (what "x")))'))) for _ in range(3)]
             await asyncio.sleep(0.01)
             world.hold.clear()
             first.cancel()

@@ -398,7 +398,7 @@ async def test_an_answerer_is_asked_at_once(flow: Flow) -> None:
     text = '(list (ask-human "a" {"type" "integer"}) (ask-human "b"))'
     async with flow(answer=answer) as first:
         assert (await (await first.start(text, run_id="r")).result()).value == [1, 2]
-        assert (await first.eval(text)) == [3, 4]
+        assert ((await first.run(text)).value) == [3, 4]
     assert asked == ["a", "b", "a", "b"]
 
 

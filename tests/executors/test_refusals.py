@@ -101,11 +101,11 @@ async def test_a_server_that_dies_of_a_refusal_says_which_path(backend: str, out
     server = McpStdio("s", [PYTHON, "dies.py", str(outside)], connect_s=20)
     options: dict[str, Any] = {"root": outside.parent / "root", "model": "offline", "mcp": [server], "sandbox": backend}
     async with AgentFlow(**options) as flow:
-        error = (await flow.eval("(s:look)")).notes.error
+        error = ((await flow.run("(s:look)")).value).notes.error
         assert error.details["code"] == "mcp/connection-lost", error
         assert f"McpStdio(..., readable=[{str(outside)!r}])" in error.details["hint"]
     async with AgentFlow(**options, readable=outside) as flow:
-        assert await flow.eval("(content (s:look))") == "here"
+        assert (await flow.run("(content (s:look))")).value == "here"
         assert (await flow.commands.execute_command_safely(["cat", str(outside)])).stdout == "here"
 
 

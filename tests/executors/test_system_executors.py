@@ -172,7 +172,7 @@ async def test_a_file_that_cannot_be_primed_with_is_a_failed_part(tmp_path: Path
         memory.answer = ZeroDivisionError("no index")
         failed = await flow.executors.execute_prime_handler_data_context({"query": "q"})
         assert error_of(failed)["reason"] == "context_priming_failure" and "no index" in failed.content
-        in_program = await flow.eval('(system:prime_handler_data_context (query "q"))')
+        in_program = (await flow.run('(system:prime_handler_data_context (query "q"))')).value
         assert error_of(in_program)["reason"] == "context_priming_failure"
 
 

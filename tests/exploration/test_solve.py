@@ -43,7 +43,7 @@ class House:
         """The value of what is written for a goal."""
         await self.flow.define(LIST)
         async with self.flow:
-            return await self.flow.eval(f'(value-of (solve "tell of a bird" (allow list-them send) {options}))')
+            return (await self.flow.run(f'(value-of (solve "tell of a bird" (allow list-them send) {options}))')).value
 
 
 async def test_what_a_program_may_come_to_goes_back_before_it_acts() -> None:

@@ -14,6 +14,7 @@ from agentflow.core.data.errors import DataError
 from agentflow.core.events.events import ToolStarted
 from agentflow.errors import StrayExit
 from agentflow.lang.portable import load_closure
+from tests.support.values import value_of
 
 
 async def quit_async() -> int:
@@ -43,9 +44,9 @@ async def awaits_cancelled() -> int:
 async def test_it_is_a_failed_tool(tool: Any) -> None:
     """FAILED with tool_execution_error, alone and in a branch, whose siblings go on."""
     async with AgentFlow(provider=ScriptedProvider([]), tools=[tool]) as flow:
-        result = await flow.eval(f"({tool.__name__})")
+        result = (await flow.run(f"({tool.__name__})")).value
         assert result.status == "FAILED" and result.notes["error"]["reason"] == "tool_execution_error"
-        assert await flow.eval(f"(map status (list (nth (parallel ({tool.__name__}) 2) 0)))") == ["FAILED"]
+        assert (await flow.run(f"(map status (list (nth (parallel ({tool.__name__}) 2) 0)))")).value == ["FAILED"]
     task = asyncio.current_task()
     assert task is not None and task.cancelling() == 0
 
@@ -55,9 +56,9 @@ async def test_it_is_an_error_of_a_host_callable(function: Any) -> None:
     """A program can catch it like any error of a callable it was bound to."""
     async with AgentFlow(provider=ScriptedProvider([])) as flow:
         with pytest.raises(StrayExit, match="code of the host") as raised:
-            await flow.eval("(h)", bindings={"h": function})
+            await flow.run("(h)", bindings={"h": function})
         assert raised.value.code == "host/stray-exit"
-        assert await flow.eval("(try (h) (catch (e) 1))", bindings={"h": function}) == 1
+        assert (await flow.run("(try (h) (catch (e) 1))", bindings={"h": function})).value == 1
 
 
 async def test_a_real_cancellation_is_one() -> None:
@@ -71,14 +72,14 @@ async def test_a_real_cancellation_is_one() -> None:
         return 1
 
     async with AgentFlow(provider=ScriptedProvider([]), tools=[wait]) as flow:
-        run = asyncio.ensure_future(flow.eval("(wait)"))
+        run = asyncio.ensure_future(value_of(flow.run("(wait)")))
         await started.wait()
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await flow.eval("(wait)")
+                await flow.run("(wait)")
 
 
 async def test_data_too_deep_for_an_event_is_said_to_be() -> None:
@@ -98,8 +99,8 @@ async def test_data_too_deep_for_an_event_is_said_to_be() -> None:
             lambda event: seen.append(json.dumps(event.to_dict())) if isinstance(event, ToolStarted) else None
         )
         deep = "(define (deep n x) (if (= n 0) x (deep (- n 1) (list x)))) (status (take (value (deep 3000 1))))"
-        await flow.eval(deep)
-        await flow.eval("(take (value 1))")
+        await flow.run(deep)
+        await flow.run("(take (value 1))")
     assert len(seen) == 2 and "nested deeper" in seen[0]
 
 

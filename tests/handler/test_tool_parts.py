@@ -34,7 +34,7 @@ async def test_a_tools_parts_reach_the_model(given: Any, parts: tuple[Any, ...])
     model = ScriptedProvider([CALL, "done"])
     async with AgentFlow(provider=model, tools=[look]) as flow:
         await flow.run(f"{TASK} (ask)")
-        result = await flow.eval("(look)")
+        result = (await flow.run("(look)")).value
     (answer,) = model.requests[1].messages[-1].parts
     assert isinstance(answer, ToolResultPart) and answer.parts == parts and answer.text == result.content
     assert result.notes["parts"] == parts and result.content

@@ -82,7 +82,7 @@ class Ground:
 
         async def run_with(f: Any) -> Any:
             """Run a program that calls a procedure."""
-            return await self.flow.eval("(f 1 2)", bindings={"f": f})
+            return (await self.flow.run("(f 1 2)", bindings={"f": f})).value
 
         self.callers = {"call_back": call_back, "call_later": call_later, "run_with": run_with}
         for function in self.callers.values():

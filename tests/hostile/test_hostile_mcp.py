@@ -64,7 +64,7 @@ async def test_an_answer_of_any_size_costs_bounded_memory_of_a_flow(kind: str, a
     """A message of 100 MB, or of two million values, ends the connection; the next call has another one."""
     before = peak_bytes()
     async with attacked(arena, kind, server={"timeout_s": 5}) as flow:
-        error = (await flow.eval("(evil:act)")).notes.error
+        error = ((await flow.run("(evil:act)")).value).notes.error
         assert error.details["code"] == "mcp/connection-lost" and "a message of more than" in error.message
     assert peak_bytes() - before < 60_000_000
 
@@ -76,7 +76,7 @@ async def test_a_flood_does_not_keep_a_flow_from_its_work(arena: Arena) -> None:
     events: list[Event] = []
     async with attacked(arena, "floods", answer=lambda question: asked.append(question.question)) as flow:
         flow.subscribe(events.append)
-        assert await flow.eval("(content (evil:act))") == "flooded"
+        assert (await flow.run("(content (evil:act))")).value == "flooded"
     assert len(asked) <= 10 and {"mcp/logs-too-much", "mcp/asks-too-much"} <= set(codes(events))
     assert len(events) < 400
 
@@ -93,7 +93,7 @@ async def test_questions_without_end_take_no_memory(arena: Arena) -> None:
     asked: list[str] = []
     before = peak_bytes()
     async with attacked(arena, "asks", answer=answer) as flow:
-        assert await flow.eval("(content (evil:act))") == "asked"
+        assert (await flow.run("(content (evil:act))")).value == "asked"
     assert 1 <= len(asked) <= 10
     assert peak_bytes() - before < 60_000_000
 
@@ -111,7 +111,7 @@ async def test_questions_that_are_taken_back_are_not_asked(arena: Arena) -> None
             taken.append(question.question)
 
     async with attacked(arena, "takes_back", answer=answer) as flow:
-        assert await flow.eval("(content (evil:act))") == "nothing asked"
+        assert (await flow.run("(content (evil:act))")).value == "nothing asked"
     assert len(asked) <= 1 and taken == asked
 
 
@@ -122,7 +122,7 @@ async def test_a_list_of_large_tools_is_cut(arena: Arena) -> None:
     async with attacked(arena, "fat") as flow:
         flow.subscribe(events.append)
         names = [name for name in flow.tools.names() if name.startswith("evil:")]
-        await flow.eval("1")
+        await flow.run("1")
     assert 10 < len(names) < 40 and codes(events) == ["mcp/tool-refused"]
     assert peak_bytes() - before < 100_000_000
 
@@ -140,14 +140,14 @@ async def test_what_a_server_says_shows_no_secret_it_was_given(arena: Arena, mon
 async def test_an_answer_of_many_parts_is_refused(arena: Arena) -> None:
     """Tens of thousands of small parts, which take the SDK seconds of the loop, are an error of their call before they are read."""
     async with attacked(arena, "crowded") as flow:
-        error = (await flow.eval("(evil:act)")).notes.error
+        error = ((await flow.run("(evil:act)")).value).notes.error
         assert "more than 5,000 parts" in error.message and error.details["code"] == "mcp/-32700"
 
 
 async def test_what_a_server_refuses_with_is_cut(arena: Arena) -> None:
     """The message of a protocol error is shown for a few thousand characters, without control characters."""
     async with attacked(arena, "refuses") as flow:
-        result = await flow.eval("(evil:act)")
+        result = (await flow.run("(evil:act)")).value
     assert result.notes.error.details["code"] == "mcp/-32005"
     assert len(str(result)) < 20_000 and "\x1b" not in result.content
 
@@ -190,7 +190,7 @@ async def test_a_server_that_hangs_keeps_nobody(arena: Arena) -> None:
     """A server that reads nothing more costs a call its time-out, and closing no longer than its grace."""
     async with attacked(arena, "hangs", server={"timeout_s": 0.2}) as flow:
         for _ in range(3):
-            assert (await flow.eval("(evil:act)")).notes.error.details["code"] == "mcp/timeout"
+            assert ((await flow.run("(evil:act)")).value).notes.error.details["code"] == "mcp/timeout"
 
 
 async def test_names_that_would_be_others_are_left_out(arena: Arena) -> None:
@@ -198,7 +198,7 @@ async def test_names_that_would_be_others_are_left_out(arena: Arena) -> None:
     events: list[Event] = []
     async with attacked(arena, "names") as flow:
         flow.subscribe(events.append)
-        before = await flow.eval('(content (system:read_files (file_paths (list "a.txt"))))')
+        before = (await flow.run('(content (system:read_files (file_paths (list "a.txt"))))')).value
         assert "inside" in before
         assert [name for name in flow.tools.names() if name.startswith("evil:")] == ["evil:good"]
     assert codes(events).count("mcp/tool-refused") == 9
@@ -213,21 +213,21 @@ async def test_a_tool_of_the_host_stays_the_hosts(arena: Arena) -> None:
 
     mine.__name__ = "evil:good"
     async with attacked(arena, "names", tools=[mine]) as flow:
-        assert await flow.eval("(content (evil:good))") == "the host's"
+        assert (await flow.run("(content (evil:good))")).value == "the host's"
 
 
 async def test_schemas_that_lie_are_left_out_or_end(arena: Arena) -> None:
     """Schemas that are deep, large, wrong or elsewhere are refused; a pattern that backtracks is matched in linear time."""
     async with attacked(arena, "schemas") as flow:
         assert [name for name in flow.tools.names() if name.startswith("evil:")] == ["evil:backtracks", "evil:good"]
-        error = (await flow.eval("(evil:backtracks)")).notes.error
+        error = ((await flow.run("(evil:backtracks)")).value).notes.error
         assert error.details["code"] == "mcp/output-schema"
     for kind, left in {"deep": [], "kind": ["evil:good"]}.items():
         events: list[Event] = []
         async with attacked(arena, kind) as flow:
             flow.subscribe(events.append)
             assert [name for name in flow.tools.names() if name.startswith("evil:")] == left
-            await flow.eval("1")
+            await flow.run("1")
         assert codes(events) == ["mcp/tool-refused"]
 
 
@@ -237,7 +237,7 @@ async def test_a_list_without_end_is_cut(arena: Arena) -> None:
     async with attacked(arena, "endless") as flow:
         flow.subscribe(events.append)
         assert len([name for name in flow.tools.names() if name.startswith("evil:")]) == 1_000
-        await flow.eval("1")
+        await flow.run("1")
     assert codes(events) == ["mcp/tool-refused"]
 
 
@@ -276,5 +276,5 @@ async def test_answers_that_are_none_are_dropped(kind: str, content: str, arena:
     """Answers to nothing and second ones; content of no known kind is left out. The flow goes on."""
     async with attacked(arena, kind) as flow:
         for _ in range(2):
-            result = await flow.eval("(evil:act)")
+            result = (await flow.run("(evil:act)")).value
             assert not result.failed and content in result.content

@@ -69,7 +69,7 @@ PYTHON: dict[str, Any] = {
 async def value_of(text: str, surface: Any, host: Any) -> Any:
     """The value of a program with an object bound, ``"host"`` if it is that object."""
     async with AgentFlow(provider=ScriptedProvider([])) as flow:
-        value = await flow.eval(text, bindings={"host": host}, surface=surface)
+        value = (await flow.run(text, bindings={"host": host}, surface=surface)).value
     return "host" if value is host else value
 
 
@@ -115,8 +115,8 @@ async def test_keys_that_are_objects_are_not_compared(text: str, surface: Any) -
     bindings: dict[str, Any] = {"d": {key: 1}, "e": {Key(): 1}}
     key.asked.clear()
     async with AgentFlow(provider=ScriptedProvider([])) as flow:
-        assert await flow.eval(text, bindings=bindings, surface=surface) is False
-        assert await flow.eval("(equal? d d)", bindings=bindings) is True
+        assert (await flow.run(text, bindings=bindings, surface=surface)).value is False
+        assert (await flow.run("(equal? d d)", bindings=bindings)).value is True
     assert not key.asked
 
 
@@ -167,7 +167,7 @@ class Loud(dict[str, Any]):
 async def test_values_of_python_itself_are_compared(a: Any, b: Any, same: bool) -> None:
     """Dates, decimals and their like are equal by what they say, models and dicts of the host by their parts."""
     async with AgentFlow(provider=ScriptedProvider([])) as flow:
-        assert await flow.eval("(equal? a b)", bindings={"a": a, "b": b}) is same
+        assert (await flow.run("(equal? a b)", bindings={"a": a, "b": b})).value is same
 
 
 @pytest.mark.parametrize(

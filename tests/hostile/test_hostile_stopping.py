@@ -14,6 +14,7 @@ import pytest
 from agentflow import AgentFlow, CallContext, LimitExceeded, Limits, ScriptedProvider
 from agentflow.core.data.errors import AgentflowError
 from agentflow.tasks.workflows import make_workflow
+from tests.support.values import value_of
 
 ASK = '(ask (q "x"))'
 ASKING = f"(lambda (. more) {ASK})"
@@ -52,11 +53,11 @@ class Ground:
 
     async def by_eval(self) -> str:
         """Run a program that asks."""
-        return str(await self.flow.eval(ASK))
+        return str((await self.flow.run(ASK)).value)
 
     async def by_branch(self) -> str:
         """Run a program that asks in a branch."""
-        return str(await self.flow.eval(f"(parallel (parallel {ASK}) 1)"))
+        return str((await self.flow.run(f"(parallel (parallel {ASK}) 1)")).value)
 
     async def by_string(self) -> str:
         """Ask as the specification says."""
@@ -80,7 +81,7 @@ class Ground:
 
     async def by_new_task(self) -> str:
         """Ask in a task of its own."""
-        return str(await asyncio.create_task(self.flow.eval(ASK)))
+        return str(await asyncio.create_task(value_of(self.flow.run(ASK))))
 
     async def by_shield(self) -> str:
         """Ask, shielded."""
@@ -152,12 +153,12 @@ async def test_no_cleanup_form_starts_a_model_call(end: str, form: str, ground: 
     program, limits = ENDS[end]
 
     async def asking() -> str:
-        return str(await ground.flow.eval(ASK))
+        return str((await ground.flow.run(ASK)).value)
 
     final = f'(begin (attempt (what "form")) {FORMS[form]})'
     await ended(ground, program.format(final), limits, cancel=end == "cancelled", asking=asking)
     assert ground.attempts == ["form"] and ground.provider.requests == []
-    assert (await ground.flow.eval(ASK)).content == "an answer"
+    assert ((await ground.flow.run(ASK)).value).content == "an answer"
 
 
 HOST: dict[str, Callable[[Ground, Any, CallContext], Awaitable[object]]] = {
@@ -205,7 +206,7 @@ async def test_no_code_of_the_host_starts_one_when_it_is_stopped(end: str, way: 
     program, limits = HOST_ENDS[end]
     await ended(ground, program, limits, cancel=end == "cancelled")
     assert ground.attempts == ["host"] and ground.provider.requests == []
-    assert (await ground.flow.eval(ASK)).content == "an answer"
+    assert ((await ground.flow.run(ASK)).value).content == "an answer"
 
 
 async def test_what_was_under_way_asks_no_more(ground: Ground) -> None:
@@ -219,7 +220,7 @@ async def test_what_was_under_way_asks_no_more(ground: Ground) -> None:
 
     async def linger() -> None:
         """Have something going on, and wait for it when cancelled."""
-        under_way = asyncio.create_task(ground.flow.eval(f"(pause) {ASK}"))
+        under_way = asyncio.create_task(value_of(ground.flow.run(f"(pause) {ASK}")))
         try:
             await asyncio.Event().wait()
         finally:
@@ -254,8 +255,8 @@ async def test_a_run_whose_limit_the_host_caught_is_over(end: str, ground: Groun
     async def stubborn(f: Any, ctx: CallContext) -> str:
         """Meet the limit, and try to go on."""
         with pytest.raises(LimitExceeded) as caught:
-            await ground.flow.eval(program)
-        for way in (ground.flow.eval("(attempt (what 1))"), ctx.call(f, 1)):
+            await ground.flow.run(program)
+        for way in (value_of(ground.flow.run("(attempt (what 1))")), ctx.call(f, 1)):
             with pytest.raises(LimitExceeded):
                 after.append(str(await way))
         return caught.value.code
@@ -263,7 +264,7 @@ async def test_a_run_whose_limit_the_host_caught_is_over(end: str, ground: Groun
     async def part() -> str:
         """Meet the limit of a part, and go on."""
         with pytest.raises(LimitExceeded) as caught:
-            await ground.flow.eval(program, limits=limits)
+            await ground.flow.run(program, limits=limits)
         return caught.value.code
 
     for tool in (stubborn, part):
@@ -275,7 +276,7 @@ async def test_a_run_whose_limit_the_host_caught_is_over(end: str, ground: Groun
         with pytest.raises(LimitExceeded) as caught:
             await ground.flow.run(text, limits=limits)
         assert caught.value.limit == end and after == [] and ground.attempts == []
-    assert (await ground.flow.eval("(part)")).content == f"limits/{end.replace('_', '-')}"
+    assert ((await ground.flow.run("(part)")).value).content == f"limits/{end.replace('_', '-')}"
 
 
 @pytest.mark.parametrize("way", HOST)
@@ -287,7 +288,7 @@ async def test_no_code_of_the_host_starts_one_after_a_limit(end: str, way: str, 
     async def stubborn(f: Any, ctx: CallContext) -> None:
         """Meet the limit, and ask all the same."""
         with pytest.raises(LimitExceeded):
-            await ground.flow.eval(program)
+            await ground.flow.run(program)
         ground.attempts.append("host")
         with contextlib.suppress(AgentflowError):
             await HOST[way](ground, f, ctx)
@@ -295,7 +296,7 @@ async def test_no_code_of_the_host_starts_one_after_a_limit(end: str, way: str, 
     async def bounded(f: Any, ctx: CallContext) -> None:
         """Meet the limit of a part, and ask."""
         with pytest.raises(LimitExceeded):
-            await ground.flow.eval(program, limits=limits)
+            await ground.flow.run(program, limits=limits)
         await HOST[way](ground, f, ctx)
 
     for tool in (stubborn, bounded):

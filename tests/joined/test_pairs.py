@@ -245,13 +245,13 @@ async def turn_loop_calls_a_tool(house: House) -> None:
 
 async def program_calls_a_tool(house: House) -> None:
     house.flow.tool(shout)
-    assert await house.flow.eval('(value-of (shout (text "honey")))') == "HONEY"
+    assert (await house.flow.run('(value-of (shout (text "honey")))')).value == "HONEY"
 
 
 async def program_calls_a_subtask_tool(house: House) -> None:
     house.flow.tools.add(subtask_tool("delegate", "Hand it on.", template="ask", parameters={"q": "string"}))
     house.replies.append("handed on")
-    assert await house.flow.eval('(value-of (delegate (q "x")))') == "handed on" and "Answer x" in house.sent()
+    assert (await house.flow.run('(value-of (delegate (q "x")))')).value == "handed on" and "Answer x" in house.sent()
 
 
 async def program_gives_a_tool_its_settings(house: House) -> None:
@@ -261,7 +261,7 @@ async def program_gives_a_tool_its_settings(house: House) -> None:
     house.flow.tool(show)
     for given in ("'((a 1))", '(list (list "a" 1))', '{"a" 1}'):
         text = f"(value-of (show (inputs {given}) (context {given}) (pairs '((a b)))))"
-        assert await house.flow.eval(text) == [{"a": 1}, {"a": 1}, [["a", "b"]]]
+        assert (await house.flow.run(text)).value == [{"a": 1}, {"a": 1}, [["a", "b"]]]
 
 
 async def program_gives_a_tool_a_list(house: House) -> None:
@@ -269,7 +269,7 @@ async def program_gives_a_tool_a_list(house: House) -> None:
         return len(inputs)
 
     house.flow.tool(count)
-    assert await house.flow.eval("(value-of (count (inputs '((a b) (c d)))))") == 2
+    assert (await house.flow.run("(value-of (count (inputs '((a b) (c d)))))")).value == 2
 
 
 async def solver_describes_a_tool(house: House) -> None:
@@ -319,13 +319,13 @@ async def task_looks_context_up(house: House) -> None:
 
 
 async def program_looks_context_up(house: House) -> None:
-    assert await house.flow.eval('(get_context (query "honey"))') == [house.bees]
+    assert (await house.flow.run('(get_context (query "honey"))')).value == [house.bees]
 
 
 async def tool_looks_context_up(house: House) -> None:
     result = await house.flow.executors.execute_get_context({"query": "honey"})
     assert json.loads(result.content) == [house.bees]
-    assert (await house.flow.eval('(value-of (system:get_context (query "honey")))')) == [house.bees]
+    assert ((await house.flow.run('(value-of (system:get_context (query "honey")))')).value) == [house.bees]
 
 
 async def handler_primes_from_memory(house: House) -> None:
@@ -377,7 +377,7 @@ async def memory_system_ranks_for_the_host(house: House) -> None:
             return (await flow.memory_system.get_relevant_context_for(question)).matches[0].score
 
         flow.tool(look)
-        assert await flow.eval("(value-of (look))") == 0.25 and len(runs) == 2
+        assert (await flow.run("(value-of (look))")).value == 0.25 and len(runs) == 2
 
 
 async def memory_ranks_by_words(house: House) -> None:
@@ -496,7 +496,7 @@ async def host_commands_run_a_command(house: House) -> None:
 
 async def program_calls_a_task(house: House) -> None:
     house.replies.append("fine")
-    assert await house.flow.eval('(value-of (ask (q "x")))') == "fine"
+    assert (await house.flow.run('(value-of (ask (q "x")))')).value == "fine"
 
 
 async def run_runs_a_subtask(house: House) -> None:
@@ -553,7 +553,7 @@ async def written_program_is_admitted(house: House) -> None:
 
 async def program_is_solved(house: House) -> None:
     house.replies.append("(+ n 2)")
-    assert await house.flow.eval('(value-of (solve "add two" (inputs (list (list "n" 40)))))') == 42
+    assert (await house.flow.run('(value-of (solve "add two" (inputs (list (list "n" 40)))))')).value == 42
 
 
 async def program_is_explored(house: House) -> None:
@@ -566,7 +566,7 @@ async def program_is_explored(house: House) -> None:
 
 async def workflow_is_called(house: House) -> None:
     await house.flow.workflows.save(make_workflow({"name": "sum", "params": {"n": "integer"}, "program": "(+ n 2)"}))
-    assert await house.flow.eval("(value-of (call-workflow sum (n 40)))") == 42
+    assert (await house.flow.run("(value-of (call-workflow sum (n 40)))")).value == 42
 
 
 async def bounds_are_worked_out(house: House) -> None:
@@ -601,13 +601,13 @@ async def tool_calls_a_procedure(house: House) -> None:
         return await ctx.call(f, await ctx.call(f, 1))
 
     house.flow.tool(twice)
-    assert await house.flow.eval("(value-of (twice (f (lambda (x) (+ x 5)))))") == 11
+    assert (await house.flow.run("(value-of (twice (f (lambda (x) (+ x 5)))))")).value == 11
 
 
 async def note_tools_keep_notes(house: House) -> None:
     """The tools write and read the notes of a real flow, for a program and within its run."""
     async with AgentFlow(provider=house.provider, root=house.root, notes="session") as flow:
-        assert await flow.eval('(remember "bees dance") (recall "how do bees dance?")') == ["bees dance"]
+        assert (await flow.run('(remember "bees dance") (recall "how do bees dance?")')).value == ["bees dance"]
 
 
 async def results_are_used_again(house: House) -> None:
@@ -626,7 +626,7 @@ async def results_are_used_again(house: House) -> None:
         async with AgentFlow(
             provider=model, root=house.root, tools=[look], durable=f"sqlite:///{house.root}/runs.db"
         ) as flow:
-            assert await flow.eval(text) == ["only once", "seen b"]
+            assert (await flow.run(text)).value == ["only once", "seen b"]
     assert looked == ["b"] and len(model.requests) == 1
 
 

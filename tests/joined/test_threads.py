@@ -25,8 +25,8 @@ async def test_a_plain_callable_in_operator_position_runs_on_a_thread(tmp_path: 
 
     async with AgentFlow(provider=ScriptedProvider([]), root=tmp_path) as flow:
         env = SexpEnvironment({"meet": meet, "here": here})
-        assert await flow.eval('(parallel (meet "a") (meet "b"))', env=env) == ["a", "b"]
-        assert await flow.eval('(here "c")', env=env) == "c True"
+        assert (await flow.run('(parallel (meet "a") (meet "b"))', env=env)).value == ["a", "b"]
+        assert (await flow.run('(here "c")', env=env)).value == "c True"
     assert seen == [(False, True)] * 2
 
 

@@ -146,7 +146,7 @@ async def test_a_written_program_is_refused_before_it_runs(tmp_path: Path) -> No
 
     replies = ["(begin (act (x 1)) (car 1 2))", "(begin (act (x 2)) (car '(7)))"]
     async with AgentFlow(provider=ScriptedProvider(replies), root=tmp_path, tools=[act]) as flow:
-        result = await flow.eval('(solve "go" (allow act))')
+        result = (await flow.run('(solve "go" (allow act))')).value
         assert result.parsed_content == 7 and ran == [2]
         with pytest.raises(AgentflowError):
             await flow.run("(begin (act (x 1)) (car 1 2))", allow=["act"], env=SexpEnvironment())

@@ -99,7 +99,7 @@ async def test_a_text_may_be_computed(tmp_path: Path) -> None:
         (defatom greet (params (who)) (instructions about) (system (tone "kind")) (subtype 'letter))
         (greet (who "Ada"))
         """
-        assert (await flow.eval(program)).content == "one"
+        assert ((await flow.run(program)).value).content == "one"
     (request,) = provider.requests
     assert "Say hello to Ada." in str(request.messages) and request.system is not None and "Be kind." in request.system
 
@@ -119,7 +119,7 @@ async def test_a_computed_text_is_checked_when_it_is_there(
     """At the form that gave it."""
     async with AgentFlow(provider=ScriptedProvider([]), root=tmp_path) as flow:
         with pytest.raises(SexpEvaluationError) as caught:
-            await flow.eval(text)
+            await flow.run(text)
     assert caught.value.code == code
     assert caught.value.span is not None and caught.value.span.text == underlined
 

@@ -80,7 +80,7 @@ async def test_building_and_walking_are_linear(text: str) -> None:
 async def test_a_shared_list_is_a_list_to_every_primitive(text: str, expected: Any) -> None:
     """Reading, asking, comparing, printing, splicing; the value that leaves is made of Python lists."""
     async with _flow() as flow:
-        value = await flow.eval(f"{BUILD} (define l (build {LONG})) {text}")
+        value = (await flow.run(f"{BUILD} (define l (build {LONG})) {text}")).value
     assert value == expected and _plain(value)
 
 
@@ -106,12 +106,12 @@ async def test_what_leaves_a_program_holds_no_shared_list() -> None:
     async with _flow(take) as flow:
         env = SexpEnvironment({"host": lambda *values: seen.extend(values)})
         text = f"{BUILD} (define l (build {LONG})) (take (value (dict 'a (list l)))) (host l (list l)) (lambda () (list l))"
-        procedure = await flow.eval(text, env=env)
+        procedure = (await flow.run(text, env=env)).value
         seen.append(await flow.call(procedure))
         seen.append(env.lookup("l"))
         seen.append(env.bindings()["l"])
         with pytest.raises(SexpEvaluationError) as raised:
-            await flow.eval("(raise (list l))", env=env)
+            await flow.run("(raise (list l))", env=env)
         seen.append(raised.value.value)
     assert len(seen) == 7 and all(map(_plain, seen)), [type(each) for each in seen]
 

@@ -85,10 +85,10 @@ async def test_a_field_is_a_default_in_tools_tasks_and_workflows() -> None:
     async with flow:
         await flow.ask("Count.", tools=[count])
         await ask()
-        await flow.eval("(ask)")
+        await flow.run("(ask)")
         with pytest.raises(ToolInputError):
             await ask(0)
-        assert await whole() == 6 and await flow.eval("(value-of (whole))") == 6
+        assert await whole() == 6 and (await flow.run("(value-of (whole))")).value == 6
     (spec,) = model.requests[0].tools
     assert spec.input_schema["properties"]["n"] == {
         "type": "integer",

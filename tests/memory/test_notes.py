@@ -37,19 +37,21 @@ async def test_another_process_recalls_what_was_remembered(tmp_path: Path) -> No
     async with keeping(tmp_path) as flow:
         await flow.run(FACTS)
     async with keeping(tmp_path) as flow:
-        assert await flow.eval('(recall "what does Anna drink with milk or as tea?")') == ["Anna likes green tea"]
-        assert await flow.eval('(recall "where are the deploy keys?")') == ["The deploy key is in the vault"]
-        assert await flow.eval('(recall "")') == ["Anna likes green tea", "The deploy key is in the vault"]
-        assert await flow.eval('(recall "" (limit 1))') == ["Anna likes green tea"]
-        assert await flow.eval('(recall "zebra")') == []
+        assert (await flow.run('(recall "what does Anna drink with milk or as tea?")')).value == [
+            "Anna likes green tea"
+        ]
+        assert (await flow.run('(recall "where are the deploy keys?")')).value == ["The deploy key is in the vault"]
+        assert (await flow.run('(recall "")')).value == ["Anna likes green tea", "The deploy key is in the vault"]
+        assert (await flow.run('(recall "" (limit 1))')).value == ["Anna likes green tea"]
+        assert (await flow.run('(recall "zebra")')).value == []
 
 
 async def test_a_key_replaces_what_it_named(tmp_path: Path) -> None:
     """A second note of a key takes the place of the first, in the search too, and keeps its id."""
     async with keeping(tmp_path) as flow:
-        before = await flow.eval('(remember "the key is in the vault" (key "deploy"))')
-        assert await flow.eval('(remember "the token is in the safe" (key "deploy"))') == before
-        assert await flow.eval('(list (recall "vault") (recall "safe"))') == [[], ["the token is in the safe"]]
+        before = (await flow.run('(remember "the key is in the vault" (key "deploy"))')).value
+        assert (await flow.run('(remember "the token is in the safe" (key "deploy"))')).value == before
+        assert (await flow.run('(list (recall "vault") (recall "safe"))')).value == [[], ["the token is in the safe"]]
 
 
 async def test_a_session_recalls_only_its_own(tmp_path: Path) -> None:
@@ -57,15 +59,15 @@ async def test_a_session_recalls_only_its_own(tmp_path: Path) -> None:
     anna, unnamed = Session(scope="anna"), Session()
     async with keeping(tmp_path, "session") as flow:
         await flow.run('(parallel (remember "a") (remember "b"))', session=anna)
-        assert sorted(await flow.eval('(recall "")', session=anna)) == ["a", "b"]
-        assert await flow.eval('(recall "")', session=Session(scope="bob")) == []
+        assert sorted((await flow.run('(recall "")', session=anna)).value) == ["a", "b"]
+        assert (await flow.run('(recall "")', session=Session(scope="bob"))).value == []
         await flow.run('(remember "c")', session=unnamed)
-        assert await flow.eval('(recall "")', session=unnamed) == ["c"]
-        assert await flow.eval('(recall "")') == []
+        assert (await flow.run('(recall "")', session=unnamed)).value == ["c"]
+        assert (await flow.run('(recall "")')).value == []
     async with keeping(tmp_path, "session") as flow:
         again = Session.from_json(anna.to_json())
-        assert sorted(await flow.eval('(recall "")', session=again)) == ["a", "b"]
-        assert await flow.eval('(recall "")', session=unnamed) == []
+        assert sorted((await flow.run('(recall "")', session=again)).value) == ["a", "b"]
+        assert (await flow.run('(recall "")', session=unnamed)).value == []
 
 
 async def test_a_model_remembers_and_recalls(tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ async def test_a_model_remembers_and_recalls(tmp_path: Path) -> None:
               (value-of (chat (say "remember Ada's birthday")))"""
     model = ScriptedProvider(replies)
     async with AgentFlow(provider=model, root=tmp_path, notes="session") as flow:
-        assert await flow.eval(text) == "In May."
+        assert (await flow.run(text)).value == "In May."
     assert [tool.name for tool in model.requests[0].tools] == ["remember", "recall"]
     answer = model.requests[2].messages[-1].parts[0]
     assert isinstance(answer, ToolResultPart) and json.loads(answer.text)[0]["text"] == "Ada's birthday is in May"

@@ -118,7 +118,7 @@ async def test_a_flow_asks_its_sources_within_the_run(tmp_path: Path) -> None:
     sources = [Source(lambda text, limit: [Candidate(brook)]), failing(ValueError("broken"))]
     async with AgentFlow("offline", root=tmp_path, sources=sources) as flow:
         flow.subscribe(warnings.append)
-        paths = await flow.eval('(get_context (query "stream"))')
+        paths = (await flow.run('(get_context (query "stream"))')).value
     assert brook in paths
     assert [event.code for event in warnings if isinstance(event, Warning)] == ["memory/source"]
 

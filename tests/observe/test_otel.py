@@ -239,7 +239,7 @@ async def test_subtasks_and_tools_of_models_nest(tmp_path: Path) -> None:
     async with AgentFlow(provider=ScriptedProvider(replies), root=tmp_path) as flow:
         flow.tools.add(delegate)
         flow.subscribe(telemetry.observer)
-        assert await flow.eval(text) == "outer"
+        assert (await flow.run(text)).value == "outer"
     tree = [line.split(" < invoke_workflow")[0] for line in telemetry.tree()]
     assert "execute_tool delegate < invoke_agent main" in tree and tree.count("chat < invoke_agent main") == 2
     assert any(line.startswith("chat < invoke_agent sub < invoke_agent sub") for line in tree), tree

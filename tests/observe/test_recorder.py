@@ -19,6 +19,7 @@ from agentflow.core.events.events import Event, Log, TextDelta, ToolStarted
 from agentflow.observe.files import EventFile, EventFiles, read_events
 from agentflow.observe.recorder import Recorder
 from agentflow.observe.stream import MAX_UNREAD
+from tests.support.values import value_of
 
 TASK = {"name": "ask", "params": {"question": "string"}, "instructions": "Say {{question}}"}
 ASK = '(ask (question "go on"))'
@@ -247,7 +248,7 @@ def test_one_file_takes_the_runs_of_several_loops(tmp_path: Path) -> None:
     flow.subscribe(recorder)
 
     async def runs() -> None:
-        await asyncio.gather(*(flow.eval("(+ 1 2)") for _ in range(5)))
+        await asyncio.gather(*(value_of(flow.run("(+ 1 2)")) for _ in range(5)))
 
     for _ in range(2):
         asyncio.run(runs())

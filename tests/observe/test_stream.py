@@ -168,6 +168,6 @@ async def test_an_async_observer_that_hangs_is_dropped_once(tmp_path: Path, capl
         flow.subscribe(hangs)
         flow.subscribe(reads)
         for _ in range(3):
-            assert await flow.eval("(+ 1 2)") == 3
+            assert (await flow.run("(+ 1 2)")).value == 3
     assert len(hung) == 1 and seen.count("run_finished") == 3
     assert caplog.text.count("is dropped") == 1

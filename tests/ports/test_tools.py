@@ -296,7 +296,7 @@ async def test_an_agent_is_a_tool_in_a_program(flow: AgentFlow, script: Script) 
     (defatom triage (params (q string)) (instructions "{{q}}") (tools billing))
     (value-of (triage (q "Is my invoice paid?")))
     """
-    assert await flow.eval(program) == "inv_1 is paid"
+    assert (await flow.run(program)).value == "inv_1 is paid"
 
 
 # -- tools that prompt ----------------------------------------------------------------------------------------------

@@ -37,6 +37,6 @@ async def _difference(block: Block, expected: Expectation, root: Path, strict: b
         provenance=Provenance(strict=strict),
     ) as flow:
         try:
-            return outcome_of(expected, (await flow.eval(expected.program, surface="python")), None)
+            return outcome_of(expected, ((await flow.run(expected.program, surface="python")).value), None)
         except AgentflowError as error:
             return outcome_of(expected, None, error)

@@ -140,7 +140,7 @@ async def test_concurrent_branches_replay_whatever_their_order(dialect: str, tmp
     async def run(cassette: Cassette, url: str, seed: int) -> Any:
         provider = open_provider(dialect, transport=Delayed(cassette.transport(), seed), base_url=url, api_key="k")
         async with AgentFlow("m", provider=provider) as flow:
-            return await flow.eval(BRANCHES)
+            return (await flow.run(BRANCHES)).value
 
     async with ModelServer(lambda request: f"answer to {request.body}") as server:
         async with await Cassette.open(path) as cassette:

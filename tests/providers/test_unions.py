@@ -169,7 +169,7 @@ async def test_a_union_streams_as_the_member_it_says(tmp_path: Any) -> None:
                 """Judge {{path}}."""
 
             assert await judge("a") == Clean(reason="nothing at all")
-            result = await flow.eval('(judge (path "a"))')
+            result = (await flow.run('(judge (path "a"))')).value
     assert json.loads(result.content) == {"reason": "nothing at all"}
     assert seen and all("Clean" in type(each).__name__ for each in seen)
 

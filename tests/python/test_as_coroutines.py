@@ -71,7 +71,7 @@ async def test_a_function_that_was_not_called() -> None:
     async def review(path: str) -> str:
         """Review {{path}}"""
 
-    for entry in (flow.run, flow.eval, flow.define):
+    for entry in (flow.run, flow.define):
         with pytest.raises(AgentflowError) as caught:
             await entry(review)  # pyright: ignore[reportArgumentType]
         assert caught.value.code == "program/kind" and "flow.run(review(" in (caught.value.hint or "")

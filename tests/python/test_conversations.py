@@ -15,6 +15,7 @@ from agentflow.core.data.messages import ModelRequest
 from agentflow.core.data.templates import HistoryConfig
 from agentflow.errors import ConfigurationError
 from tests.support.model_server import ModelServer, Reply
+from tests.support.values import value_of
 
 
 def echo(request: ModelRequest) -> str:
@@ -343,8 +344,10 @@ class TestSideBySide:
         async with flow:
             assert await flow.ask("old", session=session) == "1"
             held = f"(hold) {SAYS}"
-            runs = [asyncio.create_task(flow.eval(held, bindings={"text": each}, session=session)) for each in "ab"]
-            clear = asyncio.create_task(flow.eval(f"(forget) {held}", bindings={"text": "c"}, session=session))
+            runs = [
+                asyncio.create_task(value_of(flow.run(held, bindings={"text": each}, session=session))) for each in "ab"
+            ]
+            clear = asyncio.create_task(value_of(flow.run(f"(forget) {held}", bindings={"text": "c"}, session=session)))
             await asyncio.sleep(0)
             assert await flow.ask("new", session=session) == "3" and session.busy
             gate.set()

@@ -54,7 +54,7 @@ async def test_every_reader_sees_what_the_model_is_offered(case: str) -> None:
     (try (value-of (desk)) (catch (e) (if (equal? (get-field e 'code) "task/exhausted") (first '()) "fine")))"""
     model = ScriptedProvider(["done"])
     async with flow_of(model) as flow:
-        await flow.eval(text)
+        await flow.run(text)
         explored = await explore(text, flow=flow, runs=60)
         facts = flow.facts.own_task({"name": "desk", "params": {}, "instructions": "Help.", **listed(tools)})
     assert sorted(each.name for each in model.requests[0].tools) == expected
@@ -75,7 +75,7 @@ async def test_a_named_task_tells_the_model_its_arguments() -> None:
     """The schema of a task that stands in a list as a name has descriptions, defaults and what is required, as everywhere."""
     model = ScriptedProvider(["done"])
     async with flow_of(model) as flow:
-        await flow.eval('(defatom desk (params) (instructions "Help.") (tools billing)) (value-of (desk))')
+        await flow.run('(defatom desk (params) (instructions "Help.") (tools billing)) (value-of (desk))')
     (spec,) = model.requests[0].tools
     assert spec.input_schema["required"] == ["question"]
     assert set(spec.input_schema["properties"]) == {"question", "limit"}

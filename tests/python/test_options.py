@@ -240,7 +240,7 @@ async def test_a_task_has_the_name_that_it_is_given() -> None:
         """{{question}}"""
 
     async with flow:
-        assert (await flow.eval('(billing:answer (question "x"))')).content == "ok"
+        assert ((await flow.run('(billing:answer (question "x"))')).value).content == "ok"
         template = flow.task_system.find_template("atomic:billing")
         assert template is not None and template.name == answer.name == answer.tool.name == "billing:answer"
         assert template.description == "Answers questions about bills."

@@ -103,7 +103,7 @@ async def test_arguments_are_validated_before_any_model_is_asked(tmp_path: Path)
         with pytest.raises(TypeError, match="'window' twice"):
             await cut(Window(1, 2), "line", window=Window(1, 2))  # type: ignore[misc]
         with pytest.raises(AgentflowError, match="unit"):
-            await flow.eval('(value-of (cut (window (dict "first" 1 "last" 2)) (unit "word")))')
+            await flow.run('(value-of (cut (window (dict "first" 1 "last" 2)) (unit "word")))')
     assert model.requests == []
 
 
@@ -133,7 +133,7 @@ async def test_programs_call_the_same_task(tmp_path: Path) -> None:
         flow.subscribe(seen.append)
         from_python = await review("a.py")
         count = len(seen)
-        from_program = await flow.eval('(value-of (review (path "a.py")))')
+        from_program = (await flow.run('(value-of (review (path "a.py")))')).value
     assert from_python == from_program
     assert [(e.path, type(e)) for e in seen[:count]] == [(e.path, type(e)) for e in seen[count:]]
     assert prompts(model)[0] == prompts(model)[1]
@@ -192,7 +192,11 @@ async def test_options_and_copies(tmp_path: Path) -> None:
 
     async with flow:
         other = text.with_options(model="scripted:other")
-        assert [await text("x"), await other("x"), (await flow.eval('(text (topic "x"))')).content] == ["a", "b", "c"]
+        assert [await text("x"), await other("x"), ((await flow.run('(text (topic "x"))')).value).content] == [
+            "a",
+            "b",
+            "c",
+        ]
     assert [request.model for request in model.requests] == ["", "scripted:other", ""]
     assert all("Be brief." in request.system for request in model.requests)
     assert [spec.name for spec in model.requests[0].tools] == ["search"]
@@ -335,7 +339,7 @@ async def test_a_body_that_returns_text_is_the_prompt(tmp_path: Path) -> None:
 
     async with flow:
         assert await cut(Window(1, 4)) == "ok"
-        assert await flow.eval('(content (cut (window (dict "first" 1 "last" 3)) (unit "page")))') == "ok"
+        assert (await flow.run('(content (cut (window (dict "first" 1 "last" 3)) (unit "page")))')).value == "ok"
         assert await flow.run(cut(Window(1, 2)), limits=Limits(tokens=10_000))
         assert (await review("a.py", strict=True)).grade == "low"
         with pytest.raises(AgentflowError):

@@ -176,11 +176,11 @@ async def test_a_tool_given_to_one_task_is_offered_by_no_other(tmp_path: Path) -
             await poor("a")
             await flow.ask("a")
             await flow.handler.execute_prompt("a")
-            await flow.eval('(defatom plain (params) (instructions "Say ok.")) (plain)')
+            await flow.run('(defatom plain (params) (instructions "Say ok.")) (plain)')
             await rich("a")
         assert [offered(each) for each in model.requests] == [[], [], [], [], ["balance"]] * 2
         with pytest.raises(AgentflowError):
-            await flow.eval("(balance)")
+            await flow.run("(balance)")
         assert flow.tools.find("balance") is None
 
 
@@ -237,7 +237,7 @@ async def test_the_flows_table_refuses_another_object_of_a_name() -> None:
         with pytest.raises(ConfigurationError):
             register(account(2))
     flow.tools.add(account(2), replace=True)
-    assert await flow.eval("(parsedContent (balance))".replace("parsedContent", "value-of")) == 2
+    assert (await flow.run("(parsedContent (balance))".replace("parsedContent", "value-of"))).value == 2
 
 
 async def test_a_handler_replaces_a_tool_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -247,7 +247,7 @@ async def test_a_handler_replaces_a_tool_with_a_warning(caplog: pytest.LogCaptur
     assert flow.handler.register_tool(spec, lambda given_input: "one") and not caplog.records
     assert flow.handler.register_tool(spec, lambda given_input: "two")
     assert "look is registered again" in caplog.text
-    assert await flow.eval("(value-of (look))") == "two"
+    assert (await flow.run("(value-of (look))")).value == "two"
 
 
 @pytest.mark.parametrize("name", ["system:read_files", "files:all", "ask:1", "ask-human", "defatom", "map"])
@@ -328,7 +328,7 @@ async def test_a_program_names_a_task_as_a_tool() -> None:
 
     async with flow:
         program = '(defatom desk (params) (instructions "Help.") (tools billing)) (value-of (desk))'
-        assert await flow.eval(program) == "done"
+        assert (await flow.run(program)).value == "done"
     assert [offered(each) for each in model.requests] == [["billing"], ["balance"], ["balance"], ["billing"]]
 
 
@@ -467,7 +467,7 @@ async def test_recursion_through_tools_ends(through: str) -> None:
         if through == "workflow":
             return await work()
         if through == "program":
-            return str(await flow.eval("(value-of (down))", allow=["down"]))
+            return str((await flow.run("(value-of (down))", allow=["down"])).value)
         return await flow.ask("Deeper.", tools=[again])
 
     @flow.workflow
@@ -593,7 +593,7 @@ async def test_a_text_gains_nothing_by_naming_a_task_as_a_tool() -> None:
 
     text = '(defatom mine (params) (instructions "Go.") (tools helper)) (value-of (mine))'
     async with flow:
-        assert await flow.eval(text, allow=["defatom", "helper"]) == "outer"
+        assert (await flow.run(text, allow=["defatom", "helper"])).value == "outer"
     assert [offered(each) for each in model.requests] == [["helper"], [], ["helper"]]
 
 
@@ -611,8 +611,8 @@ async def test_a_task_that_is_granted_keeps_its_objects() -> None:
         """Help."""
 
     async with flow:
-        await flow.eval("(desk)", allow=["desk"])
-        await flow.eval("(desk)", allow=["desk", "named"])
+        await flow.run("(desk)", allow=["desk"])
+        await flow.run("(desk)", allow=["desk", "named"])
         bounds = await flow.bounds("(desk)", allow=["desk"])
     assert [offered(each) for each in model.requests] == [["balance"], ["balance", "named"]]
     assert [each.name for each in bounds.authority.tools] == ["balance"]

@@ -123,7 +123,7 @@ async def test_a_run_warns_of_an_unused_parameter(text: str, surface: Any) -> No
     async with flow_of() as flow:
         flow.subscribe(events.append)
         for _ in range(2):
-            await flow.eval(Source("t", text, surface))
+            await flow.run(Source("t", text, surface))
     warned = [each for each in events if isinstance(each, Warning) and each.code == "defatom/instructions"]
     assert len(warned) == 2 and "'n'" in warned[0].message
     assert warned[0].details is not None and "t:" in warned[0].details["at"] and "{{n}}" in warned[0].details["hint"]

@@ -161,14 +161,14 @@ async def test_composition_both_ways(tmp_path: Path) -> None:
 
     async with flow:
         assert await outer(["a", "b"]) == [Note(text="a!"), Note(text="b!")]
-        assert await flow.eval('(value-of (outer (texts (list "a"))))') == [{"text": "a!"}]
+        assert (await flow.run('(value-of (outer (texts (list "a"))))')).value == [{"text": "a!"}]
         assert await shout(text="a", mark="?") == "a?"
         with pytest.raises(TypeError, match="mark is missing"):
             await shout(text="a")
         with pytest.raises(TaskError, match="mark"):
             await shout(text="a", mark=1)
         with pytest.raises(AgentflowError, match="texts"):
-            await flow.eval('(value-of (outer (texts "a")))')
+            await flow.run('(value-of (outer (texts "a")))')
         assert await flow.ask("Shout.", tools=[outer, echo]) == "done"
     assert next(asked, "all asked") == "all asked"
 
@@ -305,7 +305,7 @@ async def test_overlap_on_one_branch_is_named(tmp_path: Path) -> None:
 async def test_programs_and_methods_of_the_components_take_their_turn(tmp_path: Path) -> None:
     """What joins the run of a workflow by another entry than its calls is in flight on the branch as these are, and may be in a task."""
     flow, other = flow_of(tmp_path), flow_of(tmp_path)
-    add = await flow.eval("(lambda (n) (begin (sleep 0) (+ n 1)))")
+    add = (await flow.run("(lambda (n) (begin (sleep 0) (+ n 1)))")).value
 
     @other.task
     async def echo(text: str) -> str:
@@ -319,7 +319,6 @@ async def test_programs_and_methods_of_the_components_take_their_turn(tmp_path: 
         "flow.run": lambda: flow.run("(begin (sleep 0) 1)"),
         "flow.stream": streamed,
         "flow.run of a call": lambda: flow.run(flow.sleep(0)),
-        "flow.eval": lambda: flow.eval("(begin (sleep 0) 1)"),
         "flow.define": lambda: flow.define("(begin (sleep 0) 1)"),
         "flow.call": lambda: flow.call(add, 1),
         "the evaluator": lambda: flow.evaluator.evaluate_string("(begin (sleep 0) 1)"),

@@ -159,7 +159,7 @@ async def test_nobody_there_is_a_no_that_the_developer_is_told_of() -> None:
     events: list[Event] = []
     async with AgentFlow(tools=[write]) as flow:
         flow.subscribe(events.append)
-        read = await flow.eval('(content (write (path "a")))', allow=["write"])
+        read = (await flow.run('(content (write (path "a")))', allow=["write"])).value
     (warning,) = [each for each in events if isinstance(each, Warning)]
     assert "nobody was there" in read and "approve=" not in read
     assert warning.code == "tool/nobody-approves" and "approve=..." in warning.message
@@ -200,7 +200,7 @@ async def sent(answer: Any, options: dict[str, Any]) -> bool:
 async def by_endorsement(answer: Any, tmp_path: Path) -> bool:
     async with AgentFlow(approve=lambda request: answer) as flow:
         try:
-            await flow.eval('(endorse "x" "looked up")', allow=["endorse"])
+            await flow.run('(endorse "x" "looked up")', allow=["endorse"])
         except SexpEvaluationError as error:
             assert error.code == "provenance/not-endorsed"
             return False
@@ -211,14 +211,14 @@ async def by_manifest(answer: Any, tmp_path: Path) -> bool:
     WRITTEN.clear()
     provider = ScriptedProvider(['(write (path "a.txt"))', "'nothing", "'nothing"])
     async with AgentFlow(provider=provider, tools=[write], approve=lambda request: answer) as flow:
-        await flow.eval('(solve "write" (allow write))')
+        await flow.run('(solve "write" (allow write))')
     return bool(WRITTEN)
 
 
 async def by_command(answer: Any, tmp_path: Path) -> bool:
     name = "system:execute_shell_command"
     async with AgentFlow(root=tmp_path, sandbox="none", approve=lambda request: answer) as flow:
-        await flow.eval(f'({name} (command "touch made"))', allow=[name])
+        await flow.run(f'({name} (command "touch made"))', allow=[name])
     made = tmp_path / "made"
     return made.exists() and made.unlink() is None
 
@@ -301,7 +301,7 @@ async def test_nobody_is_asked_about_arguments_that_do_not_fit() -> None:
         return True
 
     async with AgentFlow(tools=[write], approve=approve) as flow:
-        result = await flow.eval("(write (path p))", bindings={"p": 3}, allow=["write"])
+        result = (await flow.run("(write (path p))", bindings={"p": 3}, allow=["write"])).value
     assert result.notes["error"]["details"]["code"] == "tool/invalid-arguments" and not asked
 
 
@@ -343,7 +343,7 @@ async def test_changed_arguments_meet_the_policy() -> None:
         sent.clear()
         async with AgentFlow(tools=[send, fetch], provenance=policy, approve=lambda request, a=answer: a) as flow:
             text = '(send (to "ann@work.example") (text (value-of (fetch))))'
-            await flow.eval(f"(failed? {text})", allow=["send", "fetch"])
+            await flow.run(f"(failed? {text})", allow=["send", "fetch"])
         assert sent == expected
 
 
@@ -382,9 +382,9 @@ async def test_a_function_says_which_calls_are_asked_about(says: Any) -> None:
 
     async with AgentFlow(tools=[save], approve=approve) as flow:
         text = '(list (content (save (path "a"))) (content (save (path "ab"))))'
-        assert await flow.eval(text, allow=["save"]) == ["saved a", "saved ab"]
+        assert (await flow.run(text, allow=["save"])).value == ["saved a", "saved ab"]
         assert asked == [{"path": "ab"}]
-        await flow.eval('(save (path "abc"))')
+        await flow.run('(save (path "abc"))')
         assert len(asked) == 1, "the host's own call is not asked about"
 
 
@@ -405,7 +405,7 @@ async def test_a_function_that_does_not_say_false_asks(said: Any) -> None:
     events: list[Event] = []
     async with AgentFlow(tools=[save], approve=lambda request: False) as flow:
         flow.subscribe(events.append)
-        assert await flow.eval("(failed? (save))", allow=["save"]) is True
+        assert (await flow.run("(failed? (save))", allow=["save"])).value is True
     assert [each.code for each in events if isinstance(each, Warning)] == ["tool/approval-function"]
 
 
@@ -454,7 +454,7 @@ async def test_no_time_out_covers_somebody_who_thinks() -> None:
         return True if isinstance(request, ApprovalRequest) else "Ada"
 
     async with AgentFlow(tools=[ask, write], answer=slow, approve=slow) as flow:
-        assert await flow.eval("(content (ask))") == "Ada"
+        assert (await flow.run("(content (ask))")).value == "Ada"
     model = ScriptedProvider([{"tool_calls": [{"name": "write", "arguments": {"path": "a"}}]}, "done"])
     async with AgentFlow(provider=model, tools=[write], approve=slow) as flow:
 

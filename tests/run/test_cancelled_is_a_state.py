@@ -16,6 +16,7 @@ from agentflow.core.call.host_calls import HostCalls
 from agentflow.core.data.messages import ModelDelta, ModelRequest, ModelResponse, TextPart, Usage
 from agentflow.core.events.events import RunFinished
 from agentflow.errors import AgentflowError, JournalError, TaskError
+from tests.support.values import value_of
 
 
 class World:
@@ -57,7 +58,7 @@ async def goes_on(world: World) -> str:
     ways: list[Callable[[], Awaitable[Any]]] = [
         lambda: flow.ask("go on"),
         lambda: flow.call_tool("act", what="more"),
-        lambda: flow.eval('(act (what "more"))'),
+        lambda: value_of(flow.run('(act (what "more"))')),
         lambda: flow.step(world.act, "more"),
         lambda: flow.map(world.act, ["more"]),
         lambda: flow.handler.execute_prompt("go on"),
@@ -149,7 +150,7 @@ async def timed(world: World, call: Any) -> Any:
 
     @flow.workflow
     async def bounded() -> str:
-        return await flow.timeout(0.3, flow.eval(call) if isinstance(call, str) else call)
+        return await flow.timeout(0.3, value_of(flow.run(call)) if isinstance(call, str) else call)
 
     with pytest.raises(TaskError) as late:
         await flow.run(bounded())
@@ -174,7 +175,7 @@ async def test_what_swallows_its_stop_goes_on_no_further(code: str, stop: str, t
     async with world.flow:
         assert await end(world, calls(world)[code]()) == expected
         assert world.asked == [] and world.done == []
-        assert await world.flow.eval("(+ 1 2)") == 3
+        assert (await world.flow.run("(+ 1 2)")).value == 3
 
 
 @pytest.mark.parametrize("limits", [Limits(model_calls=1), Limits(effects=1), Limits(tokens=60)])

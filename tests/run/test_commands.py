@@ -22,7 +22,7 @@ SHELL = "system:execute_shell_command"
 
 async def as_model(flow: AgentFlow, command: str) -> TaskResult:
     """Run a command with granted authority, as a model's call has it."""
-    return await flow.eval(f"({SHELL} (command c))", bindings={"c": command}, allow=[SHELL])
+    return (await flow.run(f"({SHELL} (command c))", bindings={"c": command}, allow=[SHELL])).value
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock", "none"])
@@ -90,7 +90,7 @@ async def test_an_approval_is_asked_for_before_the_tool_starts(call: str, answer
 
     async with AgentFlow(root=tmp_path, sandbox="none", tools=[wipe], approve=approve) as flow:
         flow.subscribe(watch)
-        result = await flow.eval(call, allow=["wipe", SHELL])
+        result = (await flow.run(call, allow=["wipe", SHELL])).value
     assert result.failed is not answer
     order = [line.split()[0] for line in seen]
     assert order == ["WaitStarted", "asked", "WaitFinished", "ToolStarted"] or order == [

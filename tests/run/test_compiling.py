@@ -19,6 +19,7 @@ from agentflow.lang.stack import collector_paused
 from agentflow.run.strand.program_compiler import SMALL_TEXT, is_small
 from agentflow.tasks.workflows import make_workflow
 from tests.support.spending import at_most
+from tests.support.values import value_of
 
 SPIN = "(defmacro spin () (let loop ((i 0)) (if (< i {count}) (loop (+ i 1)) i))) "
 LONG = SPIN.format(count=40_000) + "(list " + "(spin) " * 2_000 + ")"
@@ -164,13 +165,13 @@ async def test_a_program_that_is_evaluated_again_is_not_compiled_again(entry: st
 
     async with AgentFlow(provider=ScriptedProvider([])) as flow:
         evaluating = '(map (lambda (n) (eval-program "(+ n 1)" (bindings {"n" n}))) (list 1 2 3))'
-        procedure = await flow.eval(f"(lambda () {evaluating})")
+        procedure = (await flow.run(f"(lambda () {evaluating})")).value
         runnable = flow.compile(evaluating)
         outer = sys.getprofile()
         sys.setprofile(hook)
         try:
             for _ in range(2):
-                value = await (flow.eval(runnable) if entry == "run" else flow.call(procedure))
+                value = await (value_of(flow.run(runnable)) if entry == "run" else flow.call(procedure))
         finally:
             sys.setprofile(outer)
     assert value == [2, 3, 4]

@@ -128,7 +128,9 @@ async def test_nested_pmap_shares_the_limit() -> None:
 
     async with gauge.flow as flow, asyncio.timeout(60):
         flow.tool(meet)
-        assert await flow.eval("(length (pmap (lambda (i) (pmap (lambda (j) (meet)) (range 60))) (range 60)))") == 60
+        assert (
+            await flow.run("(length (pmap (lambda (i) (pmap (lambda (j) (meet)) (range 60))) (range 60)))")
+        ).value == 60
     assert gauge.most == 256
 
 
@@ -158,7 +160,7 @@ async def test_tool_calls_of_answers_share_the_limit() -> None:
     gauge = Gauge(7, reply=reply)
     async with gauge.flow as flow:
         text = '(defatom t (params) (instructions "x")) (map content (pmap (lambda (i) (t)) (range 10)))'
-        assert await flow.eval(text) == ["done"] * 10
+        assert (await flow.run(text)).value == ["done"] * 10
     assert gauge.calls == 200
     assert gauge.most == 7
 
@@ -173,15 +175,15 @@ async def test_a_narrower_part_has_fewer_permits() -> None:
         Args:
             text: the program
         """
-        return await gauge.flow.eval(text, limits=Limits(concurrency=2))
+        return (await gauge.flow.run(text, limits=Limits(concurrency=2))).value
 
     async with gauge.flow as flow:
         flow.tool(part)
         inner = "(length (pmap (lambda (i) (leaf)) (range 30)))"
-        assert (await flow.eval(f"(value-of (part (text {inner!r})))".replace("'", '"'))) == 30
+        assert ((await flow.run(f"(value-of (part (text {inner!r})))".replace("'", '"'))).value) == 30
         assert gauge.most == 2
         text = f"(pmap (lambda (i) (part (text {inner!r}))) (range 9))".replace("'", '"')
-        assert len(await flow.eval(text)) == 9
+        assert len((await flow.run(text)).value) == 9
         assert gauge.most == 3
 
 
@@ -189,7 +191,9 @@ async def test_a_race_starts_in_order_as_permits_allow() -> None:
     """With one permit the first to succeed is the first in the text, and what follows it never starts."""
     gauge = Gauge(1)
     async with gauge.flow as flow:
-        assert await flow.eval("(race (value-of (fail)) (begin (leaf) 'second) (begin (leaf) 'third))") == "second"
+        assert (
+            await flow.run("(race (value-of (fail)) (begin (leaf) 'second) (begin (leaf) 'third))")
+        ).value == "second"
     assert gauge.calls == 2
 
 
@@ -235,7 +239,7 @@ async def test_a_million_elements_are_begun_lazily() -> None:
     async with gauge.flow as flow:
         flow.tool(count)
         with pytest.raises(TaskError):
-            await flow.eval("(pmap (lambda (x) (count (n x))) (range 1000000))")
+            await flow.run("(pmap (lambda (x) (count (n x))) (range 1000000))")
     assert len(live) < 1_100
     assert max(live) < 40
 
@@ -254,7 +258,7 @@ async def test_branches_that_wait_for_nothing_take_few_tasks() -> None:
         return n
 
     async with AgentFlow(tools=[at_once], limits=Limits(concurrency=100)) as flow:
-        assert len(await flow.eval("(pmap (lambda (x) (at_once (n x))) (range 100))")) == 100
+        assert len((await flow.run("(pmap (lambda (x) (at_once (n x))) (range 100))")).value) == 100
     assert len(workers) <= BEGUN_AT_ONCE
 
 
@@ -272,4 +276,4 @@ async def test_branches_that_wait_for_one_another_all_begin() -> None:
         return n
 
     async with AgentFlow(tools=[meet], limits=Limits(concurrency=100)) as flow, asyncio.timeout(20):
-        assert len(await flow.eval("(pmap (lambda (x) (meet (n x))) (range 100))")) == 100
+        assert len((await flow.run("(pmap (lambda (x) (meet (n x))) (range 100))")).value) == 100

@@ -17,6 +17,7 @@ from agentflow.handler.tools import subtask_tool
 from agentflow.lang.portable import dump_closure, load_closure
 from agentflow.run.engine import Engine
 from agentflow.tasks.service import TaskService
+from tests.support.values import value_of
 
 
 def echo(request: Any) -> str:
@@ -49,7 +50,7 @@ async def test_runs_that_overlap_each_see_their_own(tmp_path: Path) -> None:
 
     async with flow_of(tmp_path, tools=[meet]) as flow:
         async with asyncio.TaskGroup() as group:
-            runs = [group.create_task(flow.eval(f"{task(letter)} (meet) {said('1')}")) for letter in "ABC"]
+            runs = [group.create_task(value_of(flow.run(f"{task(letter)} (meet) {said('1')}"))) for letter in "ABC"]
         assert [run.result() for run in runs] == ["A 1", "B 1", "C 1"]
         assert flow.task_system.find_template("s") is None
         with pytest.raises(UnboundSymbolError):
@@ -61,11 +62,11 @@ async def test_the_environment_carries_its_tasks(tmp_path: Path) -> None:
     async with flow_of(tmp_path) as flow:
         env = SexpEnvironment()
         await flow.run(task("A"), env=env)
-        assert await flow.eval(said("1"), env=env) == "A 1"
+        assert (await flow.run(said("1"), env=env)).value == "A 1"
         inner = env.extend()
-        assert await flow.eval(said("2"), env=inner) == "A 2"
-        assert await flow.eval(f"{task('B')} {said('3')}", env=inner) == "B 3"
-        assert await flow.eval(said("4"), env=env) == "A 4"
+        assert (await flow.run(said("2"), env=inner)).value == "A 2"
+        assert (await flow.run(f"{task('B')} {said('3')}", env=inner)).value == "B 3"
+        assert (await flow.run(said("4"), env=env)).value == "A 4"
 
 
 async def test_bindings_are_a_frame_before_the_environment(tmp_path: Path) -> None:
@@ -73,12 +74,12 @@ async def test_bindings_are_a_frame_before_the_environment(tmp_path: Path) -> No
     async with flow_of(tmp_path) as flow:
         env = SexpEnvironment({"n": 1, "kept": "old"})
         program = f"(define total (+ n 1)) {task('A')} (set! kept 'new) (list n total {said('1')})"
-        assert await flow.eval(program, env=env, bindings={"n": 10}) == [10, 11, "A 1"]
+        assert (await flow.run(program, env=env, bindings={"n": 10})).value == [10, 11, "A 1"]
         assert (env.lookup("n"), env.lookup("total"), env.lookup("kept").name) == (1, 11, "new")
-        assert await flow.eval(said("2"), env=env) == "A 2"
-        assert await flow.eval("(define n (+ n 1)) n", env=env, bindings={"n": 5}) == 6
+        assert (await flow.run(said("2"), env=env)).value == "A 2"
+        assert (await flow.run("(define n (+ n 1)) n", env=env, bindings={"n": 5})).value == 6
         assert env.lookup("n") == 6
-        assert await flow.eval("(if false (define n 0) n)", env=env, bindings={"n": 7}) == 7
+        assert (await flow.run("(if false (define n 0) n)", env=env, bindings={"n": 7})).value == 7
         assert env.lookup("n") == 6
 
 
@@ -86,11 +87,11 @@ async def test_a_task_of_the_program_comes_before_the_flows(tmp_path: Path) -> N
     """Found in the environment first, then in the task system; a variable comes before both."""
     async with flow_of(tmp_path) as flow:
         await flow.define(task("flow"))
-        assert await flow.eval(said("1")) == "flow 1"
-        assert await flow.eval(f"{said('0')} {task('mine')} (list {said('1')})") == ["mine 1"]
-        assert await flow.eval(f"(define before {said('0')}) {task('mine')} before") == "flow 0"
-        assert await flow.eval("(s 1)", bindings={"s": lambda x: x + 1}) == 2
-        assert await flow.eval(said("2")) == "flow 2"
+        assert (await flow.run(said("1"))).value == "flow 1"
+        assert (await flow.run(f"{said('0')} {task('mine')} (list {said('1')})")).value == ["mine 1"]
+        assert (await flow.run(f"(define before {said('0')}) {task('mine')} before")).value == "flow 0"
+        assert (await flow.run("(s 1)", bindings={"s": lambda x: x + 1})).value == 2
+        assert (await flow.run(said("2"))).value == "flow 2"
 
 
 async def test_a_tool_is_called_until_the_program_defines_its_name(tmp_path: Path) -> None:
@@ -101,19 +102,22 @@ async def test_a_tool_is_called_until_the_program_defines_its_name(tmp_path: Pat
         return f"tool {x}"
 
     async with flow_of(tmp_path, tools=[s]) as flow:
-        assert await flow.eval(f"(if false {task('mine')}) {said('1')}") == "tool 1"
-        assert await flow.eval(f"(define a {said('1')}) {task('mine')} (list a {said('2')})") == ["tool 1", "mine 2"]
+        assert (await flow.run(f"(if false {task('mine')}) {said('1')}")).value == "tool 1"
+        assert (await flow.run(f"(define a {said('1')}) {task('mine')} (list a {said('2')})")).value == [
+            "tool 1",
+            "mine 2",
+        ]
 
 
 async def test_closures_bring_their_tasks(tmp_path: Path) -> None:
     """A closure called later, by the host or in another run, finds the tasks of where it was written."""
     async with flow_of(tmp_path) as flow:
-        closure = await flow.eval(f"{task('A')} (lambda (x) (content (s (x x))))")
+        closure = (await flow.run(f"{task('A')} (lambda (x) (content (s (x x))))")).value
         assert await flow.call(closure, "1") == "A 1"
         program = f'{task("B")} (list (f "2") {said("2")})'
-        assert await flow.eval(program, bindings={"f": closure}) == ["A 2", "B 2"]
-        dynamic = await flow.eval(f"{task('A')} (lambda (name) (content (name (x 5))))")
-        assert await flow.eval("(f 's)", bindings={"f": dynamic}) == "A 5"
+        assert (await flow.run(program, bindings={"f": closure})).value == ["A 2", "B 2"]
+        dynamic = (await flow.run(f"{task('A')} (lambda (name) (content (name (x 5))))")).value
+        assert (await flow.run("(f 's)", bindings={"f": dynamic})).value == "A 5"
 
 
 async def test_a_dump_brings_its_tasks(tmp_path: Path) -> None:
@@ -121,7 +125,7 @@ async def test_a_dump_brings_its_tasks(tmp_path: Path) -> None:
     prompt = '(defatom outer (params (x)) (instructions "<{{s(x)}}>"))'
     unused = task("no", "unused")
     async with flow_of(tmp_path) as flow:
-        closure = await flow.eval(f"{task('A')} {prompt} {unused} (lambda (x) (content (outer (x x))))")
+        closure = (await flow.run(f"{task('A')} {prompt} {unused} (lambda (x) (content (outer (x x))))")).value
         data = json.loads(json.dumps(dump_closure(closure)))
     assert sorted(data["closures"][0]["templates"]) == ["outer", "s"]
     async with flow_of(tmp_path) as other:
@@ -141,13 +145,13 @@ async def test_programs_that_a_program_starts_see_its_tasks(tmp_path: Path) -> N
 
     async with flow_of(tmp_path, model) as flow:
         program = f"{task('A')} (eval-program '{said('1')} (allow s))"
-        assert await flow.eval(program) == "A 1"
+        assert (await flow.run(program)).value == "A 1"
         with pytest.raises(SexpEvaluationError, match="not granted"):
-            await flow.eval(f"{task('A')} (eval-program '{said('1')})")
-        solved = await flow.eval(f'{task("A")} {task("T", "t")} (solve "both" (allow s t))')
+            await flow.run(f"{task('A')} (eval-program '{said('1')})")
+        solved = (await flow.run(f'{task("A")} {task("T", "t")} (solve "both" (allow s t))')).value
         assert solved.content == "A 2T 3"
         nested = f"(eval-program '(begin {task('B')} {said('1')}) (allow defatom))"
-        assert await flow.eval(f"{task('A')} (list {nested} {said('1')})") == ["B 1", "A 1"]
+        assert (await flow.run(f"{task('A')} (list {nested} {said('1')})")).value == ["B 1", "A 1"]
 
 
 async def test_what_a_run_starts_sees_its_tasks(tmp_path: Path) -> None:
@@ -163,18 +167,18 @@ async def test_what_a_run_starts_sees_its_tasks(tmp_path: Path) -> None:
 
         async def again(ctx: CallContext) -> str:
             """Run a program, and a task of the run."""
-            inner = await flow.eval(said("program"))
+            inner = (await flow.run(said("program"))).value
             direct = await flow.task_system.execute_task("atomic", "special", {"x": "task"})
             return f"{inner}; {direct.content}"
 
         flow.tool(again)
         flow.tools.add(subtask_tool("dig", "Digs.", template="s", parameters={"x": "string"}))
         special = '(defatom t (params (x)) (subtype "special") (instructions "T {{x}}"))'
-        assert await flow.eval(f"{task('A')} {special} (content (again))") == "A program; T task"
+        assert (await flow.run(f"{task('A')} {special} (content (again))")).value == "A program; T task"
         boss = '(defatom boss (params) (instructions "lead") (tools dig))'
-        assert await flow.eval(f"{task('A')} {boss} (content (boss))") == "A deep"
+        assert (await flow.run(f"{task('A')} {boss} (content (boss))")).value == "A deep"
         nest = '(defatom nest (params (x)) (instructions "[{{s(x)}}]"))'
-        assert await flow.eval(f'{task("A")} {nest} (content (nest (x "in")))') == "[A in]"
+        assert (await flow.run(f'{task("A")} {nest} (content (nest (x "in")))')).value == "[A in]"
 
 
 async def test_branches_define_for_themselves_until_they_join(tmp_path: Path) -> None:
@@ -189,12 +193,12 @@ async def test_branches_define_for_themselves_until_they_join(tmp_path: Path) ->
     async with flow_of(tmp_path, tools=[meet]) as flow:
         env = SexpEnvironment()
         program = f"{task('0')} (list (parallel {branches}) {said('2')})"
-        assert await flow.eval(program, env=env) == [["A 1", "B 1", "C 1"], "C 2"]
-        assert await flow.eval(said("3"), env=env) == "C 3"
+        assert (await flow.run(program, env=env)).value == [["A 1", "B 1", "C 1"], "C 2"]
+        assert (await flow.run(said("3"), env=env)).value == "C 3"
         nested = f"(parallel (begin {task('in')} (list {said('1')} (parallel {said('2')} (begin {task('x')} 0)) {said('3')})))"
-        assert await flow.eval(f"{nested}") == [["in 1", ["in 2", 0], "x 3"]]
+        assert (await flow.run(f"{nested}")).value == [["in 1", ["in 2", 0], "x 3"]]
         started = f"(parallel (begin {task('B')} (eval-program '{said('1')} (allow s))) 1)"
-        assert await flow.eval(f"{task('0')} {started}") == ["B 1", 1]
+        assert (await flow.run(f"{task('0')} {started}")).value == ["B 1", 1]
 
 
 async def test_pmap_joins_in_index_order(tmp_path: Path) -> None:
@@ -207,18 +211,18 @@ async def test_pmap_joins_in_index_order(tmp_path: Path) -> None:
     async with flow_of(tmp_path, tools=[wait]) as flow:
         program = f"""(pmap (lambda (i) (wait (seconds (if (= i 0) 0.02 0))) (if (= i 0) {task("zero")} {task("one")}))
                             (list 0 1)) {said("1")}"""
-        assert await flow.eval(program) == "one 1"
+        assert (await flow.run(program)).value == "one 1"
 
 
 async def test_a_race_keeps_the_winners(tmp_path: Path) -> None:
     """What the losers defined is gone; when all fail, so is everything."""
     async with flow_of(tmp_path) as flow:
         program = f"(race (begin {task('loser')} (raise 'no)) (begin {task('winner')} 1)) {said('1')}"
-        assert await flow.eval(program) == "winner 1"
+        assert (await flow.run(program)).value == "winner 1"
         lost = f"{task('0')} (try (race (begin {task('loser')} (raise 'no))) (catch (e) 0)) {said('1')}"
-        assert await flow.eval(lost) == "0 1"
+        assert (await flow.run(lost)).value == "0 1"
         failed = f"{task('0')} (try (parallel (begin {task('part')} 1) (raise 'no)) (catch (e) 0)) {said('1')}"
-        assert await flow.eval(failed) == "0 1"
+        assert (await flow.run(failed)).value == "0 1"
 
 
 async def test_evaluate_string_publishes_outside_of_a_run(tmp_path: Path) -> None:
@@ -231,8 +235,8 @@ async def test_evaluate_string_publishes_outside_of_a_run(tmp_path: Path) -> Non
 
         flow.tool(inside)
         await flow.evaluator.evaluate_string(f"{task('A')} (parallel {task('B', 't')} 1)")
-        assert await flow.eval(f"(list {said('1')} {said('1', 't')})") == ["A 1", "B 1"]
-        assert await flow.eval("(content (inside))") == "in 1"
+        assert (await flow.run(f"(list {said('1')} {said('1', 't')})")).value == ["A 1", "B 1"]
+        assert (await flow.run("(content (inside))")).value == "in 1"
         assert flow.task_system.find_template("inner") is None
 
 
@@ -241,11 +245,11 @@ async def test_define_publishes_all_or_none(tmp_path: Path) -> None:
     async with flow_of(tmp_path) as flow:
         names = await flow.define(f"{task('A')} {task('B', 't')} {task('C')} limit", {"limit": 3})
         assert names == ["t", "s"]
-        assert await flow.eval(said("1")) == "C 1"
+        assert (await flow.run(said("1"))).value == "C 1"
         with pytest.raises(SexpEvaluationError):
             await flow.define(f"{task('D', 'u')} {task('E')} (raise 'no)")
         assert flow.task_system.find_template("u") is None
-        assert await flow.eval(said("1")) == "C 1"
+        assert (await flow.run(said("1"))).value == "C 1"
 
 
 async def test_define_runs_as_the_host(tmp_path: Path) -> None:
@@ -257,8 +261,8 @@ async def test_define_runs_as_the_host(tmp_path: Path) -> None:
             return await flow.define(task("A"))
 
         flow.tool(install)
-        assert await flow.eval("(value-of (install))", allow=["install"]) == ["s"]
-        assert await flow.eval(said("1")) == "A 1"
+        assert (await flow.run("(value-of (install))", allow=["install"])).value == ["s"]
+        assert (await flow.run(said("1"))).value == "A 1"
 
 
 async def test_running_a_text_again_warns_of_nothing(tmp_path: Path) -> None:
@@ -341,7 +345,7 @@ async def test_names_are_compared_again_after_any_change(tmp_path: Path) -> None
         first = flow.compile(text)
         assert flow.compile(text) is first and flow.compile(first) is first
         with pytest.raises(SexpEvaluationError, match="unrecognized operator"):
-            await other.eval(first)
+            await other.run(first)
         assert flow.compile(first) is first
         flow.tools.remove("twice")
         assert flow.compile(first) is first
@@ -355,9 +359,9 @@ async def test_names_are_compared_again_after_any_change(tmp_path: Path) -> None
         flow.task_system.set_test_mode(False)
         assert flow.compile(scripted) is ordinary
 
-        assert await flow.eval("(+ 1 2)") == 3
-        assert await flow.eval("(+ 1 2)", bindings={"+": lambda a, b: a * 10 + b}) == 12
-        assert await flow.eval("(+ 1 2)") == 3
+        assert (await flow.run("(+ 1 2)")).value == 3
+        assert (await flow.run("(+ 1 2)", bindings={"+": lambda a, b: a * 10 + b})).value == 12
+        assert (await flow.run("(+ 1 2)")).value == 3
 
 
 async def test_a_wrong_definition_is_an_error_before_anything_runs(tmp_path: Path) -> None:
@@ -392,10 +396,10 @@ async def test_untrusted_programs_define_tasks_when_granted(tmp_path: Path) -> N
         program = f"{task('A')} {said('1')}"
         with pytest.raises(SexpEvaluationError, match="may not define tasks"):
             await flow.run(program, allow=["s"])
-        assert await flow.eval(program, allow=["defatom"]) == "A 1"
+        assert (await flow.run(program, allow=["defatom"])).value == "A 1"
         assert provider.requests[-1].tools == ()
         greedy = '(defatom s (params (x)) (instructions "{{x}}") (tools add delete))'
-        assert await flow.eval(f"{greedy} {said('1')}", allow=["defatom", "add"]) == "1"
+        assert (await flow.run(f"{greedy} {said('1')}", allow=["defatom", "add"])).value == "1"
         assert [spec.name for spec in provider.requests[-1].tools] == ["add"]
         env = SexpEnvironment()
         await flow.run(f"{greedy} (define f (lambda () {said('1')}))", allow=["defatom", "add"], env=env)
@@ -403,7 +407,7 @@ async def test_untrusted_programs_define_tasks_when_granted(tmp_path: Path) -> N
         assert [spec.name for spec in provider.requests[-1].tools] == ["add"], "the grants of its definition"
         await flow.run(said("1"), env=env, allow=["s", "delete"])
         assert provider.requests[-1].tools == (), "and those of its call"
-        assert await flow.eval(said("2"), env=env, allow=["defatom"]) == "2", "who may define may call"
+        assert (await flow.run(said("2"), env=env, allow=["defatom"])).value == "2", "who may define may call"
         with pytest.raises(SexpEvaluationError, match="not granted"):
             await flow.run(said("2"), env=env, allow=["add"])
 
@@ -417,9 +421,9 @@ async def test_an_environment_does_not_pass_authority_on(tmp_path: Path) -> None
         for text in (said("1"), "((car '(s)) (x 1))"):
             with pytest.raises(SexpEvaluationError, match=r"not granted|nothing this program may call"):
                 await flow.run(text, env=env, allow=["defatom"])
-        assert await flow.eval(said("1"), env=env, allow=["s"]) == "host 1"
+        assert (await flow.run(said("1"), env=env, allow=["s"])).value == "host 1"
         early = f"(define r (t (x 1))) {task('mine', 't')} (get-field (get-field (get-field r 'notes) 'error) 'message)"
-        assert "not granted" in await flow.eval(early, allow=["defatom"])
+        assert "not granted" in (await flow.run(early, allow=["defatom"])).value
 
 
 @pytest.mark.parametrize(
@@ -443,7 +447,7 @@ async def test_their_tasks_reach_nothing_else(tmp_path: Path, definition: str, c
         assert caught.value.code == "name/not-granted"
         granted = ["defatom", "system:read_files", "get_context", "host"]
         if "settings" not in definition:
-            assert await flow.eval(f"{definition} {call}", allow=granted)
+            assert (await flow.run(f"{definition} {call}", allow=granted)).value
 
 
 async def test_a_model_writes_a_program_with_a_task_of_its_own(tmp_path: Path) -> None:
@@ -455,5 +459,5 @@ async def test_a_model_writes_a_program_with_a_task_of_its_own(tmp_path: Path) -
         return f"{task('own')} (value-of (s (x 1)))" if "Write one program" in asked[-1] else asked[-1]
 
     async with flow_of(tmp_path, model) as flow:
-        assert (await flow.eval('(solve "say it" (allow defatom))')).content == "own 1"
+        assert ((await flow.run('(solve "say it" (allow defatom))')).value).content == "own 1"
     assert "(defatom name (params" in asked[0]

@@ -418,7 +418,7 @@ async def test_an_answer_at_once_is_no_wait(tmp_path: Path) -> None:
     seen = Recorder()
     async with AgentFlow(root=tmp_path, tools=[wipe], approve=lambda request: True) as flow:
         flow.subscribe(seen)
-        assert (await flow.eval("(wipe (n 1))", allow=["wipe"])).content == "1"
+        assert ((await flow.run("(wipe (n 1))", allow=["wipe"])).value).content == "1"
     assert not seen.of(WaitStarted) and seen.of(ModelStarted) == []
 
 

@@ -40,6 +40,7 @@ from agentflow.events import (
     ToolFinished,
     ToolStarted,
 )
+from tests.support.values import value_of
 
 ASK = '(defatom ask (params (q string)) (instructions "{{q}}") (history_config true))'
 
@@ -320,10 +321,10 @@ async def test_closures_can_be_called_from_the_host_and_from_tools(tmp_path: Pat
         return await ctx.call(f, await ctx.call(f, 1))
 
     async with AgentFlow(root=tmp_path) as flow:
-        closure = await flow.eval("(lambda (x) (* x 10))")
+        closure = (await flow.run("(lambda (x) (* x 10))")).value
         assert await flow.call(closure, 4) == 40
         flow.tool(twice)
-        assert await flow.eval("(value-of (twice (f (lambda (x) (+ x 5)))))") == 11
+        assert (await flow.run("(value-of (twice (f (lambda (x) (+ x 5)))))")).value == 11
 
 
 async def test_host_callables_in_the_environment(tmp_path: Path) -> None:
@@ -336,9 +337,9 @@ async def test_host_callables_in_the_environment(tmp_path: Path) -> None:
         raise ValueError("bad luck")
 
     async with AgentFlow(root=tmp_path) as flow:
-        assert await flow.eval("(later (plain 3))", bindings={"later": later, "plain": lambda x: x + 1}) == 8
+        assert (await flow.run("(later (plain 3))", bindings={"later": later, "plain": lambda x: x + 1})).value == 8
         with pytest.raises(SexpEvaluationError, match="bad luck") as caught:
-            await flow.eval("(broken)", bindings={"broken": broken})
+            await flow.run("(broken)", bindings={"broken": broken})
         assert isinstance(caught.value.__cause__, ValueError)
 
 
@@ -357,15 +358,15 @@ async def test_failed_results_are_values_and_raised_errors_are_errors(tmp_path: 
     async with AgentFlow(
         provider=ScriptedProvider([{"error": "down"}] * 2), tools=[refuses, breaks], root=tmp_path
     ) as flow:
-        failed = await flow.eval(f'{ASK} (ask (q "x"))')
+        failed = (await flow.run(f'{ASK} (ask (q "x"))')).value
         assert isinstance(failed, TaskResult)
         assert failed["notes"]["error"]["reason"] == "llm_error"
         with pytest.raises(ProviderError):
-            await flow.eval(f'{ASK} (value-of (ask (q "x")))')
+            await flow.run(f'{ASK} (value-of (ask (q "x")))')
         with pytest.raises(TaskError) as caught:
-            await flow.eval("(refuses)")
+            await flow.run("(refuses)")
         assert caught.value is error
-        broken = await flow.eval("(breaks)")
+        broken = (await flow.run("(breaks)")).value
         assert broken.status == "FAILED"
         assert broken.notes["error"]["reason"] == "tool_execution_error"
 
@@ -397,10 +398,10 @@ async def test_subscribers_see_every_run_and_can_leave(tmp_path: Path) -> None:
 async def test_without_a_model_the_first_call_fails_with_the_mend(tmp_path: Path) -> None:
     """No model: the task fails with configuration_error and says what to write; nothing else needs a model."""
     async with AgentFlow(root=tmp_path) as flow:
-        failed = await flow.eval(f'{ASK} (ask (q "x"))')
+        failed = (await flow.run(f'{ASK} (ask (q "x"))')).value
         assert failed.notes["error"]["reason"] == "configuration_error"
         with pytest.raises(ConfigurationError):
-            await flow.eval(f'{ASK} (value-of (ask (q "x")))')
+            await flow.run(f'{ASK} (value-of (ask (q "x")))')
 
 
 async def test_wrong_construction_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -474,7 +475,7 @@ async def test_nothing_is_left_after_close(tmp_path: Path) -> None:
 def test_a_flow_works_in_one_loop_after_another(tmp_path: Path) -> None:
     """A flow built outside a loop can be used in several, one after the other."""
     flow = AgentFlow(provider=ScriptedProvider(lambda request: "x"), root=tmp_path)
-    run: Callable[[], Any] = lambda: asyncio.run(flow.eval(f'{ASK} (value-of (ask (q "x")))'))  # noqa: E731
+    run: Callable[[], Any] = lambda: asyncio.run(value_of(flow.run(f'{ASK} (value-of (ask (q "x")))')))  # noqa: E731
     assert run() == "x"
     assert run() == "x"
     asyncio.run(flow.aclose())

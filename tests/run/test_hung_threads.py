@@ -19,6 +19,7 @@ from agentflow import AgentFlow, ScriptedProvider, tool
 from agentflow.core.call.daemon_threads import DaemonThreads, ThreadCall
 from agentflow.errors import TaskError
 from tests.support.children import HANG_S
+from tests.support.values import value_of
 
 APP = '''
 import asyncio, threading
@@ -69,9 +70,9 @@ class Payments:
 
 
 DOORS: dict[str, Callable[[Any, Callable[[], str]], Awaitable[Any]]] = {
-    "tool": lambda flow, pay: flow.eval("(pay)"),
-    "form of a tool": lambda flow, pay: flow.eval("(retry 3 (timeout 0.1 (pay-slowly)))"),
-    "form of a function": lambda flow, pay: flow.eval("(retry 3 (timeout 0.1 (f)))", bindings={"f": pay}),
+    "tool": lambda flow, pay: value_of(flow.run("(pay)")),
+    "form of a tool": lambda flow, pay: value_of(flow.run("(retry 3 (timeout 0.1 (pay-slowly)))")),
+    "form of a function": lambda flow, pay: value_of(flow.run("(retry 3 (timeout 0.1 (f)))", bindings={"f": pay})),
     "call in a workflow": lambda flow, pay: flow.retry(3, lambda: flow.timeout(0.1, flow.call_tool("pay-slowly"))),
     "step in a workflow": lambda flow, pay: flow.retry(3, lambda: flow.timeout(0.1, flow.step(pay))),
 }
@@ -118,7 +119,7 @@ async def test_what_came_back_is_tried_again() -> None:
         return "even"
 
     async with AgentFlow(provider=ScriptedProvider([]), tools=[odd]) as flow:
-        assert (await flow.eval("(odd)")).content == "even"
+        assert ((await flow.run("(odd)")).value).content == "even"
     assert len(tries) == 3
 
 

@@ -105,7 +105,7 @@ async def test_a_part_may_have_less() -> None:
 
     async with flow:
         flow.tool(part)
-        assert await flow.eval("(content (part))") == "limits/memory"
+        assert (await flow.run("(content (part))")).value == "limits/memory"
 
 
 def test_the_largest_account_goes_first() -> None:

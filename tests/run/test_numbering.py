@@ -107,7 +107,7 @@ class House:
 
         async def one(x: int) -> None:
             await self.wait()
-            await self.flow.eval("(begin (t (x x)) (t (x 9)))", bindings={"x": x})
+            await self.flow.run("(begin (t (x x)) (t (x 9)))", bindings={"x": x})
             await self.wait()
             await self.flow.task_system.execute_task("atomic", "ask_free", {"q": f"free {x % 2}"})
             await self.flow.handler.execute_prompt(f"prompt {x}")
@@ -131,7 +131,7 @@ class House:
 
         async def one() -> None:
             await self.wait()
-            await self.flow.eval("(t (x 1))")
+            await self.flow.run("(t (x 1))")
 
         await asyncio.gather(*(one() for _ in range(4)))
 

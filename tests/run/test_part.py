@@ -196,7 +196,7 @@ async def test_a_part_cannot_widen_authority(tmp_path: Path) -> None:
             return str((await flow.run("(value-of (secret))", allow=["secret"])).value)
 
         flow.tool(through)
-        assert (await flow.eval("(value-of (through))", allow=["through"])) == "secret"
+        assert ((await flow.run("(value-of (through))", allow=["through"])).value) == "secret"
 
 
 @given(st.builds(dict, steps=st.none() | st.integers(0, 9), usd=st.none() | st.floats(0, 9), depth=st.integers(1, 9)),

@@ -58,7 +58,7 @@ def test_the_card_is_short_and_complete() -> None:
 async def test_the_examples_of_the_card_run(example: Any) -> None:
     """Each gives the value that it says; a task whose name has a hyphen is called with an underscore."""
     async with flow(Author()) as made:
-        assert await made.eval(example.program, surface="python") == await made.eval(example.value)
+        assert (await made.run(example.program, surface="python")).value == (await made.run(example.value)).value
 
 
 async def test_a_model_writes_python_and_mends_it_by_python_diagnostics() -> None:
@@ -90,8 +90,8 @@ async def test_what_is_not_granted_does_not_run_in_either_surface() -> None:
 async def test_the_flow_says_in_which_surface_solve_writes() -> None:
     """``AgentFlow(surface=)`` is the default of ``solve``, in texts of both surfaces; an argument goes before it."""
     async with flow(Author("1 + 1", "2 * 3", "(+ 4 5)"), surface="python") as made:
-        assert await made.eval('(value-of (solve "g"))') == 2
-        assert await made.eval('solve("g").parsed_content', surface="python") == 6
+        assert (await made.run('(value-of (solve "g"))')).value == 2
+        assert (await made.run('solve("g").parsed_content', surface="python")).value == 6
         assert await made.solve("g", surface="sexp") == 9
     with pytest.raises(AgentflowError, match="no surface 'lisp'"):
         async with flow(surface="lisp"):
@@ -132,7 +132,7 @@ async def test_workflows_of_both_surfaces_call_each_other(tmp_path: Path) -> Non
         await made.workflows.save(make_workflow({"name": "lisp", "params": {}, "program": nested, "allow": None}))
         assert (tmp_path / "shout.py").read_text().startswith("### agentflow workflow 1\n")
     async with flow(workflows=tmp_path) as again:
-        assert await again.eval('call_workflow("lisp")', surface="python") == [
+        assert (await again.run('call_workflow("lisp")', surface="python")).value == [
             "ONE TWO TWO",
             "ONE TWO TWO",
             "x",
@@ -142,9 +142,9 @@ async def test_workflows_of_both_surfaces_call_each_other(tmp_path: Path) -> Non
         narrow = await again.run(f"outcome({wrong}).status", surface="python")
         assert narrow.value == "FAILED"
         with pytest.raises(AgentflowError, match="nme"):
-            await again.eval(wrong, surface="python")
+            await again.run(wrong, surface="python")
         with pytest.raises(AgentflowError, match="not granted"):
-            await again.eval('call_workflow("lisp")', surface="python", allow=["lisp", "read", "shout"])
+            await again.run('call_workflow("lisp")', surface="python", allow=["lisp", "read", "shout"])
 
 
 async def test_workflows_with_faults_are_refused(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ async def test_workflows_with_faults_are_refused(tmp_path: Path) -> None:
 async def test_a_plan_in_python_is_saved_as_it_was_written(tmp_path: Path) -> None:
     """The result of ``solve`` says its surface, and so does the workflow that is made of it."""
     async with flow(Author("[n * 2]"), workflows=tmp_path, surface="python") as made:
-        plan = (await made.eval('(solve "g" (inputs {"n" 2}))')).with_notes()
+        plan = ((await made.run('(solve "g" (inputs {"n" 2}))')).value).with_notes()
         await made.workflows.save(Workflow.from_result(plan, "plan", params="n"))
     async with flow(workflows=tmp_path) as again:
-        assert (await again.eval("(call-workflow plan (n 4))")).parsed_content == [8]
+        assert ((await again.run("(call-workflow plan (n 4))")).value).parsed_content == [8]

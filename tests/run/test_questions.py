@@ -46,8 +46,8 @@ async def test_what_is_open_in_memory_is_answered_by_send() -> None:
 async def test_nobody_answers(ttl: float) -> None:
     """At once, or when the time is up, an approval is denied and a question is an error."""
     async with AgentFlow(tools=[pay], approval_ttl=ttl) as flow:
-        assert await flow.eval("(failed? (pay))", allow=["pay"]) is True
+        assert (await flow.run("(failed? (pay))", allow=["pay"])).value is True
         with pytest.raises(SexpEvaluationError) as caught:
-            await flow.eval('(ask-human "?")')
+            await flow.run('(ask-human "?")')
         assert caught.value.code == "question/unanswered" and caught.value.span is not None
         assert await flow.questions("r") == []

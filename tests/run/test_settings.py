@@ -18,6 +18,7 @@ from agentflow.errors import PurseEmpty
 from agentflow.file_rules import FILE_RULES
 from agentflow.providers.prices import Price, Prices
 from agentflow.settings import Settings, load_settings, read_file, read_limits
+from tests.support.values import value_of
 
 WRONG = [
     ("modle = 'offline'", "modle: there is no such setting", "model"),
@@ -307,10 +308,10 @@ def test_a_directory_that_is_none_is_refused(setting: str, tmp_path: Path) -> No
 async def test_the_name_of_a_file_is_not_the_text_of_a_program(name: str) -> None:
     """A str is program text: a file's name in its stead is refused, with the Path to write; texts that end alike are not."""
     async with AgentFlow() as flow:
-        for use in (flow.run(name), flow.eval(name), flow.define(name)):
+        for use in (flow.run(name), value_of(flow.run(name)), flow.define(name)):
             with pytest.raises(AgentflowError) as caught:
                 await use
             assert caught.value.code == "program/file-name"
             assert caught.value.hint == f"write Path({name!r})"
-        assert await flow.eval('"review.sexp"') == "review.sexp"
-        assert await flow.eval("7 ; as in review.sexp") == 7
+        assert (await flow.run('"review.sexp"')).value == "review.sexp"
+        assert (await flow.run("7 ; as in review.sexp")).value == 7

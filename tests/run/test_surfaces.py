@@ -203,14 +203,14 @@ async def test_both_surfaces_have_the_same_keys(name: str, tmp_path: Path) -> No
 async def test_closures_of_each_surface_are_procedures_of_the_other(tmp_path: Path) -> None:
     """Values, defaults and environments cross over; a file's name says its language."""
     async with flow() as made:
-        python = await made.eval("def f(x, y=2):\n    return x + y\nf", surface="python")
-        sexp = await made.eval("(lambda (x) (* x 2))")
-        assert await made.eval("(map f '(1 2))", bindings={"f": python}) == [3, 4]
-        assert await made.eval("[g(4), list(map(g, [1]))]", bindings={"g": sexp}, surface="python") == [8, [2]]
+        python = (await made.run("def f(x, y=2):\n    return x + y\nf", surface="python")).value
+        sexp = (await made.run("(lambda (x) (* x 2))")).value
+        assert (await made.run("(map f '(1 2))", bindings={"f": python})).value == [3, 4]
+        assert (await made.run("[g(4), list(map(g, [1]))]", bindings={"g": sexp}, surface="python")).value == [8, [2]]
         assert await made.call(python, 3) == 5
         file = tmp_path / "add.py"
         file.write_text("@workflow\ndef main(n: int):\n    return n + 1\n")
-        assert await made.eval(file, bindings={"n": 4}) == 5
+        assert (await made.run(file, bindings={"n": 4})).value == 5
         with pytest.raises(AgentflowError) as caught:
             await made.run(file, surface="sexp")
         assert caught.value.code == "program/surface"
@@ -219,4 +219,4 @@ async def test_closures_of_each_surface_are_procedures_of_the_other(tmp_path: Pa
 async def test_sets_leave_a_program_as_lists_in_order() -> None:
     """In results and in arguments of tools: nobody outside has to know what a set of a text is."""
     async with flow() as made:
-        assert await made.eval("[{3, 1}, {'k': {2}}]", surface="python") == [[3, 1], {"k": [2]}]
+        assert (await made.run("[{3, 1}, {'k': {2}}]", surface="python")).value == [[3, 1], {"k": [2]}]

@@ -12,6 +12,7 @@ from agentflow.core.data.errors import LimitExceeded, PurseEmpty
 from agentflow.run.purses import Purse
 from tests.run.test_reservation import DOLLAR
 from tests.support.metered_model import MeteredModel, asking
+from tests.support.values import value_of
 
 
 @pytest.mark.parametrize("money", [False, True])
@@ -56,7 +57,7 @@ async def test_questions_wait_as_long_as_the_tenant_says() -> None:
     """A flow that denies what nobody answers at once keeps the questions of a tenant open."""
     async with AgentFlow() as flow:
         running = asyncio.create_task(
-            flow.eval('(ask-human "How many?")', run_id="r", approval_ttl=30, allow=["ask-human"])
+            value_of(flow.run('(ask-human "How many?")', run_id="r", approval_ttl=30, allow=["ask-human"]))
         )
         while not (asked := await flow.questions("r")):
             await asyncio.sleep(0.001)

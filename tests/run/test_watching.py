@@ -106,7 +106,7 @@ class Run:
                 flow.subscribe(observer)
             value, error = None, None
             try:
-                value = await flow.eval(f"{ASK} {program}", bindings={"host": host, **WORDS})
+                value = (await flow.run(f"{ASK} {program}", bindings={"host": host, **WORDS})).value
             except AgentflowError as caught:
                 assert_clean(caught)
                 shown = (
@@ -200,7 +200,7 @@ async def test_the_host_gets_a_redacted_copy_of_the_error(watched: bool) -> None
     async with failing_flow(live) as flow:
         if watched:
             flow.subscribe(lambda event: None)
-        seen: list[str] = await flow.eval("(try (fail) (catch (e) (list (get-field e 'message))))")
+        seen: list[str] = (await flow.run("(try (fail) (catch (e) (list (get-field e 'message))))")).value
         with pytest.raises(OutOfStamps) as caught:
             await flow.run("(fail)")
     error = caught.value

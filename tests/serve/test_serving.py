@@ -179,11 +179,11 @@ async def test_a_server_is_ready_when_what_its_runs_need_is_there(tmp_path: Path
         clock = itertools.count(0, 10)  # each look is a check
         ready = Readiness(flow, clock.__next__)
         assert (await ready.needs())["mcp"] == {"tools": "ok"}
-        await flow.eval("(tools:die_writing)")
+        await flow.run("(tools:die_writing)")
         assert is_ready(await ready.needs())
         (tmp_path / "server.py").write_text("raise SystemExit('broken')")
         async with served(flow, {"echo": "(string-append message)"}) as server:
-            await flow.eval("(tools:die_writing)")  # then at once: it may be tried again after a second
+            await flow.run("(tools:die_writing)")  # then at once: it may be tried again after a second
             assert (await ready.needs())["mcp"] == {"tools": "mcp/down"}
             answer = await server.get("/ready")
             assert (answer.status_code, answer.json()["mcp"]) == (503, {"tools": "mcp/down"})

@@ -49,7 +49,7 @@ async def _difference(block: Block, expected: Expectation, root: Path) -> str | 
         provider=model, root=root, tools=[shout, add_up, broken], notes="session", limits=Limits(depth=3_000)
     ) as flow:
         try:
-            return outcome_of(expected, (await flow.eval(expected.program, surface="python")), None)
+            return outcome_of(expected, ((await flow.run(expected.program, surface="python")).value), None)
         except AgentflowError as error:
             return outcome_of(expected, None, error)
 

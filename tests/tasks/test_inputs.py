@@ -253,7 +253,7 @@ async def test_what_could_be_both_is_refused_at_every_door() -> None:
             declare({"a": AMBIGUOUS})
     async with AgentFlow(provider=ScriptedProvider([]), answer=lambda question: "x") as flow:
         with pytest.raises(SexpEvaluationError, match="could be the fields"):
-            await flow.eval('(ask-human "who?" {"type" "string" "description" "string"})')
+            await flow.run('(ask-human "who?" {"type" "string" "description" "string"})')
 
 
 async def test_fields_are_the_form_of_an_answer() -> None:
@@ -261,5 +261,5 @@ async def test_fields_are_the_form_of_an_answer() -> None:
     answers: list[Any] = ["Ann", {"name": "Ann"}]
     async with AgentFlow(provider=ScriptedProvider([]), answer=lambda question: answers.pop(0)) as flow:
         with pytest.raises(AgentflowError):
-            await flow.eval('(ask-human "who?" {"name" "string"})')
-        assert await flow.eval('(ask-human "who?" {"name" "string"})') == {"name": "Ann"}
+            await flow.run('(ask-human "who?" {"name" "string"})')
+        assert (await flow.run('(ask-human "who?" {"name" "string"})')).value == {"name": "Ann"}

@@ -19,6 +19,7 @@ from agentflow.tasks.service import TaskService
 from agentflow.tasks.workflows import Workflow, make_workflow
 from tests.support.fake_tasks import DirectoryFiles, FakePrompts, text_of
 from tests.support.fakes import FakeRun
+from tests.support.values import value_of
 
 
 @pytest.fixture
@@ -39,10 +40,12 @@ async def test_a_defatom_with_files_settings_and_functions(root: Path) -> None:
         flow.task_system.register_template(
             {"name": "quote", "params": "x", "instructions": '"{{x}}"', "is_function": True}
         )
-        result = await flow.eval(
-            """(defatom ask (params (q string)) (instructions "Ask {{quote(q)}}"))
+        result = (
+            await flow.run(
+                """(defatom ask (params (q string)) (instructions "Ask {{quote(q)}}"))
             (ask (q "{{why}}") (files (list "a.txt")) (context '((inherit_context none))) (inputs {"other" 1}))"""
-        )
+            )
+        ).value
     assert result.content == 're: Ask "{{why}}"' and result.notes["undeclared_parameters"] == ["other"]
     assert '<file path="a.txt">\nalpha\n</file>' in provider.requests[0].messages[-1].text
 
@@ -51,11 +54,13 @@ async def test_a_missing_file_and_a_missing_parameter_ask_nobody(root: Path) -> 
     """Both are FAILED results the program can look at; the model is not asked."""
     provider = ScriptedProvider([])
     async with AgentFlow(provider=provider, root=root) as flow:
-        values = await flow.eval(
-            """(defatom t (params (x string)) (instructions "{{x}}"))
+        values = (
+            await flow.run(
+                """(defatom t (params (x string)) (instructions "{{x}}"))
             (map (lambda (r) (get-field (get-field (get-field r "notes") "error") "reason"))
                  (list (t (x "1") (files (list "gone.txt"))) (t (x "1") (files (list "../../etc/passwd"))) (t)))"""
-        )
+            )
+        ).value
     assert values == ["context_retrieval_failure", "context_retrieval_failure", "input_validation_failure"]
     assert provider.requests == []
 
@@ -69,7 +74,7 @@ async def test_templates_from_a_directory(root: Path) -> None:
         '<output_format type="json" schema="integer"/></task>'
     )
     async with AgentFlow(provider=ScriptedProvider(["3"]), root=root, tasks=tasks) as flow:
-        assert await flow.eval('(+ 1 (value-of (count (text "abc"))))') == 4
+        assert (await flow.run('(+ 1 (value-of (count (text "abc"))))')).value == 4
 
 
 async def test_a_model_writes_a_program(root: Path) -> None:
@@ -84,10 +89,12 @@ async def test_a_model_writes_a_program(root: Path) -> None:
         )
     )
     async with AgentFlow(provider=provider, root=root) as flow:
-        result = await flow.eval(
-            """(defatom read-one (params (f string)) (instructions "Read {{f}}"))
+        result = (
+            await flow.run(
+                """(defatom read-one (params (f string)) (instructions "Read {{f}}"))
             (solve "read them" (allow read-one) (inputs {"files" (list "a.txt" "b.txt")}))"""
-        )
+            )
+        ).value
     assert result.parsed_content == ["re: Read a.txt", "re: Read b.txt"] and result.notes["rounds"] == 2
 
 
@@ -113,7 +120,7 @@ async def test_a_written_program_gets_nothing_it_was_not_granted(root: Path, pro
 
     async with AgentFlow(provider=ScriptedProvider([program, program]), root=root) as flow:
         flow.subscribe(watch)
-        result = await flow.eval('(solve "do" (allow) (max-rounds 2))')
+        result = (await flow.run('(solve "do" (allow) (max-rounds 2))')).value
     assert result.failed and result.notes["error"]["reason"] == "subtask_failure"
     assert len(result.notes["attempts"]) == 2 and ran == []
 
@@ -123,7 +130,7 @@ async def test_a_plan_becomes_a_workflow_and_nests(root: Path) -> None:
     directory = root / "flows"
     provider = ScriptedProvider(lambda request: "(* n 2)" if "Write one program" in request.messages[-1].text else "")
     async with AgentFlow(provider=provider, root=root, workflows=directory) as flow:
-        solved = await flow.eval('(solve "double n" (allow) (inputs {"n" 21}))')
+        solved = (await flow.run('(solve "double n" (allow) (inputs {"n" 21}))')).value
         assert solved.parsed_content == 42
         await flow.workflows.save(Workflow.from_result(solved, "double", params={"n": "integer"}, allow=[]))
         await flow.workflows.save(
@@ -138,8 +145,8 @@ async def test_a_plan_becomes_a_workflow_and_nests(root: Path) -> None:
     events: list[Any] = []
     async with AgentFlow(provider=ScriptedProvider([]), root=root, workflows=directory) as flow:
         flow.subscribe(events.append)
-        result = await flow.eval('(call-workflow quadruple (n "3"))')
-        missing = await flow.eval("(call-workflow double)")
+        result = (await flow.run('(call-workflow quadruple (n "3"))')).value
+        missing = (await flow.run("(call-workflow double)")).value
     assert isinstance(result, TaskResult) and result.parsed_content == 12 and result.notes["workflow"] == "quadruple"
     assert missing.notes["error"]["reason"] == "input_validation_failure"
     started = [event.name for event in events if isinstance(event, TaskStarted)]
@@ -151,7 +158,7 @@ async def test_an_endless_written_program_costs_a_round(root: Path) -> None:
     provider = ScriptedProvider(["(define (f n) (f (+ n 1))) (f 0)", "(+ 1 1)"])
     async with AgentFlow(provider=provider, root=root) as flow:
         object.__setattr__(flow.solver, "max_steps", 20_000)
-        result = await flow.eval('(solve "do" (allow))')
+        result = (await flow.run('(solve "do" (allow))')).value
     assert result.parsed_content == 2 and result.notes["rounds"] == 2
     assert "limits/steps" in provider.requests[1].messages[-1].text
 
@@ -176,19 +183,19 @@ async def test_workflows_nest_as_deep_as_said(root: Path) -> None:
         flow.tool(inspect)
         await flow.workflows.save(make_workflow({"name": "down", "params": {"n": "integer"}, "program": down}))
         program = "(call-workflow down (n 900))"
-        assert (await flow.eval(program)).parsed_content == 900
+        assert ((await flow.run(program)).value).parsed_content == 900
         mode = "raise"
         with pytest.raises(TaskError, match="at the bottom"):
-            await flow.eval(program)
+            await flow.run(program)
         mode = "wait"
-        task = asyncio.create_task(flow.eval(program))
+        task = asyncio.create_task(value_of(flow.run(program)))
         await reached.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert asyncio.all_tasks() == {asyncio.current_task()}
         with pytest.raises(TaskError, match="nested 1001 deep; at most 1000 is allowed"):
-            await flow.eval("(call-workflow down (n -1))")
+            await flow.run("(call-workflow down (n -1))")
 
 
 async def test_a_task_too_large_is_decomposed(root: Path) -> None:
@@ -206,8 +213,8 @@ async def test_a_task_too_large_is_decomposed(root: Path) -> None:
         flow.task_system.register_template(
             {"name": "digest", "params": "q", "instructions": "Digest for {{q}}", "decompose": 2}
         )
-        result = await flow.eval('(digest (q "me") (files (list "a.txt" "b.txt")))')
-        plain = await flow.eval('(digest (q "me") (files (list "a.txt")))')
+        result = (await flow.run('(digest (q "me") (files (list "a.txt" "b.txt")))')).value
+        plain = (await flow.run('(digest (q "me") (files (list "a.txt")))')).value
     assert result.status == "COMPLETE" and result.content == "digest of alpha and digest of beta"
     assert result.notes["decomposed"] is True and "digest" in result.notes["program"]
     assert plain.content == "digest of alpha"
@@ -258,7 +265,7 @@ async def test_calls_from_python_join_or_open_runs(root: Path) -> None:
         flow.tool(outer)
         runs: set[str] = set()
         flow.subscribe(lambda event: runs.add(event.run_id))
-        assert (await flow.eval('(outer (x "two"))')).content == "re: T two"
+        assert ((await flow.run('(outer (x "two"))')).value).content == "re: T two"
         assert len(runs) == 1
 
 

@@ -62,16 +62,16 @@ def test_the_fixtures_of_a_flow(project: pytest.Pytester) -> None:
 
         async def test_async(flow, script):
             script.on("ask", lambda request: request.messages[-1].text[-1])
-            assert await flow.eval(PROGRAM, bindings={{"qs": ["a", "b"]}}) == ["a", "b"]
+            assert (await flow.run(PROGRAM, bindings={{"qs": ["a", "b"]}})).value == ["a", "b"]
             assert script.prompts("ask") == ["Answer: a", "Answer: b"]
 
         def test_plain(flow, script):
             script.otherwise("yes")
-            assert asyncio.run(flow.eval(PROGRAM, bindings={{"qs": ["a"]}})) == ["yes"]
+            assert asyncio.run(flow.run(PROGRAM, bindings={{"qs": ["a"]}})).value == ["yes"]
 
         async def test_files(flow):
             async with flow:
-                assert await flow.eval("(length (get_context (query 'treasure)))") == 1
+                assert (await flow.run("(length (get_context (query 'treasure)))")).value == 1
 
         def test_no_network(flow):
             with pytest.raises(NetworkForbidden):

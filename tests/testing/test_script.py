@@ -35,7 +35,7 @@ async def test_each_task_gets_its_own_replies(flow: AgentFlow, script: Script) -
     """Whatever branch comes first, a task takes the replies that are its own, and prompts are kept by task."""
     script.on("sum-up", "all fine")
     script.on("review", lambda request: f"fine: {request.messages[-1].text.split()[-1]}")
-    assert await flow.eval(PROGRAM) == "all fine"
+    assert (await flow.run(PROGRAM)).value == "all fine"
     assert script.prompt("sum-up") == "Sum up: fine: a.py, fine: b.py, fine: c.py"
     assert sorted(script.prompts("review")) == ["Review a.py", "Review b.py", "Review c.py"]
     assert len(script.prompts()) == len(script.requests()) == 4 and not script.unused
@@ -46,7 +46,7 @@ async def test_replies_of_other_tasks_and_of_tool_loops(flow: AgentFlow, script:
     """Tasks without replies share the others; each model call of a tool loop takes one, and its prompt counts once."""
     script.on("sum-up", {"tool_calls": [{"name": "word", "arguments": {"text": "good work"}}]}, lambda request: "good")
     script.otherwise("one", "two", "three", "four")
-    assert await flow.eval(PROGRAM) == "good"
+    assert (await flow.run(PROGRAM)).value == "good"
     assert [(call.task, call.turn) for call in script.calls[3:]] == [("sum-up", 1), ("sum-up", 2)]
     assert len(script.prompts("sum-up")) == 1 and script.unused == {"": 1}
 
@@ -56,7 +56,7 @@ async def test_a_call_without_a_reply_says_whose_it_is(flow: AgentFlow, script: 
     script.on("sum-up", "never")
     script.on("reviews", "a", "b")
     with pytest.raises(ConfigurationError) as caught:
-        await flow.eval(PROGRAM)
+        await flow.run(PROGRAM)
     assert caught.value.code == "provider/script-ended" and "of task 'review'" in caught.value.message
     assert "reviews" in (caught.value.hint or "")
 
@@ -66,7 +66,7 @@ async def test_how_often_was_asked(flow: AgentFlow, script: Script) -> None:
     with pytest.raises(AssertionError, match="tasks that asked: nothing"):
         script.prompt("review")
     script.otherwise(lambda request: "ok")
-    await flow.eval(PROGRAM)
+    await flow.run(PROGRAM)
     with pytest.raises(
         AssertionError, match="task 'review' was asked 3 times, not once; tasks that asked: review 3 times, sum-up"
     ):
@@ -77,7 +77,7 @@ async def test_errors_are_replies_too(flow: AgentFlow, script: Script) -> None:
     """A failing model is scripted like any other answer."""
     script.on("review", "a", {"error": "overloaded"}, "c")
     with pytest.raises(TaskError, match="overloaded"):
-        await flow.eval(PROGRAM)
+        await flow.run(PROGRAM)
 
 
 async def test_a_flow_has_its_own_models_again_after_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,10 +89,10 @@ async def test_a_flow_has_its_own_models_again_after_the_block(monkeypatch: pyte
         script = Script()
         script.on("ask", "yes")
         with script.answers(flow), pytest.raises(LimitExceeded):
-            await flow.eval(ask)
+            await flow.run(ask)
         assert not script.calls
         with pytest.raises(ConfigurationError, match="ANTHROPIC_API_KEY"):
-            await flow.eval(ask, limits=Limits())
+            await flow.run(ask, limits=Limits())
 
 
 async def test_a_cassette_stands_in_for_a_flows_models(tmp_path: Path) -> None:
@@ -100,12 +100,12 @@ async def test_a_cassette_stands_in_for_a_flows_models(tmp_path: Path) -> None:
     async with ModelServer(lambda request: f"re: {request.body['messages'][-1]['content'][-4:]}") as server:
         async with AgentFlow("openai-chat:m", base_url=server.url, api_key="k") as flow:
             with Cassette(tmp_path / "c.json") as cassette, cassette.answers(flow):
-                recorded = await flow.eval(PROGRAM)
+                recorded = (await flow.run(PROGRAM)).value
             asked = len(server.requests)
             with Cassette(tmp_path / "c.json") as cassette, cassette.answers(flow):
-                assert await flow.eval(PROGRAM) == recorded and cassette.left == 0
+                assert (await flow.run(PROGRAM)).value == recorded and cassette.left == 0
             assert asked == len(server.requests) == 4
-            assert await flow.eval(PROGRAM) == recorded and len(server.requests) == 8
+            assert (await flow.run(PROGRAM)).value == recorded and len(server.requests) == 8
 
 
 async def test_a_cassette_cannot_stand_in_for_an_own_adapter(tmp_path: Path) -> None:

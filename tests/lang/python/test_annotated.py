@@ -21,7 +21,7 @@ async def ran(parameter: str = "str", answer: str = "str", before: str = "") -> 
     model = ScriptedProvider(["[]"])
     flow = AgentFlow(provider=model)
     async with flow:
-        await flow.eval(Source("t", before + TASK.format(parameter=parameter, answer=answer), "python"))
+        await flow.run(Source("t", before + TASK.format(parameter=parameter, answer=answer), "python"))
     return flow, model
 
 
@@ -53,7 +53,7 @@ outer()'''
     call = {"tool_calls": [{"name": "inner", "arguments": {"path": "too long"}}]}
     model = ScriptedProvider([call, "done"])
     async with AgentFlow(provider=model) as flow:
-        assert await flow.eval(Source("t", text, "python")) == "done"
+        assert (await flow.run(Source("t", text, "python"))).value == "done"
     (spec,) = model.requests[0].tools
     assert spec.input_schema["properties"]["path"] == {"type": "string", "description": "below src", "maxLength": 3}
     assert "path" in str(model.requests[1].messages[-1].parts[0])

@@ -63,8 +63,8 @@ async def test_a_procedure_goes_through_json(name: str) -> None:
     """It gives what it gave, with the values of the variables that it used; what it says of itself is its surface."""
     text, arguments, value = CASES[name]
     async with flow() as here:
-        twice = await here.eval("(lambda (x) (* x 2))")
-        closure = await here.eval(text, surface="python", bindings={"twice": twice})
+        twice = (await here.run("(lambda (x) (* x 2))")).value
+        closure = (await here.run(text, surface="python", bindings={"twice": twice})).value
         data = json.loads(json.dumps(dump_closure(closure)))
     assert data["closures"][0]["surface"] == "python"
     async with flow() as there:
@@ -77,7 +77,7 @@ async def test_a_procedure_goes_through_json(name: str) -> None:
 async def test_a_loaded_procedure_may_call_what_its_author_might() -> None:
     """Its grants go along, and can be narrowed."""
     async with flow() as here:
-        closure = await here.eval("lambda q: shout(q)", surface="python", allow=["shout"])
+        closure = (await here.run("lambda q: shout(q)", surface="python", allow=["shout"])).value
         data = dump_closure(closure)
         assert await here.call(load_closure(data, names=here.engine.names()), "a") == "A"
         with pytest.raises(AgentflowError, match="not granted"):
@@ -87,11 +87,11 @@ async def test_a_loaded_procedure_may_call_what_its_author_might() -> None:
 async def test_what_cannot_be_dumped_is_named() -> None:
     """A host object by its variable; and a dump of a surface that there is not."""
     async with flow() as here:
-        closure = await here.eval("lambda: thing", surface="python", bindings={"thing": object()})
+        closure = (await here.run("lambda: thing", surface="python", bindings={"thing": object()})).value
         with pytest.raises(SexpEvaluationError, match="'thing'") as caught:
             dump_closure(closure)
         assert caught.value.code == "closure/not-data"
-        data = dump_closure(await here.eval("lambda: 1", surface="python"))
+        data = dump_closure((await here.run("lambda: 1", surface="python")).value)
         data["closures"][0]["surface"] = "perl"
         with pytest.raises(DataError) as wrong:
             load_closure(data)

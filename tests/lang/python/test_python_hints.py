@@ -78,7 +78,7 @@ async def test_hints_are_in_the_surface_of_the_text(text: str) -> None:
 
         await flow.define('(defatom ask-about (params (question)) (instructions "Q {{question}}"))')
         with pytest.raises(AgentflowError) as caught:
-            await flow.eval(text, surface="python")
+            await flow.run(text, surface="python")
     assert caught.value.code == (code or caught.value.code)
     assert words in (caught.value.hint or ""), caught.value.render()
 
