@@ -49,9 +49,8 @@ async def main() -> None:
         try:
             print("a prompt:", await flow.ask(["What are these?", memory, address, file]))
             things = [memory, address, await attachment(file)]
-            for said in (
-                await flow.run(LOOK, bindings={"things": things})
-            ).value:  # a program hands them on as they are
+            looked = await flow.run(LOOK, bindings={"things": things})  # a program hands them on as they are
+            for said in looked.value:
                 print("a task:", said)
         except AgentflowError as error:  # not every model takes all three
             print(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from fnmatch import fnmatchcase
@@ -12,10 +13,9 @@ from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.known_names import Definitions
 from agentflow.core.data.labels import NO_SOURCES, Following, Sources, joined
 from agentflow.core.data.source import Span
-from agentflow.lib.text.late_pattern import late_pattern
 
 _PREFIX = "readers:"
-_APART = late_pattern(r"""[\s,;|<>()"'\x00-\x1f]""")
+_APART = re.compile(r"""[\s,;|<>()"'\x00-\x1f]""")
 """Separators between several names in one text, or between an address and its display name."""
 
 

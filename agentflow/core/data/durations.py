@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from agentflow.core.data.errors import ConfigurationError, cut
-from agentflow.lib.text.late_pattern import late_pattern
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_WRITTEN = late_pattern(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])")
+_WRITTEN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])")
 
 
 def seconds_of(text: str) -> float:

@@ -9,9 +9,8 @@ from typing import Any, cast
 
 from agentflow.core.data.context import MatchItem
 from agentflow.core.data.results import TaskResult
-from agentflow.lib.text.late_pattern import late_pattern
 
-_FENCED = late_pattern(r"^```[\w-]*[ \t]*\n(.*?)\n```[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCED = re.compile(r"^```[\w-]*[ \t]*\n(.*?)\n```[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
 def read_choice(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, cast
 
 from agentflow.core.data.walk import PART, Work
-from agentflow.lib.text.late_pattern import late_pattern
 
 MAX_DEPTH = 200
 """Maximum nesting, which is that of the parser for small texts."""
 AT_ONCE = 64_000
 """Characters that are parsed in one part."""
-_STRUCTURE = late_pattern(r'["\[\]{},]')
-_POSITION = late_pattern(r" at line (\d+) column (\d+)$")
+_STRUCTURE = re.compile(r'["\[\]{},]')
+_POSITION = re.compile(r" at line (\d+) column (\d+)$")
 _CLOSERS = {"]": list, "}": dict}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, Literal, Protocol, TypeAlias, cast
@@ -17,10 +18,9 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.templates import HistoryConfig, TaskTemplate
 from agentflow.core.data.values import plain
 from agentflow.core.data.walk import LEAVES, finish, keyed, sizes
-from agentflow.lib.text.late_pattern import late_pattern
 
 _MAX_TEXT = 1_000_000
-_ADDRESS = late_pattern(r" at 0x[0-9a-fA-F]+")
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def content_mark(kind: str, content: tuple[Any, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from itertools import chain
@@ -16,9 +17,8 @@ from agentflow.core.data.messages import ContentPart
 from agentflow.core.data.reasons import UNKNOWN_REASON, Reason, known_reason
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.values import name_of
-from agentflow.lib.text.late_pattern import late_pattern
 
-_CODE = late_pattern(r"[a-z][a-z0-9-]*/[a-z0-9-]+")
+_CODE = re.compile(r"[a-z][a-z0-9-]*/[a-z0-9-]+")
 _CONTENT_TYPES = frozenset({kind.type for kind in CONTENT_PARTS})
 _ERROR_FIELDS = ("type", "reason", "message", "details", "resource", "metrics")
 
