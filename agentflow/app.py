@@ -527,6 +527,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         approve: Approver | None = None,
         answer: Answerer | None = None,
         live_tools: Iterable[str] = (),
+        rerun: Iterable[str] = (),
         deps: Any = None,
         baseline: str | None = None,
         concurrency: int = 16,
@@ -548,16 +549,17 @@ class AgentFlow(ProgramMethods, DurableMethods):
 
         Only tools that declare ``read_only`` or ``idempotent`` are carried out, and those in ``live_tools``; others are answered
         from the records of the case, or end the sample as blocked, as does a question that neither those records nor ``answer``
-        and ``approve`` answer. ``deps`` are the dependencies of every sample: tasks with functions that may read them are
+        and ``approve`` answer. Tools and tasks that are named in ``rerun`` are carried out anew, and so is what calls them, although
+        records answer. ``deps`` are the dependencies of every sample: tasks with functions that may read them are
         carried out each time. ``baseline`` names the variant that differences are from (default: ``base``). At most
         ``concurrency`` cases are carried out at a time, in an order that ``seed`` shuffles. ``told`` is called after each sample,
         with it, their number so far, and the number of all.
 
         Returns the report. A sample that fails is part of it. Raises ConfigurationError (``evals/cases``, ``evals/variant``,
-        ``config/option``, ``config/durable`` for a flow without ``durable=``), JournalError ``durable/override``.
+        ``evals/rerun``, ``config/option``, ``config/durable`` for a flow without ``durable=``), JournalError ``durable/override``.
         """
         from agentflow.evals.cases import named, read_cases
-        from agentflow.evals.evaluation import Evaluation, Plan
+        from agentflow.evals.evaluation import Evaluation, Plan, names_in
 
         read = partial(read_cases, cases)
         listed = await asyncio.to_thread(read) if isinstance(cases, str | Path) else named(read())
@@ -571,7 +573,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
             limits=limits,
             approve=approve,
             answer=answer,
-            live_tools=frozenset(live_tools),
+            live_tools=names_in("live_tools", live_tools),
+            rerun=names_in("rerun", rerun),
             deps=deps,
             baseline=baseline,
             concurrency=concurrency,

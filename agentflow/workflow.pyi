@@ -39,6 +39,7 @@ def task(
     description: str = ...,
     effort: _Effort = ...,
     reuse: str = ...,
+    version: str = ...,
     prompt_cache: str = ...,
     max_turns: int = ...,
     max_output_tokens: int = ...,

@@ -121,10 +121,14 @@ class TaskOverrides:
 
     def _of(self, template: Template) -> Template:
         fields = dict(self._overrides.get(template.name, {}))
-        if not cast(CompiledTask, template).template.is_function:  # which no model answers
-            fields = {**self._every, **fields}
-            if self._further is not None:
-                fields = {**self._further(cast(CompiledTask, template)), **fields}
+        if cast(CompiledTask, template).template.is_function:  # which no model answers
+            return self._with(template, fields)
+        fields = {**self._every, **fields}
+        changed = self._with(template, fields)
+        more = None if self._further is None else self._further(cast(CompiledTask, changed))
+        return self._with(template, {**more, **fields}) if more else changed
+
+    def _with(self, template: Template, fields: Mapping[str, Any]) -> Template:
         if not fields:
             return template
         try:
@@ -135,6 +139,11 @@ class TaskOverrides:
             raise JournalError(
                 f"the override does not fit: {error.message}", code="durable/override", hint=error.hint
             ) from error
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the tasks with overrides; ``*`` for all."""
+        return frozenset(self._overrides)
 
     def task(self, name: str) -> Template | None:
         """The registered task of this name, if it is overridden."""

@@ -695,5 +695,6 @@ class Journaled:
         absent = left_out(schema, arguments)
         digest = cached[1].get(absent)
         if digest is None:
-            digest = cached[1][absent] = fingerprint("tool", without(schema, absent)).hex()
+            version = () if tool.version is None else (tool.version,)
+            digest = cached[1][absent] = fingerprint("tool", without(schema, absent), *version).hex()
         return digest

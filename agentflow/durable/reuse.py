@@ -56,7 +56,8 @@ class Reuse:
         ``gives`` is the task or tool that is called. Raises ConfigurationError for one whose values cannot be stored
         (``durable/no-value``, ``durable/secret``).
         """
-        asked = _Asked("tool" if isinstance(gives, Tool) else "task", gives.name, output_of(gives), call)
+        oldest = _oldest(gives, call)
+        asked = _Asked("tool" if isinstance(gives, Tool) else "task", gives.name, output_of(gives), call, oldest)
         if isinstance(gives, Tool) or asked.sample is None:
             digest = fingerprint("reuse", asked.kind, asked.name, content)
         else:  # another key: the stored result has the tool calls too, which scorers ask for
@@ -85,7 +86,7 @@ class Reuse:
         reuse: str,
         work: Callable[[], Awaitable[T]],
     ) -> T:
-        stored = await self._store.find(digest, time.time() - seconds_of(reuse))
+        stored = await self._store.find(digest, max(asked.oldest, time.time() - seconds_of(reuse)))
         answer = None if stored is None else self._answer(stored, asked)
         if answer is None:
             value, stored = await self._carry_out(asked, work)
@@ -166,20 +167,29 @@ class Reuse:
 
 @frozen
 class _Asked:
-    """The call of a task or tool: its name, and the adapter of its values."""
+    """The call of a task or tool: its name, the adapter of its values, and the time, in seconds since 1970, before which results
+    are too old for it whatever it says."""
 
     kind: str
     name: str
     adapter: DataAdapter[Any] | None
     call: CallContext
+    oldest: float = 0.0
 
     @property
     def sample(self) -> SampleRecords | None:
         """The records of the sample that the task is called in; None for a tool, and outside of evaluations."""
-        journal = self.call.run.journal
-        if self.kind == "tool" or not isinstance(journal, RunJournal):
-            return None
-        return journal.records if isinstance(journal.records, SampleRecords) else None
+        return None if self.kind == "tool" else _sample_of(self.call)
+
+
+def _sample_of(call: CallContext) -> SampleRecords | None:
+    records = getattr(call.run.journal, "records", None)
+    return records if isinstance(records, SampleRecords) else None
+
+
+def _oldest(gives: Tool | CompiledTask, call: CallContext) -> float:
+    sample = _sample_of(call)
+    return 0.0 if sample is None else sample.oldest(gives, call)
 
 
 class _Flight:

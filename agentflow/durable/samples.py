@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from types import CodeType
 from typing import Any, TypeAlias, cast
@@ -24,17 +24,18 @@ from agentflow.core.data.source import Source
 from agentflow.core.data.templates import HOST_FUNCTIONS
 from agentflow.core.events.journal_rows import EffectRow, EffectState, OwnedRun, RunRow
 from agentflow.core.events.questions import Question
-from agentflow.core.ports.ports import Tool, ToolPort
+from agentflow.core.ports.ports import Tool
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.core.ports.toolbox import Toolbox
 from agentflow.durable.deriving import stored_run
-from agentflow.durable.generations import Overrides, TaskOverrides
+from agentflow.durable.generations import EVERY, Overrides, TaskOverrides
 from agentflow.durable.journal import RunJournal
 from agentflow.durable.pool import Pool
 from agentflow.durable.remote import worker_forms
 from agentflow.durable.run_records import Records
 from agentflow.durable.stored_input import PythonProgram, StoredInput, carry_out, prepared
 from agentflow.durable.values.codec import Codec, write_usage
+from agentflow.durable.values.record_values import fingerprint
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
 from agentflow.run.engine import Engine
@@ -42,12 +43,22 @@ from agentflow.run.run_spec import RunSpec
 
 KEPT = "36500d"
 """How old the result of a sample may be to be used again: as old as the database keeps it."""
+_CALLED = frozenset({"task", "tool"})
 _MODELS = frozenset({"task", "solve"})
 """Kinds of effects of which another draw is another sample; everything else answers from the case for all draws."""
 
 
 ToolCallMade: TypeAlias = "tuple[str, str, dict[str, Any] | None]"
 """The path of a tool call, the tool, and its arguments; None where only a record of the call is left."""
+
+
+@frozen
+class Anew:
+    """The ``names`` of tools and tasks that are carried out although records answer; only results from the time ``since`` on, in
+    seconds since 1970, answer for them."""
+
+    names: frozenset[str]
+    since: float
 
 
 # A sample owns no run, so it can neither change nor leave one (decision 55)
@@ -59,10 +70,17 @@ class SampleRecords(Records):
     """
 
     def __init__(
-        self, store: JournalStore, owned: OwnedRun, root: asyncio.Task[object], draw: int, case: Sequence[EffectRow]
+        self,
+        store: JournalStore,
+        owned: OwnedRun,
+        root: asyncio.Task[object],
+        draw: int,
+        case: Sequence[EffectRow],
+        anew: Anew | None = None,
     ) -> None:
         super().__init__(store, owned, root, worker_forms)
         self.draw = draw
+        self.anew = anew
         self.rows: list[EffectRow] = []
         self.calls: list[ToolCallMade] = []
         self._case = case
@@ -87,6 +105,13 @@ class SampleRecords(Records):
     async def begin(self, row: EffectRow, again: object) -> bool:
         """An evaluation has decided before whether something that may not be repeated is carried out."""
         return True
+
+    def oldest(self, gives: Tool | CompiledTask, call: CallContext) -> float:
+        """The time, in seconds since 1970, that a result of ``gives`` must not be older than."""
+        if self.anew is None:
+            return 0.0
+        names = {gives.name} if isinstance(gives, Tool) else names_below(gives, *_lookups(call))
+        return 0.0 if names.isdisjoint(self.anew.names) else self.anew.since
 
     def calls_below(self, path: str) -> list[list[Any]]:
         """The tool calls at and below ``path``, to be stored: the rest of the path, the tool and its arguments."""
@@ -157,7 +182,17 @@ class Samples:
             prepare=tasks.prepare,
             names=tasks.template_names(),
             text=" ".join(overrides) if text is None else text,
-            further=lambda compiled: {"reuse": KEPT} if may_keep(compiled, self._engine.tools, deps=reads) else {},
+            further=lambda compiled: {"reuse": KEPT} if self._may_keep(compiled, deps=reads) else {},
+        )
+
+    def _may_keep(self, compiled: CompiledTask, *, deps: bool) -> bool:
+        engine = self._engine
+        return may_keep(
+            compiled,
+            engine.tools.find,
+            engine.tasks.find_compiled,
+            around=(*engine.around_tool, *engine.around_model),
+            deps=deps,
         )
 
     async def carry_out(
@@ -169,22 +204,25 @@ class Samples:
         tasks: TaskOverrides,
         rows: Sequence[EffectRow] = (),
         draw: int = 0,
+        anew: Anew | None = None,
     ) -> SampleEnd:
         """Carry out one sample of ``program``, with the bindings of ``spec`` and the ``tasks`` of :meth:`changed`.
 
         ``rows`` are the effects of the recorded run that the case is, ``row`` its row (:func:`plain_row` for another case).
+        ``anew`` says for what they do not answer.
         Raises nothing but cancellation: the sample's error is part of its end.
         """
         bindings = await self._engine.given(spec.bindings or {})
         values = self._stored.as_read(self._stored.write(bindings), bindings)
         answers = [each for each in rows if draw == 0 or each.kind not in _MODELS]
+        answers = _still_true(answers, tasks.names, frozenset() if anew is None else anew.names)
         ends: list[SampleEnd] = []
 
         async def work() -> None:
             root = asyncio.current_task()
             assert root is not None
             owned = OwnedRun(run=row, records=[], usage=write_usage(NO_USAGE) or (0,) * 6, cost=0.0)
-            records = SampleRecords(self._store, owned, root, draw, answers)
+            records = SampleRecords(self._store, owned, root, draw, answers, anew)
             records.pool, records.overrides = Pool(answers, inner=True), tasks
             ends.append(await self._end(records, program, values, spec))
 
@@ -263,20 +301,61 @@ def plain_row(run_id: str, name: str, text: str) -> RunRow:
     )
 
 
-def may_keep(compiled: CompiledTask, registry: ToolPort, *, deps: bool) -> bool:
+FindTool: TypeAlias = "Callable[[str], Tool | None]"
+FindTask: TypeAlias = "Callable[[str], CompiledTask | None]"
+
+
+def may_keep(
+    compiled: CompiledTask, tool: FindTool, task: FindTask, *, around: Sequence[Any] = (), deps: bool = False
+) -> bool:
     """Whether the answer of a task depends on its key alone, so that later samples may have it.
 
-    ``registry`` has the tools that it names; ``deps``: the run has dependencies, which functions of the host may read.
+    ``tool`` and ``task`` find those that it names; ``around`` is the middleware of the flow; ``deps``: the run has dependencies,
+    which functions of the host may read.
     """
     from agentflow.handler.tools import holds_values
 
-    box = cast(Toolbox, compiled.toolbox)
-    functions = [*_functions(compiled), *box.around_tool, *box.around_model]
-    for tool in _tools_of(compiled, registry, None):
-        if tool.reuse_key is None and (tool.deps is not None or holds_values(tool.function)):
-            return False
-        functions += tool.around
-    return not any([deps or holds_values(inspect.unwrap(each)) for each in functions])
+    functions = [*around]
+    for each in tasks_below(compiled, tool, task):
+        box = cast(Toolbox, each.toolbox)
+        functions += [*_functions(each), *box.around_tool, *box.around_model]
+        for used in _tools_of(each, tool):
+            if used.calls_models and used.task is None:
+                return False  # a workflow: the tasks that it calls are unknown
+            own = used.kind == "direct" and used.reuse_key is None
+            if own and (used.deps is not None or holds_values(used.function)):
+                return False
+            functions += used.around
+    return not any([deps or (not version_of(each) and holds_values(inspect.unwrap(each))) for each in functions])
+
+
+def version_of(function: Any) -> str:
+    """What the attribute ``__version__`` of a function of the host says: it stands for whatever the function holds."""
+    return str(getattr(function, "__version__", "") or getattr(_inner(function), "__version__", ""))
+
+
+def tasks_below(compiled: CompiledTask, tool: FindTool, task: FindTask) -> list[CompiledTask]:
+    """The task and those that its model may run: as tools, or by a handoff; with those that theirs may run."""
+    tasks = [compiled]
+    for each in tasks:  # which grows
+        named = [task(name) for name in each.template.tools or () if name not in each.toolbox]
+        run = [used.task or task(used.name) for used in _tools_of(each, tool) if used.kind == "subtask" or used.task]
+        tasks += [other for other in (*named, *run) if other is not None and all([other is not t for t in tasks])]
+    return tasks
+
+
+def names_below(compiled: CompiledTask, tool: FindTool, task: FindTask) -> set[str]:
+    """The names of the task, and of the tools and tasks that it may call."""
+    tasks = tasks_below(compiled, tool, task)
+    return {each.name for each in tasks} | {
+        name for each in tasks for name in (*each.toolbox, *(each.template.tools or ()))
+    }
+
+
+def _lookups(call: CallContext) -> tuple[FindTool, FindTask]:
+    """How code at ``call`` finds tools and tasks."""
+    services = cast(Any, call.run.services)
+    return lambda name: services.tools.find(name, call), lambda name: services.task(name, call)
 
 
 def _functions(compiled: CompiledTask) -> list[Any]:
@@ -291,28 +370,52 @@ def _functions(compiled: CompiledTask) -> list[Any]:
     return functions
 
 
-def _tools_of(compiled: CompiledTask, registry: ToolPort, call: CallContext | None) -> list[Tool]:
+def _tools_of(compiled: CompiledTask, find: FindTool) -> list[Tool]:
     """The tools that a task was given as objects, and those that it names."""
     box = cast(Toolbox, compiled.toolbox)
-    named = [registry.find(name, call) for name in compiled.template.tools or () if name not in box]
+    named = [find(name) for name in compiled.template.tools or () if name not in box]
     return [*box.values(), *[tool for tool in named if tool is not None]]
 
 
 def code_of(compiled: CompiledTask, call: CallContext) -> str:
-    """A digest of the code of the host's functions that a task calls, so that an edited tool or check answers anew.
+    """A digest of what a task depends on beyond its own content, so that an edited tool or check answers anew: the code and the
+    versions of the host's functions that it calls, and the tasks that its model may run, as this sample has them.
 
     It covers these functions, not those that they call.
     """
-    box, run = cast(Toolbox, compiled.toolbox), call.run
-    tools = _tools_of(compiled, cast(Any, run.services).tools, call)
-    functions = [*_functions(compiled), *box.around_tool, *box.around_model, *run.around_tool, *run.around_model]
-    functions += [each for tool in tools for each in (tool.function, *tool.around) if each is not None]
+    (tool, task), run = _lookups(call), call.run
     digest = blake2b(digest_size=16)
+    functions = [*run.around_tool, *run.around_model]
+    for each in tasks_below(compiled, tool, task):
+        box = cast(Toolbox, each.toolbox)
+        functions += [*_functions(each), *box.around_tool, *box.around_model]
+        if each is not compiled:
+            inner = each if run.journal is None else cast(CompiledTask, run.journal.template(each))
+            digest.update(fingerprint("task", inner.fields, inner.returns))
+        for used in _tools_of(each, tool):
+            digest.update(used.reference.encode("utf-8", "surrogatepass"))
+            functions += [function for function in (used.function, *used.around) if function is not None]
     for each in functions:
+        digest.update(version_of(each).encode("utf-8", "surrogatepass"))
         code = getattr(_inner(each), "__code__", None)
         if isinstance(code, CodeType):
             _add(digest, code)
     return digest.hexdigest()
+
+
+def _still_true(rows: list[EffectRow], changed: frozenset[str], anew: frozenset[str]) -> list[EffectRow]:
+    """The records of a case that may answer: not those of ``anew``, and of nothing that called one of these, or a task that is
+    ``changed`` (``*``: all)."""
+    stale = [each for each in rows if each.kind in _CALLED and each.name in anew]
+    other = [each for each in rows if each.kind == "task" and (each.name in changed or EVERY in changed)]
+    around = {each.path for each in rows for inner in (*stale, *other) if _is_below(inner.path, each.path)}
+    gone = around | {each.path for each in stale}
+    parts = {each.path for each in rows for outer in stale if each.kind != "tool" and _is_below(each.path, outer.path)}
+    return [each for each in rows if each.path not in gone | parts]
+
+
+def _is_below(path: str, other: str) -> bool:
+    return path.startswith((f"{other}/", f"{other}!"))
 
 
 def _inner(function: Any) -> Any:

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -24,7 +24,7 @@ from agentflow.core.events.questions import Answerer
 from agentflow.core.ports.ports import ToolCall
 from agentflow.durable.generations import Overrides, TaskOverrides
 from agentflow.durable.runs import DurableRuns
-from agentflow.durable.samples import SampleEnd, SampleRecords, plain_row
+from agentflow.durable.samples import Anew, SampleEnd, SampleRecords, names_below, plain_row
 from agentflow.durable.stored_input import PythonProgram
 from agentflow.evals.apart import value_pairs
 from agentflow.evals.cases import Case, Scorer
@@ -54,7 +54,7 @@ class Plan:
     """The plan of an evaluation: the ``program`` (None: that of each recorded case), its ``variants`` by name, and how.
 
     ``limits`` bound the whole evaluation in dollars and tokens, and each of its samples in everything else. ``live_tools`` are
-    carried out although they may not be repeated. ``seed`` orders the cases. ``told`` is called after each sample.
+    carried out although they may not be repeated, tools and tasks in ``rerun`` although records answer. ``seed`` orders the cases. ``told`` is called after each sample.
     """
 
     program: Any
@@ -66,12 +66,18 @@ class Plan:
     approve: Approver | None = None
     answer: Answerer | None = None
     live_tools: frozenset[str] = frozenset()
+    rerun: frozenset[str] = frozenset()
     deps: Any = None
     concurrency: int = 16
     seed: int = 0
     run_id: str | None = None
     baseline: str | None = None
     told: Callable[[Sample, int, int], None] | None = None
+
+    @property
+    def programs(self) -> list[Any]:
+        """The program and its variants."""
+        return [self.program, *self.variants.values()]
 
 
 @frozen
@@ -97,10 +103,13 @@ class Evaluation:
         self._purse = self._opened_purse()
         self._empty: PurseEmpty | None = None
         self._compiled: dict[tuple[str, frozenset[str]], Program] = {}
+        self._anew = Anew(plan.rerun, time.time()) if plan.rerun else None
         self._check()
         self._subjects = self._all_subjects()
         self._baseline = plan.baseline or self._subjects[0].name
-        self._scoring = Scoring(runs.samples, ask, tasks=self._subjects[0].tasks, whose=self._id, purse=self._purse)
+        self._scoring = Scoring(
+            runs.samples, ask, tasks=self._subjects[0].tasks, whose=self._id, purse=self._purse, anew=self._anew
+        )
 
     def _check(self) -> None:
         plan = self._plan
@@ -114,6 +123,7 @@ class Evaluation:
                 code="evals/cases",
                 hint="flow.evaluate(answer, cases), or cases of recorded runs: Case(run_id='...')",
             )
+        self._check_rerun()
         if not isinstance(cast(object, plan.variants), Mapping):
             raise _wrong(
                 f"variants={clip(repr(plan.variants), 80)}: variants have names",
@@ -121,6 +131,19 @@ class Evaluation:
             )
         for scorer in [*plan.scorers, *[each for case in plan.cases for each in case.scorers]]:
             check_scorer(scorer)
+
+    def _check_rerun(self) -> None:
+        """Raise ConfigurationError (``evals/rerun``) for a name that no tool or task has; a text may define others."""
+        plan, tasks, tools = self._plan, self._engine.tasks, self._engine.tools
+        if not plan.rerun or not all([is_function(each) or isinstance(each, Mapping) for each in plan.programs]):
+            return
+        names = {*tools.names(), *[each.name for each in self._engine.functions.values()]}
+        for name in tasks.template_names():
+            compiled = tasks.find_compiled(name)
+            names |= set() if compiled is None else names_below(compiled, tools.find, tasks.find_compiled)
+        for name in sorted(plan.rerun - names):
+            hint = did_you_mean(name, names) or "name tools and tasks: rerun=['search', 'reply']"
+            raise ConfigurationError(f"rerun: no tool or task here is called '{name}'", code="evals/rerun", hint=hint)
 
     async def report(self) -> EvaluationReport:
         """Carry it out. Raises ConfigurationError for a plan that cannot be, and cancellation; the failure of a sample is part
@@ -213,7 +236,8 @@ class Evaluation:
     async def _copied(
         self, case: Case, row: RunRow, rows: Sequence[EffectRow], subject: _Subject, draw: int
     ) -> SampleEnd:
-        if subject.program is None and not subject.overrides and not subject.fresh and draw == 0 and not case.inputs:
+        same = subject.program is None and not subject.overrides and not subject.fresh and draw == 0
+        if same and not case.inputs and self._anew is None:
             return await self._as_recorded(row, rows)
         program, bindings = await self._runs.samples.program(row)
         if subject.program is not None:
@@ -242,7 +266,9 @@ class Evaluation:
             around_tool=(self._only_repeatable,),
         )
         number = -draw - 1 if subject.fresh else draw
-        end = await self._runs.samples.carry_out(row, program, spec, rows=rows, tasks=subject.tasks, draw=number)
+        end = await self._runs.samples.carry_out(
+            row, program, spec, rows=rows, tasks=subject.tasks, draw=number, anew=self._anew
+        )
         if isinstance(end.error, PurseEmpty):
             self._empty = end.error
             return replace(end, status="unpaid")
@@ -377,3 +403,12 @@ class Evaluation:
 
 def _wrong(message: str, hint: str) -> ConfigurationError:
     return ConfigurationError(message, code="evals/variant", hint=hint)
+
+
+def names_in(option: str, names: Iterable[str]) -> frozenset[str]:
+    """The names that an option lists. Raises ConfigurationError (``config/option``) for one text: its letters are no names."""
+    if isinstance(names, str):
+        raise wrong_value(
+            "an evaluation", option, names, "is one text, and a list of names is wanted", f"{option}=['{names}']"
+        )
+    return frozenset(names)

@@ -11,7 +11,7 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import ConfigurationError, PurseEmpty, RunStopped, clip
 from agentflow.core.data.limits import total
 from agentflow.durable.generations import TaskOverrides
-from agentflow.durable.samples import SampleEnd, Samples, plain_row
+from agentflow.durable.samples import Anew, SampleEnd, Samples, plain_row
 from agentflow.durable.stored_input import PythonProgram
 from agentflow.evals.cases import Scorer
 from agentflow.evals.foreign import foreign_name, foreign_score, is_foreign
@@ -34,17 +34,26 @@ class Scoring:
     """Scores samples, and counts what it pays for judging.
 
     Parameters: ``samples`` carry out the tasks that judge, with the ``tasks`` of :meth:`~agentflow.durable.samples.Samples.changed`; ``ask`` asks a
-    model; ``whose`` names the evaluation or the run in the records of judges; ``purse`` pays for them.
+    model; ``whose`` names the evaluation or the run in the records of judges; ``purse`` pays for them; ``anew`` are those
+    that records do not answer.
     """
 
     def __init__(
-        self, samples: Samples, ask: Callable[..., Any], *, tasks: TaskOverrides, whose: str, purse: Purse | None
+        self,
+        samples: Samples,
+        ask: Callable[..., Any],
+        *,
+        tasks: TaskOverrides,
+        whose: str,
+        purse: Purse | None,
+        anew: Anew | None = None,
     ) -> None:
         self._samples = samples
         self._ask = ask
         self._tasks = tasks
         self._whose = whose
         self._purse = purse
+        self._anew = anew
         self.calls = 0
         """The model calls that judging paid for."""
         self.usd: float | None = 0.0
@@ -123,7 +132,7 @@ class Scoring:
         program = PythonProgram(target)
         row = plain_row(f"{self._whose}.score", program.source.name, program.source.text)
         spec = RunSpec(bindings=values, purse=self._purse, attended=False)
-        end = await self._samples.carry_out(row, program, spec, tasks=self._tasks)
+        end = await self._samples.carry_out(row, program, spec, tasks=self._tasks, anew=self._anew)
         self.calls += end.paid_usage.requests
         self.usd = total((self.usd, end.paid))
         if end.error is not None:

@@ -61,7 +61,7 @@ class AskSettings(TypedDict, total=False):
     sends earlier messages and adds its own; otherwise only if the call names a session), or states its settings one by one;
     ``context`` controls its reading material, ``file_paths`` are files that it always reads. ``reuse="1d"`` is the maximum
     age of an equal call's result that is used again, ``reuse_key`` identifies the state of tools that are closures or bound
-    methods, ``prompt_cache`` is how long the provider caches the prompt, ``priority`` (-1000 to 1000) the place of its
+    methods, a changed ``version`` says that earlier results answer no more, ``prompt_cache`` is how long the provider caches the prompt, ``priority`` (-1000 to 1000) the place of its
     calls among waiting ones, ``decompose`` the number of rounds in which a model may split the task by a program once it
     ran out of room. ``around_tool`` and ``around_model`` are async functions around the calls of its tools and of its model,
     within those of the flow and the run.
@@ -88,6 +88,7 @@ class AskSettings(TypedDict, total=False):
     file_paths: Sequence[str]
     reuse: str
     reuse_key: str
+    version: str
     prompt_cache: PromptCache
     priority: int
     decompose: int

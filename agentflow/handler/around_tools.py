@@ -98,7 +98,8 @@ class WrappedCall:
 
     def _asked(self, arguments: dict[str, Any], call_id: str | None) -> ToolCall:
         tool = self._tool
-        return ToolCall(tool.name, arguments, call_id, tool.read_only or tool.idempotent is True)
+        runs = tool.kind == "subtask" or (tool.calls_models and not tool.origin)
+        return ToolCall(tool.name, arguments, call_id, runs or tool.read_only or tool.idempotent is True)
 
     async def _link(self, index: int, asked: ToolCall, call: CallContext) -> TaskResult:
         """The result of the call at ``call``, through the middleware from ``index`` on."""

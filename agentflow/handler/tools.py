@@ -59,6 +59,7 @@ class ToolOptions:
     approval: bool | NeedsApproval = False
     reuse: str | None = None
     reuse_key: str | None = None
+    version: str | None = None
     source: str | None = None
     sinks: Mapping[str, str] = field(default_factory=dict[str, str])
     ends: bool = False
@@ -79,6 +80,7 @@ class ToolSettings(TypedDict, total=False):
     approval: bool | NeedsApproval
     reuse: str | None
     reuse_key: str | None
+    version: str | None
     source: str | None
     sinks: Mapping[str, str]
     ends: bool
@@ -101,6 +103,7 @@ def tool(
     approval: bool | NeedsApproval = False,
     reuse: str | None = None,
     reuse_key: str | None = None,
+    version: str | None = None,
     source: str | None = None,
     sinks: Mapping[str, str] = ...,
     ends: bool = False,
@@ -124,7 +127,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     asks for. A function as ``approval``, plain or async, is called with the arguments and the :class:`CallContext`; only
     calls for which it returns ``False`` need no approval. ``reuse="1d"`` reuses the result of an equal call of at most that
     age, from any run of a flow with the same ``durable=`` database; a function that holds values (a closure, a bound
-    method, a partial) needs a ``reuse_key`` that identifies them. ``source`` is the source of its result
+    method, a partial) needs a ``reuse_key`` that identifies them. A changed ``version`` says that earlier results of it, and of tasks that may
+    call it, answer no more. ``source`` is the source of its result
     (``source="web"``), ``sinks`` are the sources that may reach its arguments (``sinks={"to": "user"}``): approvers of
     programs are shown both. With ``ends`` its result ends the task whose model called it, as that task's value; a failed call does
     not. With ``defer_loading`` it is not sent to models, which find it with the tool ``search_tools``. ``around`` are async functions around each call, ``async def careful(call, run, ctx)``, innermost
@@ -176,6 +180,8 @@ def _check_options(options: ToolOptions) -> None:
     if isinstance(options.retries, bool) or not isinstance(options.retries, int) or options.retries < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"retries={options.retries!r}: must be 0 or more", code="tool/options")
     _check_approval(options.approval)
+    if not isinstance(cast(object, options.version), str | None):
+        raise ConfigurationError(f"version={options.version!r}: must be a text", code="tool/options")
     if options.reuse is not None:
         try:
             seconds_of(options.reuse)
@@ -263,6 +269,7 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
         approval=chosen.approval,
         reuse=chosen.reuse,
         reuse_key=chosen.reuse_key,
+        version=chosen.version,
         source=chosen.source,
         sinks=chosen.sinks,
         ends=chosen.ends,

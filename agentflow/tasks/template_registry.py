@@ -148,7 +148,7 @@ _ALIASES: Mapping[str, str] = {
     "prompt": "instructions",
     "outputModel": "output_model",
 }
-_DOCUMENTATION = frozenset({"title", "returns", "metadata", "version"})
+_DOCUMENTATION = frozenset({"title", "returns", "metadata"})
 _FIELDS = frozenset(TaskTemplate.model_fields) | {
     "instructions", "taskPrompt", "task_prompt", "body", "system", "systemPrompt", "system_prompt", "output_format",
     "outputFormat", "context_management", "file_paths", "filePaths",
@@ -502,8 +502,9 @@ def content_of(
     history = compiled.history_with(request.history_config)
     sends = history.use_session_history and not (settled and "/~" in call.path)
     session = call.session
+    definition, versions = definition_of(compiled, find), _versions(compiled, call)
     return [
-        definition_of(compiled, find),
+        [definition, versions] if versions else definition,
         model,
         session.digest(history.history_turns_to_include, compacted=history.compact_after_tokens is not None)
         if sends
@@ -511,6 +512,14 @@ def content_of(
         None if session.data_context is None else plain(session.data_context),
         _handed_on(compiled, request, call),
     ]
+
+
+def _versions(compiled: CompiledTemplate, call: CallContext) -> list[list[str]]:
+    """The versions of the flow's tools that a task names; empty for most. Those of its own tools are in its definition."""
+    names = [name for name in compiled.template.tools or () if name not in compiled.toolbox]
+    registry = getattr(call.run.services, "tools", None) if names else None
+    tools = [] if registry is None else [registry.find(name, call) for name in sorted({*names})]
+    return [[each.name, each.version] for each in tools if each is not None and each.version is not None]
 
 
 def definition_of(compiled: CompiledTemplate, find: Find) -> str | list[Any]:

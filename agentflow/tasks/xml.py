@@ -152,7 +152,7 @@ def parse_xml(text: str, name: str) -> Element:
 
 _Reader = Callable[[Element], Any]
 _ATTRIBUTES = ("name", "type", "subtype", "params", "model", "is_function", "description", "decompose", "max_turns",
-               "max_output_tokens", "timeout_s", "reuse", "priority", "prompt_cache", "effort")  # fmt: skip
+               "max_output_tokens", "timeout_s", "reuse", "version", "priority", "prompt_cache", "effort")  # fmt: skip
 
 
 def parse_templates(text: str, name: str = "<xml>") -> list[TaskTemplate]:
@@ -387,6 +387,7 @@ _CHILDREN: Mapping[str, _Reader] = MappingProxyType(
         "priority": _number,
         "prompt_cache": _trimmed,
         "reuse": _trimmed,
+        "version": _trimmed,
         "system": _leaf,
         "system_prompt": _leaf,
         "timeout_s": _number,

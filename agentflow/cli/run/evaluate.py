@@ -47,6 +47,7 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
             repeat=options.repeat,
             limits=limits,
             live_tools=options.live_tool or (),
+            rerun=options.rerun or (),
             baseline=options.baseline,
             run_id=options.run_id,
             told=_told(),

@@ -449,6 +449,14 @@ class EvalOptions(DatabaseOptions, FlowOptions):
             help="Call this tool although it does not declare that it may be repeated (repeatable).",
         ),
     ] = None
+    rerun: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rerun",
+            metavar="NAME",
+            help="Carry out this tool or task anew, and what calls it, although records answer (repeatable).",
+        ),
+    ] = None
     run_id: Annotated[
         str | None,
         typer.Option(

@@ -120,7 +120,7 @@ class TaskTemplate(MappingModel):
     rendered instructions, without a model call; ``max_turns``, ``max_output_tokens`` and ``timeout_s`` (seconds) bound its
     prompt; ``history_config`` is how it uses the conversation: unnamed settings are those of a task that takes part in it,
     or does not if ``stateless``; ``reuse`` the maximum age of an equal call's result, in any run, that is used again
-    (``"1d"``); ``priority`` (-1000 to 1000) is that of its calls where they wait for others, in place of the run's;
+    (``"1d"``), a changed ``version`` says that earlier results answer no more; ``priority`` (-1000 to 1000) is that of its calls where they wait for others, in place of the run's;
     ``settings`` are request fields native to the model's dialect; ``prompt_cache`` how long the provider is to cache the
     beginning of the prompt: ``"5m"``, ``"1h"``, or False (``"off"``) for not at all (None: where it pays); ``effort`` how
     hard the model is to think (``none``, ``low``, ``medium``, ``high``, ``max``); ``provider_tools`` are tools that the
@@ -161,6 +161,7 @@ class TaskTemplate(MappingModel):
     max_output_tokens: int | None = Field(default=None, ge=1)
     timeout_s: float | None = Field(default=None, gt=0)
     reuse: str | None = None
+    version: str | int | float | None = None
     prompt_cache: PromptCache | None = None
     effort: Effort | None = None
     provider_tools: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])

@@ -169,7 +169,8 @@ class ToolCall:
     """A call of a tool, as middleware sees it: the tool's ``name``, its ``arguments``, and the ``call_id`` of the model that
     asks for it (None: a program or the host calls).
 
-    ``repeatable`` says whether the tool declares that a call may be repeated: it is ``read_only`` or ``idempotent``.
+    ``repeatable`` says whether a call may be repeated: the tool declares that it is ``read_only`` or ``idempotent``, or is a task
+    or workflow of the flow, whose own calls pass the middleware themselves.
     ``dataclasses.replace(call, arguments={...})`` is the same call with other arguments.
     """
 
@@ -212,7 +213,7 @@ class Tool:
     that ``call`` checks its arguments itself, as ``check`` does without running it; the arguments of other tools are
     checked against the schema first. ``prepare`` is for a tool that decides itself which calls need an approval: it asks
     before the tool starts, and returns the function to run in place of ``call``. ``function`` is the host function it was
-    made from, ``task`` the compiled template that a ``subtask`` runs instead of looking one up by name. ``origin`` names
+    made from, ``version`` what it says of it, ``task`` the compiled template that a ``subtask`` runs instead of looking one up by name. ``origin`` names
     its owner, if not the host: approvers are shown it. ``declares_data``: a dict returned by ``call`` is an instance of its
     declared class, not a result. ``deps`` is the type of the run's dependencies that its function declares, if any. ``ends``: its
     result ends the task whose model called it. ``defer_loading``: it is offered once the model has found it with ``search_tools``. ``around`` is
@@ -242,6 +243,7 @@ class Tool:
     function: Any = None
     task: Any = None
     reuse_key: str | None = None
+    version: str | None = None
     deps: Any = None
     ends: bool = False
     defer_loading: bool = False
@@ -255,14 +257,15 @@ class Tool:
 
     @property
     def reference(self) -> str:
-        """Module and qualified name of its function, with the ``reuse_key``; empty for a tool that has no function."""
+        """Module and qualified name of its function, with the ``reuse_key`` and the ``version``; what of these it has."""
         target = self.function
         while isinstance(target, functools.partial):
             target = cast(Any, target).func  # pyright: ignore[reportUnknownMemberType]
-        if target is None:
-            return self.reuse_key or ""
-        target = cast(Any, target if hasattr(target, "__qualname__") else type(target))
-        return f"{target.__module__}:{target.__qualname__}" + (f" {self.reuse_key}" if self.reuse_key else "")
+        parts = [each for each in (self.reuse_key, self.version and f"version {self.version}") if each]
+        if target is not None:
+            target = cast(Any, target if hasattr(target, "__qualname__") else type(target))
+            parts.insert(0, f"{target.__module__}:{target.__qualname__}")
+        return " ".join(parts)
 
     @property
     def identity(self) -> str:

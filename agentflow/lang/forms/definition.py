@@ -21,7 +21,7 @@ from agentflow.lib.text.slots import SLOT, not_filled, not_used, single_braces, 
 from agentflow.lib.text.suggest import did_you_mean
 
 USAGE = '(defatom name (params (p type) ...) (instructions "...") (description "...") ...)'
-TEXTS = ("subtype", "description", "model", "system", "instructions", "reuse", "prompt_cache", "effort")
+TEXTS = ("subtype", "description", "model", "system", "instructions", "reuse", "version", "prompt_cache", "effort")
 """Options whose value is one text."""
 _PAIRS = ("output_format", "history_config", "context", "settings")
 _COUNTS = {"max-turns": "max_turns", "max-output-tokens": "max_output_tokens"}

@@ -18,7 +18,7 @@ _SOLVE = "(solve goal (allow name ...) (max-rounds n) (max-model-calls n) (input
 def defatom(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Defines an atomic task: parameters, instructions with {{parameter}} slots, and options; returns its name.
 
-    Options are subtype, description, model, system, output_format, history_config, context, settings, file_paths, priority, reuse,
+    Options are subtype, description, model, system, output_format, history_config, context, settings, file_paths, priority, reuse, version,
     max-turns, max-output-tokens and tools. A text is a string, or a form that gives one when the definition is reached. The task belongs to the environment
     the program runs in: its closures, the programs it starts and later programs in the same environment find it; other
     runs do not. Defining it again replaces it.
