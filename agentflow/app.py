@@ -549,9 +549,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
 
         Only tools that declare ``read_only`` or ``idempotent`` are carried out, and those in ``live_tools``; others are answered
         from the records of the case, or end the sample as blocked, as does a question that neither those records nor ``answer``
-        and ``approve`` answer. Tools and tasks that are named in ``rerun`` are carried out anew, and so is what calls them, although
-        records answer. ``deps`` are the dependencies of every sample: tasks with functions that may read them are
-        carried out each time. ``baseline`` names the variant that differences are from (default: ``base``). At most
+        and ``approve`` answer. Tools and tasks in ``rerun`` are carried out anew, with what calls them, although records answer. ``deps``
+        are the dependencies of every sample: tasks with functions that may read them are carried out each time. ``baseline`` names the variant that differences are from (default: ``base``). At most
         ``concurrency`` cases are carried out at a time, in an order that ``seed`` shuffles. ``told`` is called after each sample,
         with it, their number so far, and the number of all.
 

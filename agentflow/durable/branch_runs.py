@@ -137,7 +137,7 @@ class BranchRuns:
                     "content": part.content.hex(),
                 },
                 **({} if trace is None else {"trace": trace}),
-                **({"purse": run.input["purse"]} if "purse" in run.input else {}),
+                **{name: run.input[name] for name in ("purse", "draw") if name in run.input},
             }
             new = NewRun(
                 program=form.text,

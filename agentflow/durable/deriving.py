@@ -63,7 +63,7 @@ class Generations:
             self._stored.refuse_secret("the purse's name", spec.purse)
             fields["purse"] = spec.purse
         text = self._stored.text(source)
-        digest = fingerprint("run", text, values, allow, change.overrides, change.cut, base.run).hex()
+        digest = fingerprint("run", text, values, allow, change.overrides, change.cut, base.run, *change.drawn).hex()
         new = change.new_run(base, text, digest, fields)
         new = replace(new, input=self._stored.checked(new.input))
         async with self._taken_from(base.run):

@@ -1,8 +1,9 @@
-"""New generations of durable runs: an edited program or changed tasks, answered from an earlier run's records."""
+"""New generations of durable runs: an edited program, changed tasks or another draw, answered from an earlier run's records."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 from typing import Any, cast
 
 from agentflow.core.data.errors import AgentflowError, JournalError
@@ -11,6 +12,7 @@ from agentflow.core.data.known_names import CompiledTask, Template
 from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.events.journal_rows import EffectRow, NewRun, RunRow
 from agentflow.durable.pool import Pool
+from agentflow.durable.stored_input import MODELS, draw_here, draw_of
 from agentflow.durable.values.record_values import fingerprint
 from agentflow.lib.text.suggest import did_you_mean
 
@@ -27,22 +29,30 @@ class Change:
     """How a generation differs from the run it is based on.
 
     ``overrides`` changes tasks. From the path ``cut`` on, a run of the same program carries out everything again; before
-    it, each effect is answered only from the record at its own path.
+    it, each effect is answered only from the record at its own path. Another ``draw`` than the base has (0: the same; the default is that of the code that asks) answers
+    no task from records; with ``cut`` it holds from there on.
     """
 
     overrides: Overrides
     cut: str | None = None
+    draw: int = field(default_factory=draw_here)
 
     @classmethod
     def of(cls, row: RunRow) -> Change:
         """The change that is stored with a run."""
-        return cls(overrides=row.input.get("overrides") or {}, cut=row.input.get("cut"))
+        draw = draw_of(row.input) if row.input.get("redrawn") else 0
+        return cls(overrides=row.input.get("overrides") or {}, cut=row.input.get("cut"), draw=draw)
 
     def run_id(self, base: RunRow, text: str) -> str:
         """The id of the generation of ``base`` that runs ``text``: always the same for the same change."""
         root = str(base.input.get("root") or base.run)
-        mark = fingerprint("generation", base.run, text, self.overrides, self.cut).hex()[:8]
+        mark = fingerprint("generation", base.run, text, self.overrides, self.cut, *self.drawn).hex()[:8]
         return f"{root[:190]}.{mark}"
+
+    @property
+    def drawn(self) -> tuple[int, ...]:
+        """The draw as a part of identities, which it is unless it is that of the base."""
+        return (self.draw,) if self.draw else ()
 
     def new_run(self, base: RunRow, text: str, digest: str, run_input: Mapping[str, Any]) -> NewRun:
         """The new run to be stored for the generation; ``run_input`` is its stored input."""
@@ -50,6 +60,9 @@ class Change:
         stored = {**run_input, "root": root, "overrides": {name: dict(each) for name, each in self.overrides.items()}}
         if self.cut is not None:
             stored["cut"] = self.cut
+        stored.pop("redrawn", None)
+        if self.draw and self.draw != draw_of(base.input):
+            stored = {**stored, "draw": self.draw, "redrawn": True}
         return NewRun(program=text, digest=digest, input=stored, base=base.run)
 
     def check(self, run_id: str, rows: Iterable[EffectRow]) -> None:
@@ -64,6 +77,8 @@ class Change:
 
     def pool(self, rows: Iterable[EffectRow], used: Iterable[EffectRow] = ()) -> Pool:
         """The records of the base that may answer. ``used`` are those of the generation itself."""
+        if self.draw and self.cut is None:
+            rows = [each for each in rows if each.kind not in MODELS]
         return Pool(rows, exact=self.cut is not None, cut=self.cut, used=used)
 
 
@@ -93,8 +108,8 @@ class TaskOverrides:
         self._changed: dict[int, tuple[Template, Template]] = {}
         """Templates with their changed forms, by identity: one is changed once, however often it is called."""
         for name, fields in overrides.items():
-            for field in fields:
-                _check_field(name, field)
+            for each in fields:
+                _check_field(name, each)
         asked = [name for name in overrides if name != EVERY]
         others = names if self._every or further is not None else ()
         for name in dict.fromkeys([*asked, *others]):

@@ -34,7 +34,9 @@ from agentflow.durable.run_records import Records, last_failures
 from agentflow.durable.stored_input import (
     PythonProgram,
     StoredInput,
+    begin_draw,
     carry_out,
+    draw_of,
     find_target,
     go_on_with,
     has_changed,
@@ -457,6 +459,7 @@ class LiveRuns:
     async def _work(self, handle: LiveRun, work: RunWork, owned: OwnedRun, session: RunSession | None) -> None:
         """Run it until it ends or waits, and store that. Raises nothing: the handle gets the outcome."""
         began = time.monotonic()
+        begin_draw(draw_of(owned.run.input))
         root = cast("asyncio.Task[object] | None", asyncio.current_task())
         assert root is not None
         on_inflight = work.spec.on_inflight or self._on_inflight

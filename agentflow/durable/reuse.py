@@ -24,6 +24,7 @@ from agentflow.core.ports.ports import Tool
 from agentflow.core.ports.store_ports import ResultStore
 from agentflow.durable.journal import Meter, RunJournal
 from agentflow.durable.samples import SampleRecords, code_of
+from agentflow.durable.stored_input import draw_here
 from agentflow.durable.values.codec import Codec, NotData, read_usage
 from agentflow.durable.values.data_adapter import DataAdapter
 from agentflow.durable.values.record_values import as_data, fingerprint, from_data, output_of
@@ -59,9 +60,9 @@ class Reuse:
         oldest = _oldest(gives, call)
         asked = _Asked("tool" if isinstance(gives, Tool) else "task", gives.name, output_of(gives), call, oldest)
         if isinstance(gives, Tool) or asked.sample is None:
-            digest = fingerprint("reuse", asked.kind, asked.name, content)
+            digest = fingerprint("reuse", asked.kind, asked.name, content, *([] if asked.draw == 0 else [asked.draw]))
         else:  # another key: the stored result has the tool calls too, which scorers ask for
-            digest = fingerprint("sample", asked.name, content, asked.sample.draw, code_of(gives, call))
+            digest = fingerprint("sample", asked.name, content, asked.sample.draw, code_of(gives, call), asked.draw)
         key = (id(asyncio.get_running_loop()), digest)
         while (flight := self._flights.get(key)) is not None:
             if any([each.contains(call) for each in self._flights.values()]):
@@ -175,6 +176,11 @@ class _Asked:
     adapter: DataAdapter[Any] | None
     call: CallContext
     oldest: float = 0.0
+
+    @property
+    def draw(self) -> int:
+        """The draw that is meant: tools have one answer for all."""
+        return 0 if self.kind == "tool" else draw_here()
 
     @property
     def sample(self) -> SampleRecords | None:

@@ -43,6 +43,8 @@ from agentflow.durable.samples import Samples
 from agentflow.durable.stored_input import (
     PythonProgram,
     StoredInput,
+    draw_here,
+    draw_of,
     identity,
     limits_data,
     prepared,
@@ -156,7 +158,7 @@ class DurableRuns:
         source, names = program.source, _names(spec)
         purse = self._purse_of(spec)
         tenant = spec.tenant or purse or ""
-        mark = self.sessions.mark(session)
+        mark = (*self.sessions.mark(session), *([("draw", draw_here())] if draw_here() else []))
         much = is_long(bindings)
         digest = (await beside(much, fingerprint, "run", identity(source.text), dict(bindings), names, *mark)).hex()
         opening, exchanges = self.sessions.opening(session)
@@ -190,6 +192,8 @@ class DurableRuns:
         }
         if purse is not None:
             fields["purse"] = purse
+        if draw := draw_here():
+            fields["draw"] = draw
         if spec.state is not None:
             from agentflow.core.call.run_state import data_of  # few runs have one
 
@@ -283,14 +287,25 @@ class DurableRuns:
         spec: RunSpec,
     ) -> JournalError:
         """The error for an id that another run has; it names the difference."""
-        bindings, names, mark = spec.bindings or {}, _names(spec), self.sessions.mark(spec.session)
+        bindings, names, mark = (
+            spec.bindings or {},
+            _names(spec),
+            (*self.sessions.mark(spec.session), *([("draw", draw_here())] if draw_here() else [])),
+        )
         edited = fingerprint("run", identity(row.program), dict(bindings), names, *mark).hex() == row.digest
         differs = [] if identity(row.program) == identity(source.text) else ["the program"]
         differs += [f"the binding '{name}'" for name in self._input.differing(row, bindings)]
         differs += [] if row.input["allow"] == names else ["allow"]
+        differs += [] if draw_of(row.input) == draw_here() else ["the draw"]
         return another_run(
             row, source.name if edited and reference_in(source.text) is None else None, differs or ["the session"]
         )
+
+    async def resume_here(self, run_id: str, spec: RunSpec) -> DurableRun:
+        """:meth:`resume`, and in a block of another draw than the run has a generation of that draw (:meth:`derive`)."""
+        if draw_here() in (0, draw_of((await stored_run(self._store, run_id)).input)):
+            return await self.resume(run_id, spec)
+        return await self.derive(run_id, Change(overrides={}), spec=spec)
 
     async def resume(
         self,
@@ -370,6 +385,7 @@ class DurableRuns:
         nothing."""
         chosen = change or Change(overrides={})
         row, program, values = await self._generations.changed(run_id, chosen, source, bindings or {})
+        chosen = replace(chosen, draw=0) if chosen.draw == draw_of(row.input) else chosen
         rows = await self._store.effects(row.run)
         derives = change is not None or source is not None
         inherited = await self._store.effects(row.base) if row.base is not None and not derives else []

@@ -33,7 +33,7 @@ from agentflow.durable.journal import RunJournal
 from agentflow.durable.pool import Pool
 from agentflow.durable.remote import worker_forms
 from agentflow.durable.run_records import Records
-from agentflow.durable.stored_input import PythonProgram, StoredInput, carry_out, prepared
+from agentflow.durable.stored_input import MODELS, PythonProgram, StoredInput, begin_draw, carry_out, prepared
 from agentflow.durable.values.codec import Codec, write_usage
 from agentflow.durable.values.record_values import fingerprint
 from agentflow.lang.program import Program
@@ -44,8 +44,6 @@ from agentflow.run.run_spec import RunSpec
 KEPT = "36500d"
 """How old the result of a sample may be to be used again: as old as the database keeps it."""
 _CALLED = frozenset({"task", "tool"})
-_MODELS = frozenset({"task", "solve"})
-"""Kinds of effects of which another draw is another sample; everything else answers from the case for all draws."""
 
 
 ToolCallMade: TypeAlias = "tuple[str, str, dict[str, Any] | None]"
@@ -214,11 +212,12 @@ class Samples:
         """
         bindings = await self._engine.given(spec.bindings or {})
         values = self._stored.as_read(self._stored.write(bindings), bindings)
-        answers = [each for each in rows if draw == 0 or each.kind not in _MODELS]
+        answers = [each for each in rows if draw == 0 or each.kind not in MODELS]
         answers = _still_true(answers, tasks.names, frozenset() if anew is None else anew.names)
         ends: list[SampleEnd] = []
 
         async def work() -> None:
+            begin_draw(0)
             root = asyncio.current_task()
             assert root is not None
             owned = OwnedRun(run=row, records=[], usage=write_usage(NO_USAGE) or (0,) * 6, cost=0.0)

@@ -1,15 +1,17 @@
-"""The stored input of a durable run: its program text and its bindings, without secrets."""
+"""The stored input of a durable run: its program text and its bindings, without secrets, and its draw."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields
 from typing import Any, Protocol, runtime_checkable
 
 from agentflow.core.call.call import CallContext
-from agentflow.core.data.errors import JournalError
+from agentflow.core.data.errors import ConfigurationError, JournalError, clip
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
@@ -240,3 +242,39 @@ class StoredInput:
 def limits_data(limits: Limits | None) -> dict[str, Any] | None:
     """Limits as JSON data, from which ``Limits(**data)`` restores them."""
     return None if limits is None else {field.name: getattr(limits, field.name) for field in fields(limits)}
+
+
+_DRAW: ContextVar[int] = ContextVar("agentflow.draw", default=0)
+MODELS = frozenset({"task", "solve"})
+"""Kinds of effects of which another draw is another answer; everything else answers from records for all draws."""
+
+
+@contextmanager
+def drawing(number: int) -> Generator[None]:
+    """A block whose calls mean the draw ``number``. Raises ConfigurationError (``config/draw``) for one that is none."""
+    if type(number) is not int or number < 0:
+        raise ConfigurationError(
+            f"flow.draw({clip(repr(number), 80)}): a draw is a whole number from 0 on",
+            code="config/draw",
+            hint="with flow.draw(1): await flow.run(...)",
+        )
+    before = _DRAW.set(number)
+    try:
+        yield
+    finally:
+        _DRAW.reset(before)
+
+
+def draw_here() -> int:
+    """The draw that calls here mean; 0 unless they say so."""
+    return _DRAW.get()
+
+
+def begin_draw(number: int) -> None:
+    """Have the rest of this asyncio task mean the draw ``number``: that of the run that it carries out."""
+    _DRAW.set(number)
+
+
+def draw_of(stored: Mapping[str, Any]) -> int:
+    """The draw of a stored run, by its input."""
+    return stored.get("draw", 0)

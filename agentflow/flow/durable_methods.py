@@ -144,7 +144,7 @@ class DurableMethods:
         spec = RunSpec(bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight, purse=purse)
         spec = replace(spec, approval_ttl=approval_ttl, deps=deps)
         if program is None and not overrides:
-            return await runs.resume(run_id, spec)
+            return await runs.resume_here(run_id, spec)
         source = await _source_of(program, surface)
         from agentflow.durable.generations import Change
 
@@ -197,6 +197,13 @@ class DurableMethods:
         change = Change(overrides=overrides or {}, cut=at)
         spec = RunSpec(bindings=bindings, limits=limits, approve=approve, purse=purse, deps=deps)
         return await self._durable_runs().derive(run_id, change, spec=spec, as_run=as_run)
+
+    def draw(self, number: int) -> contextlib.AbstractContextManager[None]:
+        """A block whose tasks with ``reuse=`` mean the ``number``-th of several independent results, counted from 0. Runs that begin in
+        it keep their draw; a generation or fork that does carries its tasks out anew. Raises ConfigurationError (``config/draw``)."""
+        from agentflow.durable.stored_input import drawing
+
+        return drawing(number)
 
     def session(self, name: str, *, wait_s: float = 0.0) -> LastingSession:
         """A stored conversation: ``async with flow.session("user-42") as session``, to be passed to runs.

@@ -517,8 +517,7 @@ def content_of(
 def _versions(compiled: CompiledTemplate, call: CallContext) -> list[list[str]]:
     """The versions of the flow's tools that a task names; empty for most. Those of its own tools are in its definition."""
     names = [name for name in compiled.template.tools or () if name not in compiled.toolbox]
-    registry = getattr(call.run.services, "tools", None) if names else None
-    tools = [] if registry is None else [registry.find(name, call) for name in sorted({*names})]
+    tools: list[Any] = [cast(Any, call.run.services).tools.find(name, call) for name in sorted({*names})]
     return [[each.name, each.version] for each in tools if each is not None and each.version is not None]
 
 
