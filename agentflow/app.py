@@ -557,7 +557,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         Returns the report. A sample that fails is part of it. Raises ConfigurationError (``evals/cases``, ``evals/variant``,
         ``evals/rerun``, ``config/option``, ``config/durable`` for a flow without ``durable=``), JournalError ``durable/override``.
         """
-        from agentflow.evals.cases import named, read_cases
+        from agentflow.evals.case_files import named, read_cases
         from agentflow.evals.evaluation import Evaluation, Plan, names_in
 
         read = partial(read_cases, cases)

@@ -12,7 +12,8 @@ Read ``evaluation`` first, then ``sample`` and ``report``; ``scoring`` applies s
 
 from __future__ import annotations
 
-from agentflow.evals.cases import NOTHING, Case, Scorer, read_cases
+from agentflow.evals.case_files import read_cases
+from agentflow.evals.cases import NOTHING, Case, Scorer
 from agentflow.evals.evaluation import BASE
 from agentflow.evals.figures import VariantReport
 from agentflow.evals.judges import Judge, judge

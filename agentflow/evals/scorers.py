@@ -119,7 +119,7 @@ def contains(text: str | None = None, *, at: str = "value", ignore_case: bool = 
 
     def holds(value: Any, expected: Any) -> bool:
         wanted = cast("Sequence[Any]", expected) if isinstance(expected, list | tuple) else [expected]
-        shown, texts = _text(value), [_text(each) for each in wanted]
+        shown, texts = text_of(value), [text_of(each) for each in wanted]
         if ignore_case:
             shown, texts = shown.casefold(), [each.casefold() for each in texts]
         return all([each in shown for each in texts])
@@ -138,12 +138,12 @@ def matches(pattern: str, *, at: str = "value") -> Judges:
         raise ConfigurationError(
             f"matches({pattern!r}): no regular expression: {error}", code="evals/scorer", hint="see the module re"
         ) from None
-    return _on_value("matches", at, lambda value: compiled.search(_text(value)) is not None)
+    return _on_value("matches", at, lambda value: compiled.search(text_of(value)) is not None)
 
 
 def json_equal(at: str = "value") -> Judges:
     """Whether the value, or the JSON in its text, equals the one that the case expects, in any order of keys."""
-    return _compared("json_equal", at, lambda value, expected: _json(value) == _json(expected))
+    return _compared("json_equal", at, lambda value, expected: json_of(value) == json_of(expected))
 
 
 def close(tolerance: float = 1e-6, *, at: str = "value", relative: bool = False) -> Judges:
@@ -161,7 +161,7 @@ def close(tolerance: float = 1e-6, *, at: str = "value", relative: bool = False)
 
 def schema_ok(schema: Mapping[str, Any], *, at: str = "value") -> Judges:
     """Whether the value, or the JSON in its text, fits the JSON Schema ``schema``."""
-    return _on_value("schema_ok", at, lambda value: not check(_json(value), schema))
+    return _on_value("schema_ok", at, lambda value: not check(json_of(value), schema))
 
 
 def cost(case: Case, run: SampleRun) -> Score:
@@ -212,11 +212,13 @@ def _on_value(name: str, path: str, good: Callable[[Any], bool]) -> Judges:
     return judged
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A value as a text: itself, or its JSON."""
     return value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
 
 
-def _json(value: Any) -> Any:
+def json_of(value: Any) -> Any:
+    """The JSON in a text, or a value as data; a text without JSON as it is."""
     if isinstance(value, str):
         try:
             return json.loads(value)

@@ -47,7 +47,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _marked(item: Any) -> list[Case]:
     """The cases of the mark of a test."""
-    from agentflow.evals.cases import named, read_cases
+    from agentflow.evals.case_files import named, read_cases
 
     mark: pytest.Mark | None = item.get_closest_marker("cases")
     if mark is None or len(mark.args) != 1:
