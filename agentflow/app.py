@@ -530,6 +530,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
         rerun: Iterable[str] = (),
         deps: Any = None,
         baseline: str | None = None,
+        primary: Sequence[str] = (),
+        until: float | None = None,
         concurrency: int = 16,
         seed: int = 0,
         run_id: str | None = None,
@@ -550,7 +552,10 @@ class AgentFlow(ProgramMethods, DurableMethods):
         Only tools that declare ``read_only`` or ``idempotent`` are carried out, and those in ``live_tools``; others are answered
         from the records of the case, or end the sample as blocked, as does a question that neither those records nor ``answer``
         and ``approve`` answer. Tools and tasks in ``rerun`` are carried out anew, with what calls them, although records answer. ``deps``
-        are the dependencies of every sample: tasks with functions that may read them are carried out each time. ``baseline`` names the variant that differences are from (default: ``base``). At most
+        are the dependencies of every sample: tasks with functions that may read them are carried out each time. ``baseline`` is the
+        variant that differences are from (default: ``base``), or the Path of a saved report, whose samples of the same cases are the
+        variant ``before``. The intervals of the ``primary`` scores hold together. ``until=0.02`` stops when their differences
+        (default: that of the first score; with one variant, its mean) are known to 0.02 up and down, after 30 cases at least. At most
         ``concurrency`` cases are carried out at a time, in an order that ``seed`` shuffles. ``told`` is called after each sample,
         with it, their number so far, and the number of all.
 
@@ -576,6 +581,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
             rerun=names_in("rerun", rerun),
             deps=deps,
             baseline=baseline,
+            primary=(primary,) if isinstance(primary, str) else tuple(primary),
+            until=until,
             concurrency=concurrency,
             seed=seed,
             run_id=run_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections import deque
@@ -28,10 +29,12 @@ from agentflow.durable.samples import Anew, SampleEnd, SampleRecords, names_belo
 from agentflow.durable.stored_input import PythonProgram
 from agentflow.evals.apart import value_pairs
 from agentflow.evals.cases import Case, Scorer
+from agentflow.evals.judges import Judge
 from agentflow.evals.report import EvaluationReport
 from agentflow.evals.sample import Sample, SampleStatus
 from agentflow.evals.scorers import ToolUse
 from agentflow.evals.scoring import SampleBlocked, Scoring, check_scorer, is_function
+from agentflow.evals.sequences import Narrowing
 from agentflow.flow.program_files import ProgramLike, load_program
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
@@ -72,6 +75,8 @@ class Plan:
     seed: int = 0
     run_id: str | None = None
     baseline: str | None = None
+    primary: tuple[str, ...] = ()
+    until: float | None = None
     told: Callable[[Sample, int, int], None] | None = None
 
     @property
@@ -102,6 +107,7 @@ class Evaluation:
         self._id = plan.run_id or new_run_id()
         self._purse = self._opened_purse()
         self._empty: PurseEmpty | None = None
+        self._began = time.time()
         self._compiled: dict[tuple[str, frozenset[str]], Program] = {}
         self._anew = Anew(plan.rerun, time.time()) if plan.rerun else None
         self._check()
@@ -124,6 +130,13 @@ class Evaluation:
                 hint="flow.evaluate(answer, cases), or cases of recorded runs: Case(run_id='...')",
             )
         self._check_rerun()
+        until, grouped = plan.until, any([each.group for each in plan.cases])
+        if until is not None and not (type(until) in (int, float) and 0 < until < math.inf):
+            raise wrong_value(
+                "an evaluation", "until", until, "is no half width of an interval", "for example until=0.02"
+            )
+        if until is not None and grouped:
+            raise wrong_value("an evaluation", "until", until, "needs cases without a group", "leave until= out")
         if not isinstance(cast(object, plan.variants), Mapping):
             raise _wrong(
                 f"variants={clip(repr(plan.variants), 80)}: variants have names",
@@ -153,21 +166,34 @@ class Evaluation:
         random.Random(plan.seed).shuffle(order)
         waiting = deque(order)
         samples: list[Sample] = []
+        stop = Narrowing([each.name for each in order], lambda: self._reported(order, samples).is_narrow)
         total = len(order) * len(self._subjects) * plan.repeat
-        began = time.time()
 
         async def work() -> None:
-            while waiting and self._empty is None:
-                for sample in await self._case(waiting.popleft()):
+            while waiting and self._empty is None and not stop.met:
+                case = waiting.popleft()
+                for sample in await self._case(case):
                     samples.append(sample)
                     if plan.told is not None:
                         plan.told(sample, len(samples), total)
+                if plan.until is not None:
+                    stop.ended(case.name)
 
         async with asyncio.TaskGroup() as group:
             for number in range(max(1, min(plan.concurrency, len(order)))):
                 group.create_task(work(), name=f"evaluation {self._id}, {number}")
         if self._purse is not None:
             await self._purse.settled()
+        return self._reported(order, samples, enough=stop.met)
+
+    def _reported(self, order: Sequence[Case], samples: Sequence[Sample], *, enough: bool = False) -> EvaluationReport:
+        """The report of the samples so far."""
+        plan = self._plan
+        judges = [
+            each
+            for each in (*plan.scorers, *[each for case in plan.cases for each in case.scorers])
+            if isinstance(each, Judge)
+        ]
         return EvaluationReport(
             run_id=self._id,
             variants=tuple([each.name for each in self._subjects]),
@@ -176,10 +202,14 @@ class Evaluation:
             samples=self._scoring.with_fails(samples, plan.scorers),
             repeat=plan.repeat,
             stopped=self._empty,
-            began=began,
-            took_s=time.time() - began,
+            began=self._began,
+            took_s=time.time() - self._began,
             judging_calls=self._scoring.calls,
             judging_usd=self._scoring.usd,
+            primary=plan.primary,
+            until=plan.until,
+            enough=enough,
+            bounded=[each.name for each in judges],
         )
 
     # -- the samples of a case ----------------------------------------------------------------------------------------

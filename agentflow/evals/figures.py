@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from statistics import quantiles
+from statistics import fmean, quantiles, variance
 from typing import Any
 
 from agentflow.core.data.errors import ConfigurationError, PurseEmpty, clip
 from agentflow.core.data.limits import total
 from agentflow.evals.sample import Sample
-from agentflow.evals.statistics import FEW, LEVEL, Difference, Interval, difference_of, holm, mean_of
+from agentflow.evals.scorers import ACCOUNT
+from agentflow.evals.sequences import LEAST, difference_at_any_time, mean_at_any_time
+from agentflow.evals.statistics import FEW, LEVEL, Difference, Interval, difference_of, holm, mean_of, pass_at
 from agentflow.lib.text.suggest import did_you_mean
 
 
@@ -39,20 +42,44 @@ class VariantReport:
 
     def score(self, name: str) -> Interval:
         """The mean of a score, with its 95 % interval; not a number, of 0 cases, where no case has it. Raises as :meth:`scores`."""
-        return mean_of(self.scores(name), self._report.groups, passing=name in self._report.passing)
+        report, scores = self._report, self.scores(name)
+        if report.until is not None:
+            return mean_at_any_time(scores, bounded=report.is_bounded(name), expected=len(report.order))
+        return mean_of(scores, report.groups, passing=name in report.passing)
 
     def difference(self, name: str) -> Difference:
-        """The difference from the baseline in a score, paired by case. With several variants the intervals hold together: each
-        has the level that is left of 95 % for one of them (Bonferroni). Raises as :meth:`scores`."""
-        report = self._report
-        others = max(1, len(report.variants) - 1)
-        return difference_of(
-            self.scores(name),
-            report[report.baseline].scores(name),
-            report.groups,
-            passing=name in report.passing,
-            level=1 - (1 - LEVEL) / others,
-        )
+        """The difference from the baseline in a score, paired by case. Several intervals hold together: each has the level that
+        is left of 95 % for one of them (Bonferroni), among all variants, and all primary scores if there are some. Raises as
+        :meth:`scores`."""
+        report, scores = self._report, self.scores(name)
+        base, level = report[report.baseline].scores(name), 1 - (1 - LEVEL) / report.family(name)
+        if report.until is not None:
+            return difference_at_any_time(
+                scores, base, bounded=report.is_bounded(name), expected=len(report.order), level=level
+            )
+        return difference_of(scores, base, report.groups, passing=name in report.passing, level=level)
+
+    def pass_at(self, name: str, k: int | None = None) -> Interval:
+        """The share of cases that pass in at least one of ``k`` draws (default: all draws), from the draws of each case, with
+        its 95 % interval. Raises ConfigurationError (``evals/score``) for a score that is not yes or no, or has fewer draws."""
+        report, scores = self._report, self.scores(name)
+        drawn = report.repeat if k is None else k
+        if name not in report.passing or not 1 <= drawn <= report.repeat:
+            problem = f"there is no pass@{drawn} of '{name}'"
+            hint = f"a score that is yes or no, and k from 1 to the number of draws, {report.repeat}"
+            raise ConfigurationError(problem, code="evals/score", hint=hint)
+        shares = {
+            case: [pass_at(drawn, round(sum(each)), len(each))] for case, each in scores.items() if len(each) >= drawn
+        }
+        whole = all([share in (0, 1) for (share,) in shares.values()])
+        mean = mean_of(shares, report.groups, passing=whole)
+        return replace(mean, low=max(0.0, mean.low), high=min(1.0, mean.high))
+
+    def spread(self, name: str) -> float:
+        """The standard deviation of a score among the draws of one case, over all cases; not a number without repeats. It
+        is no part of the intervals, which count cases. Raises as :meth:`scores`."""
+        variances = [variance(each) for each in self.scores(name).values() if len(each) > 1]
+        return math.sqrt(fmean(variances)) if variances else math.nan
 
     @property
     def cost_usd(self) -> float | None:
@@ -99,6 +126,10 @@ class EvaluationFigures:
         took_s: float = 0.0,
         judging_calls: int = 0,
         judging_usd: float | None = 0.0,
+        primary: Sequence[str] = (),
+        until: float | None = None,
+        enough: bool = False,
+        bounded: Iterable[str] = (),
     ) -> None:
         self.run_id = run_id
         self.variants = tuple(variants)
@@ -111,6 +142,10 @@ class EvaluationFigures:
         self.took_s = took_s
         self.judging_calls = judging_calls
         self.judging_usd = judging_usd
+        self.primary = tuple(primary)
+        self.until = until
+        self.enough = enough
+        self.bounded = frozenset(bounded)
 
     def __getitem__(self, name: str) -> VariantReport:
         if name not in self.variants:
@@ -153,6 +188,33 @@ class EvaluationFigures:
         """The names of the scores that are yes or no in every sample that ended well."""
         seen = {name for each in self.samples if each.status == "done" for name in each.scores.keys() - each.passing}
         return frozenset([name for each in self.samples for name in each.passing]) - seen
+
+    def is_bounded(self, score: str) -> bool:
+        """Whether a score is from 0 to 1 in every case: yes or no, or that of a judge."""
+        return score in self.passing or score in self.bounded
+
+    def family(self, score: str) -> int:
+        """The number of differences whose intervals hold together with one in ``score``."""
+        others = max(1, len(self.variants) - 1)
+        if not self.primary:
+            return others
+        return others * len(self.primary) if score in self.primary else 1
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether ``until`` is met: by the differences in the primary scores (default: the first score), or their means with one
+        variant. Fewer than 30 cases are never enough."""
+        quality = [name for name in self.names if name not in ACCOUNT] or self.names
+        primary = self.primary or quality[:1]
+        if self.until is None or not primary or not set(primary) <= set(self.names):
+            return False
+        if len(self.variants) == 1:
+            intervals = [self[self.baseline].score(score) for score in primary]
+        else:
+            others = [name for name in self.variants if name != self.baseline]
+            intervals = [self[name].difference(score) for name in others for score in primary]
+        # a score that was the same in all cases so far says nothing of those in which it is not
+        return all([each.count >= LEAST and 0 < each.high - each.low <= 2 * self.until for each in intervals])
 
     @cached_property
     def groups(self) -> Mapping[str, str]:
@@ -207,9 +269,15 @@ class EvaluationFigures:
         return told
 
     def adjusted(self, score: str) -> dict[str, float]:
-        """The p values of the differences of all variants from the baseline in ``score``, adjusted for their number (Holm)."""
+        """The p values of the differences of all variants from the baseline in ``score``, adjusted for their number (Holm): among
+        all variants, and all primary scores if there are some. Raises ConfigurationError (``evals/score``)."""
+        self.check_score(score)
         others = [name for name in self.variants if name != self.baseline]
-        return dict(zip(others, holm([self[name].difference(score).p for name in others]), strict=True))
+        scores = [score] if not self.primary else self.primary if score in self.primary else ()
+        keys = [(name, each) for each in scores for name in others if each in self.names]
+        values = holm([self[name].difference(each).p for name, each in keys])
+        told = dict(zip(keys, values, strict=True))
+        return {name: told.get((name, score), self[name].difference(score).p) for name in others}
 
     def rows(self) -> list[dict[str, Any]]:
         """One dict for each variant, as the table of the report shows it."""

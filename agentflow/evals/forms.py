@@ -58,7 +58,7 @@ def as_html(report: EvaluationFigures) -> str:
         "headline": _headline(report),
         "table": _table(report),
         "notices": _notices(report),
-        "notes": list[Any](),
+        "notes": _notes(report),
         "changes": changes,
         "failures": [[str(len(samples)), cause, _names(samples)] for cause, samples in _by_cause(report)],
         "missing": [[str(count), why] for why, count in _missing(report).items()],
@@ -112,13 +112,18 @@ def _valid(text: str) -> str:
 
 
 def _headline(report: EvaluationFigures) -> str:
-    cases = len({each.case.name for each in report.complete})
+    cases = _cases(report)
     of = f" of {len(report.order)}" if cases < len(report.order) else ""
     draws = f", {report.repeat} draws each" if report.repeat > 1 else ""
     paid = [report[name] for name in report.variants]
     calls, reused = sum([each.calls_paid for each in paid]), sum([each.calls_reused for each in paid])
     judges = f"; judges: {report.judging_calls} model calls, {_usd(report.judging_usd)}" if report.judging_calls else ""
     return f"Evaluation {report.run_id}: {cases}{of} cases{draws}, {calls} model calls, {reused} reused{judges}"
+
+
+def _cases(report: EvaluationFigures) -> int:
+    """The number of cases that count."""
+    return len({each.case.name for each in report.complete})
 
 
 def _table(report: EvaluationFigures) -> list[list[str]]:
@@ -158,6 +163,7 @@ def _aligned(rows: list[list[str]]) -> list[str]:
 def _parts(report: EvaluationFigures) -> list[tuple[str, list[str]]]:
     """The parts below the table that have something to say."""
     parts = [(title, [text]) for title, text in _notices(report)]
+    parts += _notes(report)
     for title, _, cases in _changes(report, _MOST):
         parts.append((title, [_change(*each) for each in cases]))
     for title, samples in _by_cause(report):
@@ -174,9 +180,38 @@ def _notices(report: EvaluationFigures) -> list[tuple[str, str]]:
     if report.stopped is not None:
         more = f"continue with a higher one and run_id='{report.run_id}'"
         notices.append(("A limit ended it", f"{report.stopped.message}; {more}"))
+    if report.until is not None:
+        met = "was met" if report.enough else "was not met"
+        cases = f"{_cases(report)} of {len(report.order)} cases"
+        kinds = {score: report[report.variants[-1]].score(score).method for score in report.names}
+        shown = ", ".join([f"{score}: {kind}" for score, kind in kinds.items() if kind != "none"])
+        why = "all intervals are confidence sequences, which hold at any time"
+        notices.append(
+            (
+                "Stopped early" if report.enough else "Not narrow",
+                f"until={report.until:g} {met} by {cases}; {why} ({shown})",
+            )
+        )
+    for score in report.primary:
+        if score not in report.names:
+            notices.append(("No such score", f"no sample has the primary score '{score}'"))
     if report.has_few:
         notices.append(("Few cases", "below 20 cases, intervals are wide, and may be too narrow for skewed scores"))
     return notices
+
+
+def _notes(report: EvaluationFigures) -> list[tuple[str, list[str]]]:
+    """What repeats say beyond the means."""
+    repeats: list[str] = []
+    for score in [each for each in report.names if report.repeat > 1 and each not in ACCOUNT]:
+        for name in report.variants:
+            variant = report[name]
+            told = [f"draws of a case differ by {spread:.3g}" for spread in (variant.spread(score),) if spread >= 0]
+            if score in report.passing and (passed := variant.pass_at(score)).count:
+                told.insert(0, f"passes in at least one of {report.repeat} draws: {passed}")
+            if told:
+                repeats.append(f"{score} of {name}: {'; '.join(told)}")
+    return [("Repeats (the standard deviation within a case)", repeats)] if repeats else []
 
 
 def _changes(report: EvaluationFigures, most: int) -> list[tuple[str, str, list[tuple[float, Sample, Sample]]]]:

@@ -20,6 +20,10 @@ class EvaluationReport(EvaluationFigures):
     that are complete in all variants. ``began`` is a unix time, ``took_s`` a number of seconds. Judges, and
     tasks that score, made ``judging_calls`` model calls for ``judging_usd`` dollars, which are in no sample. ``run_id`` carries it on:
     ``flow.evaluate(..., run_id=report.run_id)`` with a higher limit pays for the rest.
+
+    ``primary`` are the scores whose intervals hold together. ``until`` is the half width at which it was to stop, and
+    ``enough`` whether it did; with it, all intervals are those of confidence sequences. ``bounded`` are the scores from 0 to 1 that
+    are not yes or no.
     """
 
     def __str__(self) -> str:
@@ -48,6 +52,10 @@ class EvaluationReport(EvaluationFigures):
             "began": self.began,
             "took_s": self.took_s,
             "partial": self.partial,
+            "primary": list(self.primary),
+            "until": self.until,
+            "enough": self.enough,
+            "bounded": sorted(self.bounded),
             "judging_calls": self.judging_calls,
             "judging_usd": self.judging_usd,
         }

@@ -72,7 +72,7 @@ def mean_of(
     if passing and single:
         low, high = wilson(round(sum([total for total, _ in units])), len(units), level)
         return Interval(mean, low, high, len(units), "Wilson")
-    low, high = _interval(units, mean, level)
+    low, high = interval(units, mean, level)
     if passing:
         low, high = max(0.0, low), min(1.0, high)
     return Interval(mean, low, high, len(units), "t and Hall")
@@ -98,7 +98,7 @@ def difference_of(
         only, other = sum([each > 0 for each in deltas.values()]), sum([each < 0 for each in deltas.values()])
         low, high = tango(only, other, len(both), level)
         return Difference(mean, low, high, mcnemar(only, other), len(units), "Tango, McNemar")
-    low, high = _interval(units, mean, level)
+    low, high = interval(units, mean, level)
     if passing:
         low, high = max(-1.0, low), min(1.0, high)
     return Difference(mean, low, high, sign_flips([total for total, _ in units]), len(units), "t and Hall, sign flips")
@@ -148,16 +148,17 @@ def tango(only: int, other: int, count: int, level: float = LEVEL) -> tuple[floa
         return (only - other - count * delta) / math.sqrt(variance)
 
     estimate = (only - other) / count
-    return _solved(lambda at: score(at) - z, -1.0, estimate), _solved(lambda at: score(at) + z, estimate, 1.0)
+    return solved(lambda at: score(at) - z, -1.0, estimate), solved(lambda at: score(at) + z, estimate, 1.0)
 
 
-def _solved(falling: Callable[[float], float], low: float, high: float) -> float:
-    """Where a falling function is 0, from ``low`` to ``high``; the end that is nearer to it where it is not 0 between them."""
+def solved(falling: Callable[[float], float], low: float, high: float, steps: int = 100) -> float:
+    """Where a falling function is 0, from ``low`` to ``high``; the end that is nearer to it where it is not 0 between them.
+    Each of the ``steps`` halves what is uncertain."""
     if falling(low) <= 0:
         return low
     if falling(high) >= 0:
         return high
-    for _ in range(100):
+    for _ in range(steps):
         middle = (low + high) / 2
         if falling(middle) > 0:
             low = middle
@@ -215,7 +216,7 @@ def _weighted(units: Sequence[tuple[float, int]]) -> float:
 
 
 # Two intervals together, since neither covers enough alone (decision 55)
-def _interval(units: Sequence[tuple[float, int]], mean: float, level: float) -> tuple[float, float]:
+def interval(units: Sequence[tuple[float, int]], mean: float, level: float) -> tuple[float, float]:
     """The interval of the ratio of sums that holds Student's t interval and that of Hall's transformation, which follows the
     skewness of the values (Hall 1992), by the residuals of the units (Cochran 1977, section 6)."""
     count = len(units)

@@ -92,6 +92,16 @@ def test_thresholds_and_limits_are_exit_codes(project: Path) -> None:
     assert rest.returncode == 0 and 8 < paid < asked(project) == 16
 
 
+def test_an_evaluation_stops_when_it_knows_enough(project: Path) -> None:
+    """With ``--until``, about the primary score, which a report in JSON and in text says."""
+    lines = [json.dumps({"question": f"q{number}", "expected": f"Say q{number}"}) + "\n" for number in range(100)]
+    (project / "cases.jsonl").write_text("".join(lines))
+    arguments = ("--scorer", "shop:shouts", "--scorer", "exact", "--primary", "exact")
+    done = evaluated(project, *arguments, "--until", "0.2")
+    assert done.returncode == 0 and "until=0.2 was met by" in done.stdout and 30 <= asked(project) < 100, done.stdout
+    assert evaluated(project, *arguments, "--until", "-1").returncode == 2
+
+
 def test_recorded_runs_are_cases(project: Path) -> None:
     """``agentflow cases`` prints them, with their labels; evaluated without a program, they are answered from their records."""
     program = '(value-of (reply (question "x")))'

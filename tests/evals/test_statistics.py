@@ -12,6 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as some
 from scipy import optimize, stats
 
+from agentflow.evals.sequences import (
+    Narrowing,
+    asymptotic,
+    asymptotic_p,
+    betting,
+    betting_p,
+    difference_at_any_time,
+    mean_at_any_time,
+)
 from agentflow.evals.statistics import (
     difference_of,
     holm,
@@ -160,3 +169,130 @@ def test_intervals_of_paired_passes_cover_the_true_difference(only: float, other
         low, high = tango(kinds.count("only"), kinds.count("other"), size)
         covered += low <= only - other <= high
     assert covered >= 1_870
+
+
+# -- at any time ---------------------------------------------------------------------------------------------------------
+
+LOOKS = [30, 33, 36, 40, 44, 48, 53, 59, 65, 72, 80, 88, 97, 107, 118, 130, 143, 158, 174, 192, 212, 234, 258, 284, 300]
+"""The numbers of cases at which a simulated evaluation looks whether its interval is narrow."""
+BOUNDED: dict[str, tuple[Callable[[random.Random], float], float]] = {
+    "even": (lambda drawn: float(drawn.random() < 0.5), 0.5),
+    "rare": (lambda drawn: float(drawn.random() < 0.03), 0.03),
+    "pairs": (lambda drawn: drawn.choices([0.0, 0.5, 1.0], [0.05, 0.85, 0.1])[0], 0.525),
+    "grades": (lambda drawn: drawn.choice([0.0, 0.25, 0.5, 0.75, 0.75, 1.0]), 3.25 / 6),
+    "uniform": (lambda drawn: drawn.random(), 0.5),
+    "near the top": (lambda drawn: drawn.betavariate(5, 1), 5 / 6),
+}
+
+
+def times_held(runs: int, draw: Callable[[random.Random], float], holds: Callable[[list[float]], bool]) -> int:
+    """In how many of the simulated evaluations an interval holds at every look."""
+    drawn, held = random.Random(3), 0
+    for _ in range(runs):
+        values = [draw(drawn) for _ in range(LOOKS[-1])]
+        held += all([holds(values[:size]) for size in LOOKS])
+    return held
+
+
+def asymptotically(kind: str) -> Callable[[list[float]], bool]:
+    """Whether the asymptotic sequence holds the true mean."""
+
+    def holds(values: list[float]) -> bool:
+        low, high = asymptotic(values, 0.95, LOOKS[-1])
+        return low <= MEANS[kind] <= high
+
+    return holds
+
+
+def test_sequences_hold_at_all_looks_and_fixed_intervals_do_not() -> None:
+    """Whoever looks 25 times, and stops when an interval excludes the truth, finds it excluded far more often than in 5 of 100."""
+    draw, mean = BOUNDED["even"]
+    fixed = times_held(
+        200, draw, lambda values: (each := mean_of(cases(values), NONE, passing=True)).low <= mean <= each.high
+    )
+    assert fixed < 170
+    assert times_held(200, draw, lambda values: betting_p(values, mean, 0.95) > 0.05) >= 187
+    assert times_held(100, DRAWN["skewed"], asymptotically("skewed")) >= 93
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", BOUNDED)
+def test_betting_sequences_cover_the_true_mean_at_all_times(kind: str) -> None:
+    """At least 93.5 % of 2,000 simulated evaluations that look 25 times."""
+    draw, mean = BOUNDED[kind]
+    assert times_held(2_000, draw, lambda values: betting_p(values, mean, 0.95) > 0.05) >= 1_870
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", DRAWN)
+def test_asymptotic_sequences_cover_the_true_mean_at_all_times(kind: str) -> None:
+    """At least 93.5 % of 2,000 simulated evaluations that look 25 times."""
+    assert times_held(2_000, DRAWN[kind], asymptotically(kind)) >= 1_870
+
+
+def test_the_limits_of_a_sequence_are_where_its_p_value_says() -> None:
+    """And bets do not depend on the value that they are placed on: a limit is where the capital has grown to twice 1 / 0.05."""
+    drawn = random.Random(4)
+    values = [drawn.betavariate(2, 3) for _ in range(120)]
+    low, high = betting(values, 0.95)
+    assert betting_p(values, low, 0.95) == pytest.approx(0.05, rel=1e-4) == betting_p(values, high, 0.95)
+    assert betting_p(values, (low + high) / 2, 0.95) > 0.05 > betting_p(values, low - 0.01, 0.95)
+    bets: list[float] = []
+    for at in range(
+        len(values)
+    ):  # as the paper writes them: the variance of those before, with a half and a quarter as the first
+        means = [(0.5 + sum(values[: to + 1])) / (to + 2) for to in range(at)]
+        spread = (0.25 + sum([(value - mean) ** 2 for value, mean in zip(values, means, strict=False)])) / (at + 1)
+        bets.append(math.sqrt(2 * math.log(2 / 0.05) / (spread * (at + 1) * math.log(at + 2))))
+    capital = math.prod([1 + min(bet, 0.5 / low) * (value - low) for bet, value in zip(bets, values, strict=True)])
+    assert capital == pytest.approx(2 / 0.05, rel=1e-4)
+    assert asymptotic([], 0.95, 10) == (-math.inf, math.inf) and betting([], 0.95) == (0, 1)
+    assert asymptotic_p([0.0] * 40, 0.95, 100) == 1.0
+
+
+def test_an_asymptotic_limit_is_the_papers_where_values_are_not_skewed() -> None:
+    """But for Student's quantile in place of the normal one, which 400 cases make small."""
+    drawn = random.Random(5)
+    halves = [drawn.gauss(0, 1) for _ in range(200)]
+    values = [0.5 + each for each in halves] + [0.5 - each for each in halves]
+    odds = -2 * math.log(0.05)
+    tuning = (odds + math.log(odds + 1)) / 500
+    tuned, width = 400 * tuning, cast(Any, stats).tstd(values)
+    half = width * math.sqrt(2 * (tuned + 1) / (400 * tuned) * math.log(math.sqrt(tuned + 1) / 0.05))
+    low, high = asymptotic(values, 0.95, 1_000)
+    assert ((high - low) / 2, (high + low) / 2) == (pytest.approx(half, rel=0.02), pytest.approx(0.5))
+
+
+def test_a_sequence_of_pairs_is_that_of_their_differences() -> None:
+    """Bounded ones by bets on a half, which is no difference; the interval of 40 pairs is wider than that of a fixed number."""
+    one, other = cases([1.0, 0.0, 1.0, 1.0] * 10), cases([0.0, 0.0, 1.0, 0.0] * 10)
+    found = difference_at_any_time(one, other, bounded=True, expected=100, level=0.95)
+    fixed = difference_of(one, other, NONE, passing=True)
+    assert (found.mean, found.count, found.method) == (0.5, 40, "betting sequence")
+    assert found.low < fixed.low < fixed.high < found.high and (found.p < 0.05) is found.is_clear
+    loose = difference_at_any_time(one, other, bounded=False, expected=100, level=0.95)
+    assert (loose.method, loose.p < 0.05) == ("asymptotic sequence", loose.is_clear)
+    assert mean_at_any_time(one, bounded=True, expected=100).low > 0.5
+    assert (
+        mean_at_any_time({}, bounded=True, expected=9).count
+        == 0
+        == difference_at_any_time({}, one, bounded=True, expected=9, level=0.95).count
+    )
+
+
+def test_quick_cases_do_not_come_first() -> None:
+    """Those that have ended before the first that has not count: if quick cases counted at once, the mean would be theirs."""
+    asked: list[int] = []
+
+    def is_narrow() -> bool:
+        asked.append(1)
+        return len(asked) == 3
+
+    stop = Narrowing([str(at) for at in range(100)], is_narrow)
+    for at in range(1, 99):
+        stop.ended(str(at))
+    assert not asked
+    stop.ended("0")
+    assert asked == [1] and not stop.met
+    stop.ended("99")
+    assert len(asked) == 2

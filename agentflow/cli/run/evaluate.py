@@ -49,6 +49,8 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
             live_tools=options.live_tool or (),
             rerun=options.rerun or (),
             baseline=options.baseline,
+            primary=options.primary or (),
+            until=options.until,
             run_id=options.run_id,
             told=_told(),
         )

@@ -433,6 +433,22 @@ class EvalOptions(DatabaseOptions, FlowOptions):
         str | None,
         typer.Option("--baseline", metavar="NAME", help="The variant that differences are from. Default: base."),
     ] = None
+    primary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--primary",
+            metavar="SCORE",
+            help="A primary score: the intervals of these hold together, and --until is about them (repeatable).",
+        ),
+    ] = None
+    until: Annotated[
+        float | None,
+        typer.Option(
+            "--until",
+            metavar="NUMBER",
+            help="Stop when the difference in the primary scores (default: the first) is known to NUMBER up and down.",
+        ),
+    ] = None
     save: Annotated[
         list[str] | None,
         typer.Option(
