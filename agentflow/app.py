@@ -529,8 +529,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
         live_tools: Iterable[str] = (),
         rerun: Iterable[str] = (),
         deps: Any = None,
-        baseline: str | None = None,
-        primary: Sequence[str] = (),
+        baseline: str | Path | EvaluationReport | None = None,
+        primary: Iterable[str] = (),
         until: float | None = None,
         concurrency: int = 16,
         seed: int = 0,
@@ -546,8 +546,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
 
         ``scorers`` judge each sample, see :mod:`agentflow.evals`. Each case is drawn ``repeat`` times under each variant.
         ``limits`` bound the whole evaluation in dollars and tokens, and each sample otherwise; at the limit the report is
-        ``partial``, and the same call with ``run_id=report.run_id`` and a higher limit does the rest. The answers of tasks are kept in
-        the flow's database, by their content, so that none is paid for twice, in this evaluation or any later one.
+        ``partial``, and the same call with ``run_id=report.run_id`` and a higher limit does the rest. No answer is paid for twice.
 
         Only tools that declare ``read_only`` or ``idempotent`` are carried out, and those in ``live_tools``; others are answered
         from the records of the case, or end the sample as blocked, as does a question that neither those records nor ``answer``
@@ -563,7 +562,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         ``evals/rerun``, ``config/option``, ``config/durable`` for a flow without ``durable=``), JournalError ``durable/override``.
         """
         from agentflow.evals.case_files import named, read_cases
-        from agentflow.evals.evaluation import Evaluation, Plan, names_in
+        from agentflow.evals.evaluation import Evaluation, Plan, names_in, read_baseline
 
         read = partial(read_cases, cases)
         listed = await asyncio.to_thread(read) if isinstance(cases, str | Path) else named(read())
@@ -580,8 +579,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
             live_tools=names_in("live_tools", live_tools),
             rerun=names_in("rerun", rerun),
             deps=deps,
-            baseline=baseline,
-            primary=(primary,) if isinstance(primary, str) else tuple(primary),
+            baseline=await read_baseline(baseline),
+            primary=tuple(sorted(names_in("primary", primary))),
             until=until,
             concurrency=concurrency,
             seed=seed,

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from agentflow.evals.case_files import read_cases
 from agentflow.evals.cases import NOTHING, Case, Scorer
-from agentflow.evals.evaluation import BASE
-from agentflow.evals.figures import VariantReport
+from agentflow.evals.figures import BASE, BEFORE, VariantReport
 from agentflow.evals.judges import Judge, judge
 from agentflow.evals.report import EvaluationReport
 from agentflow.evals.sample import Sample
+from agentflow.evals.saved import read_report
 from agentflow.evals.scorers import (
     SampleRun,
     ToolUse,
@@ -39,6 +39,7 @@ from agentflow.evals.statistics import Difference, Interval
 
 __all__ = [
     "BASE",
+    "BEFORE",
     "NOTHING",
     "Case",
     "Difference",
@@ -61,6 +62,7 @@ __all__ = [
     "latency",
     "matches",
     "read_cases",
+    "read_report",
     "schema_ok",
     "steps",
     "tool_called",

@@ -29,9 +29,11 @@ from agentflow.durable.samples import Anew, SampleEnd, SampleRecords, names_belo
 from agentflow.durable.stored_input import PythonProgram
 from agentflow.evals.apart import value_pairs
 from agentflow.evals.cases import Case, Scorer
+from agentflow.evals.figures import BASE, BEFORE
 from agentflow.evals.judges import Judge
 from agentflow.evals.report import EvaluationReport
 from agentflow.evals.sample import Sample, SampleStatus
+from agentflow.evals.saved import SavedBaseline, read_report
 from agentflow.evals.scorers import ToolUse
 from agentflow.evals.scoring import SampleBlocked, Scoring, check_scorer, is_function
 from agentflow.evals.sequences import Narrowing
@@ -48,8 +50,6 @@ from agentflow.run.run_spec import RunSpec
 
 Variant: TypeAlias = "Mapping[str, Mapping[str, Any]] | ProgramLike | PythonTarget"
 """A form of the program that is compared with the program as it is: overrides of tasks by name (``*``: all), or another program or workflow."""
-BASE = "base"
-"""The name of the variant that is the program as it is, or the recorded run."""
 
 
 @frozen(kw_only=True)
@@ -74,7 +74,7 @@ class Plan:
     concurrency: int = 16
     seed: int = 0
     run_id: str | None = None
-    baseline: str | None = None
+    baseline: str | EvaluationReport | None = None
     primary: tuple[str, ...] = ()
     until: float | None = None
     told: Callable[[Sample, int, int], None] | None = None
@@ -112,7 +112,9 @@ class Evaluation:
         self._anew = Anew(plan.rerun, time.time()) if plan.rerun else None
         self._check()
         self._subjects = self._all_subjects()
-        self._baseline = plan.baseline or self._subjects[0].name
+        saved = plan.baseline if isinstance(plan.baseline, EvaluationReport) else None
+        self._before = None if saved is None else SavedBaseline(saved, plan.cases)
+        self._baseline = BEFORE if self._before is not None else str(plan.baseline or self._subjects[0].name)
         self._scoring = Scoring(
             runs.samples, ask, tasks=self._subjects[0].tasks, whose=self._id, purse=self._purse, anew=self._anew
         )
@@ -196,10 +198,13 @@ class Evaluation:
         ]
         return EvaluationReport(
             run_id=self._id,
-            variants=tuple([each.name for each in self._subjects]),
+            variants=[*([] if self._before is None else [BEFORE]), *[each.name for each in self._subjects]],
             baseline=self._baseline,
             order=tuple([each.name for each in order]),
-            samples=self._scoring.with_fails(samples, plan.scorers),
+            samples=[
+                *([] if self._before is None else self._before.samples),
+                *self._scoring.with_fails(samples, plan.scorers),
+            ],
             repeat=plan.repeat,
             stopped=self._empty,
             began=self._began,
@@ -210,6 +215,7 @@ class Evaluation:
             until=plan.until,
             enough=enough,
             bounded=[each.name for each in judges],
+            before=None if self._before is None else BEFORE,
         )
 
     # -- the samples of a case ----------------------------------------------------------------------------------------
@@ -225,8 +231,8 @@ class Evaluation:
                 ends[subject.name, draw] = end
                 samples.append(self._sample(case, subject, draw, end))
         for at, each in enumerate(samples):
-            base = ends[self._baseline, each.draw]
-            if each.variant != self._baseline:
+            base = ends[self._baseline, each.draw] if self._before is None else self._before.end(case, each.draw)
+            if self._before is None and each.variant != self._baseline:
                 each = replace(each, apart=value_pairs(base.rows, ends[each.variant, each.draw].rows))
             samples[at] = await self._scored(each, base)
         return samples
@@ -361,8 +367,9 @@ class Evaluation:
         plan = self._plan
         subjects = [self._subject(BASE, plan.program, {})]
         for name, variant in plan.variants.items():
-            if name == BASE:
-                raise _wrong(f"a variant is called '{BASE}', which is the program as it is", "give it another name")
+            if name == BASE or (name == BEFORE and isinstance(plan.baseline, EvaluationReport)):
+                which = "the program as it is" if name == BASE else "the saved report"
+                raise _wrong(f"a variant is called '{name}', which is {which}", "give it another name")
             if isinstance(variant, Mapping):
                 overrides: Overrides = variant
                 for task, fields in overrides.items():
@@ -379,7 +386,9 @@ class Evaluation:
                     "overrides of tasks ({'reply': {'model': ...}}), a workflow, a task, a text, or a Path",
                 )
         names = [each.name for each in subjects]
-        if plan.baseline is not None and plan.baseline not in names:
+        if isinstance(plan.baseline, str) and plan.baseline not in names:
+            if plan.baseline.endswith(".jsonl"):
+                raise _wrong(f"baseline='{plan.baseline}' is no variant", f"a saved report is Path('{plan.baseline}')")
             hint = did_you_mean(plan.baseline, names) or f"it is one of {', '.join(names)}"
             raise _wrong(f"baseline='{plan.baseline}' is no variant", hint)
         return subjects
@@ -394,6 +403,7 @@ class Evaluation:
     def _sample(self, case: Case, subject: _Subject, draw: int, end: SampleEnd) -> Sample:
         return Sample(
             case=case,
+            digest=case.digest,
             variant=subject.name,
             draw=draw,
             status=cast(SampleStatus, end.status),
@@ -433,6 +443,11 @@ class Evaluation:
 
 def _wrong(message: str, hint: str) -> ConfigurationError:
     return ConfigurationError(message, code="evals/variant", hint=hint)
+
+
+async def read_baseline(baseline: str | Path | EvaluationReport | None) -> str | EvaluationReport | None:
+    """The name of a variant, or a saved report, which a Path names. Raises ConfigurationError (``evals/report``)."""
+    return await asyncio.to_thread(read_report, baseline) if isinstance(baseline, Path) else baseline
 
 
 def names_in(option: str, names: Iterable[str]) -> frozenset[str]:

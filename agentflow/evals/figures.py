@@ -17,6 +17,11 @@ from agentflow.evals.sequences import LEAST, difference_at_any_time, mean_at_any
 from agentflow.evals.statistics import FEW, LEVEL, Difference, Interval, difference_of, holm, mean_of, pass_at
 from agentflow.lib.text.suggest import did_you_mean
 
+BASE = "base"
+"""The name of the variant that is the program as it is, or the recorded run."""
+BEFORE = "before"
+"""The name of the variant that is a saved report."""
+
 
 class VariantReport:
     """The samples of one variant in a report."""
@@ -130,6 +135,7 @@ class EvaluationFigures:
         until: float | None = None,
         enough: bool = False,
         bounded: Iterable[str] = (),
+        before: str | None = None,
     ) -> None:
         self.run_id = run_id
         self.variants = tuple(variants)
@@ -146,6 +152,7 @@ class EvaluationFigures:
         self.until = until
         self.enough = enough
         self.bounded = frozenset(bounded)
+        self.before = before
 
     def __getitem__(self, name: str) -> VariantReport:
         if name not in self.variants:
@@ -161,13 +168,18 @@ class EvaluationFigures:
         """Whether a limit ended it before all cases were complete."""
         return self.stopped is not None
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The variants that it carried out: all but the saved report that is its baseline."""
+        return tuple([each for each in self.variants if each != self.before])
+
     @cached_property
     def complete(self) -> tuple[Sample, ...]:
         """The samples that count: of the longest beginning of the order whose cases are complete in all variants."""
-        wanted = len(self.variants) * self.repeat
+        wanted = len(self.own) * self.repeat
         counts: dict[str, int] = {}
         for each in self.samples:
-            if each.status != "unpaid":
+            if each.status != "unpaid" and each.variant != self.before:
                 counts[each.case.name] = counts.get(each.case.name, 0) + 1
         whole: set[str] = set()
         for name in self.order:
@@ -260,7 +272,7 @@ class EvaluationFigures:
         is below, too."""
         told: list[str] = []
         for score, number in least.items():
-            for name in self.variants:
+            for name in self.own:
                 mean = self[name].score(score).mean if score in self.names else math.nan
                 if math.isnan(mean):
                     told.append(f"no sample of {name} has a score '{score}'")

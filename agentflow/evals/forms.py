@@ -81,7 +81,7 @@ def _beside(change: float, sample: Sample, base: Sample) -> dict[str, Any]:
 def as_junit(report: EvaluationFigures) -> str:
     """The report as JUnit XML."""
     suites: list[str] = []
-    for name in report.variants:
+    for name in report.own:
         cases: list[str] = []
         failed = broken = 0
         for sample in [each for each in report.samples if each.variant == name]:
@@ -115,7 +115,7 @@ def _headline(report: EvaluationFigures) -> str:
     cases = _cases(report)
     of = f" of {len(report.order)}" if cases < len(report.order) else ""
     draws = f", {report.repeat} draws each" if report.repeat > 1 else ""
-    paid = [report[name] for name in report.variants]
+    paid = [report[name] for name in report.own]
     calls, reused = sum([each.calls_paid for each in paid]), sum([each.calls_reused for each in paid])
     judges = f"; judges: {report.judging_calls} model calls, {_usd(report.judging_usd)}" if report.judging_calls else ""
     return f"Evaluation {report.run_id}: {cases}{of} cases{draws}, {calls} model calls, {reused} reused{judges}"
@@ -195,6 +195,11 @@ def _notices(report: EvaluationFigures) -> list[tuple[str, str]]:
     for score in report.primary:
         if score not in report.names:
             notices.append(("No such score", f"no sample has the primary score '{score}'"))
+    if report.before is not None:
+        both = {each.case.name for each in report[report.before].samples}
+        alone = len({each.case.name for each in report.complete} - both)
+        if alone:
+            notices.append(("Other cases", f"{alone} cases are not in the saved report, and in no difference"))
     if report.has_few:
         notices.append(("Few cases", "below 20 cases, intervals are wide, and may be too narrow for skewed scores"))
     return notices

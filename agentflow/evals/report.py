@@ -11,6 +11,9 @@ from agentflow.core.data.values import plain
 from agentflow.evals.figures import EvaluationFigures
 from agentflow.evals.forms import as_html, as_junit, as_markdown, as_text
 
+_STOPPED = ("message", "limit", "allowed", "used")
+"""The parts of the error of a limit that are saved."""
+
 
 class EvaluationReport(EvaluationFigures):
     """The outcome of an evaluation. ``report["short"]`` is one of its ``variants``.
@@ -52,10 +55,12 @@ class EvaluationReport(EvaluationFigures):
             "began": self.began,
             "took_s": self.took_s,
             "partial": self.partial,
+            "stopped": None if (why := self.stopped) is None else {name: getattr(why, name) for name in _STOPPED},
             "primary": list(self.primary),
             "until": self.until,
             "enough": self.enough,
             "bounded": sorted(self.bounded),
+            "before": self.before,
             "judging_calls": self.judging_calls,
             "judging_usd": self.judging_usd,
         }

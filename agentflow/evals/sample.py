@@ -51,6 +51,8 @@ class Sample:
     """The names of the scores that are yes or no: 1.0 and 0.0 in ``scores``."""
     apart: tuple[ValuePair, ...] = ()
     """Its effects beside those of the baseline's sample, from the first value that differs."""
+    digest: str = ""
+    """That of its case, also where a saved report has no more of the case."""
 
     @property
     def reason(self) -> str:
@@ -65,7 +67,7 @@ class Sample:
         """Its form as a JSON line of a report."""
         data: dict[str, Any] = {
             "case": self.case.name,
-            "digest": self.case.digest,
+            "digest": self.digest or self.case.digest,
             "variant": self.variant,
             "draw": self.draw,
             "status": self.status,

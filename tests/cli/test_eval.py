@@ -92,6 +92,22 @@ def test_thresholds_and_limits_are_exit_codes(project: Path) -> None:
     assert rest.returncode == 0 and 8 < paid < asked(project) == 16
 
 
+def test_a_saved_report_is_the_baseline(project: Path) -> None:
+    """Of the program as it is now: ``--fail-drop`` holds it to what was saved, as in a pull request."""
+    assert evaluated(project, "--save", "main.jsonl").returncode == 0
+    arguments = ("--baseline", "main.jsonl", "--fail-drop", "exact=0.9", "--save", "next.xml")
+    same = evaluated(project, *arguments)
+    assert same.returncode == 0 and "before" in same.stdout, same.stdout
+    (project / "shop.py").write_text(APP.replace("Say {{question}}", "Say loudly {{question}}"))
+    worse = evaluated(project, *arguments)
+    assert worse.returncode == 1 and "exact of base may have dropped by more than 0.9: -1 [" in worse.stdout, (
+        worse.stdout
+    )
+    assert len(ElementTree.parse(project / "next.xml").getroot()) == 1
+    lost = evaluated(project, "--baseline", "lost.jsonl")
+    assert lost.returncode == 2 and "lost.jsonl" in lost.stderr
+
+
 def test_an_evaluation_stops_when_it_knows_enough(project: Path) -> None:
     """With ``--until``, about the primary score, which a report in JSON and in text says."""
     lines = [json.dumps({"question": f"q{number}", "expected": f"Say q{number}"}) + "\n" for number in range(100)]

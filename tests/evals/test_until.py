@@ -90,6 +90,9 @@ async def test_what_is_no_width_is_refused(tmp_path: Path, until: Any) -> None:
         assert (caught.value.code, "until=0.02" in str(caught.value.hint)) == ("config/option", True)
         with pytest.raises(ConfigurationError):
             await flow.evaluate(reply, [{"inputs": {"question": "q1"}, "group": "a"}], until=0.02)
+        with pytest.raises(ConfigurationError) as caught:
+            await flow.evaluate(reply, CASES[:2], primary="exact")
+        assert "primary=['exact']" in str(caught.value.hint)
 
 
 async def test_the_intervals_of_primary_scores_hold_together(tmp_path: Path) -> None:
@@ -105,7 +108,7 @@ async def test_the_intervals_of_primary_scores_hold_together(tmp_path: Path) -> 
             return difference.high - difference.low
 
         assert width(named, "contains") > width(plain, "contains")
-        alone = await flow.evaluate(reply, CASES[:40], variants=variants, scorers=scorers, primary="one")
+        alone = await flow.evaluate(reply, CASES[:40], variants=variants, scorers=scorers, primary=["one"])
         assert width(alone, "contains") < width(plain, "contains") and width(alone, "one") == width(plain, "one")
         assert (
             named.adjusted("contains")["shout"]

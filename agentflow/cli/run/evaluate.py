@@ -48,7 +48,7 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
             limits=limits,
             live_tools=options.live_tool or (),
             rerun=options.rerun or (),
-            baseline=options.baseline,
+            baseline=_baseline(options.baseline),
             primary=options.primary or (),
             until=options.until,
             run_id=options.run_id,
@@ -88,6 +88,11 @@ def _program(flow: AgentFlow, name: str, options: EvalOptions) -> Any:
             "name a .sexp or .py file" if options.app else "name a .sexp or .py file, or with --app a task or workflow"
         ),
     )
+
+
+def _baseline(name: str | None) -> str | Path | None:
+    """The variant that is the baseline, or the file of a saved report."""
+    return Path(name) if name is not None and name.endswith(".jsonl") else name
 
 
 def _variants(options: EvalOptions) -> dict[str, Any]:

@@ -431,7 +431,11 @@ class EvalOptions(DatabaseOptions, FlowOptions):
     ] = None
     baseline: Annotated[
         str | None,
-        typer.Option("--baseline", metavar="NAME", help="The variant that differences are from. Default: base."),
+        typer.Option(
+            "--baseline",
+            metavar="NAME",
+            help="The variant that differences are from, or a saved report: a .jsonl file of --save. Default: base.",
+        ),
     ] = None
     primary: Annotated[
         list[str] | None,
