@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import compress
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist, fmean
 
 from agentflow.core.data.frozen import frozen
 
@@ -224,9 +224,9 @@ def interval(units: Sequence[tuple[float, int]], mean: float, level: float) -> t
         return -math.inf, math.inf
     average = sum([each for _, each in units]) / count
     residuals = [(total - mean * each) / average for total, each in units]
-    spread = stdev(residuals)
-    if not spread:
+    if min(residuals) == max(residuals):
         return mean, mean
+    spread = math.sqrt(math.fsum([each * each for each in residuals]) / (count - 1))
     error, quantile = spread / math.sqrt(count), t_quantile((1 + level) / 2, count - 1)
     skewness = math.fsum([each**3 for each in residuals]) / count / spread**3
     if count > 2:
