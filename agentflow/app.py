@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import sys
@@ -542,11 +541,10 @@ class AgentFlow(ProgramMethods, DurableMethods):
         ``program`` is a workflow or task of the flow, a text, or a Path; None where every case is a recorded run. ``cases`` are
         those of :func:`agentflow.evals.read_cases`, or its arguments. ``variants`` are by name: overrides of tasks
         (``{"reply": {"model": "openai:gpt-5-mini"}}``, ``*`` for all tasks), another program, or ``{}`` for the same again, drawn
-        anew. The variant ``base`` is the program as it is, and for a recorded run without ``program`` the record itself.
-
-        ``scorers`` judge each sample, see :mod:`agentflow.evals`. Each case is drawn ``repeat`` times under each variant.
-        ``limits`` bound the whole evaluation in dollars and tokens, and each sample otherwise; at the limit the report is
-        ``partial``, and the same call with ``run_id=report.run_id`` and a higher limit does the rest. No answer is paid for twice.
+        anew; ``base`` is the program as it is, or the recorded run itself. ``scorers`` judge each sample, see
+        :mod:`agentflow.evals`. Each case is drawn ``repeat`` times under each variant. ``limits`` bound the whole evaluation in
+        dollars and tokens, and each sample otherwise; at the limit the report is ``partial``, and the same call with
+        ``run_id=report.run_id`` and a higher limit does the rest. No answer is paid for twice.
 
         Only tools that declare ``read_only`` or ``idempotent`` are carried out, and those in ``live_tools``; others are answered
         from the records of the case, or end the sample as blocked, as does a question that neither those records nor ``answer``
@@ -555,21 +553,17 @@ class AgentFlow(ProgramMethods, DurableMethods):
         variant that differences are from (default: ``base``), or the Path of a saved report, whose samples of the same cases are the
         variant ``before``. The intervals of the ``primary`` scores hold together. ``until=0.02`` stops when their differences
         (default: that of the first score; with one variant, its mean) are known to 0.02 up and down, after 30 cases at least. At most
-        ``concurrency`` cases are carried out at a time, in an order that ``seed`` shuffles. ``told`` is called after each sample,
-        with it, their number so far, and the number of all.
+        ``concurrency`` cases are carried out at a time, shuffled by ``seed``. ``told`` gets each sample, its number and that of all.
 
         Returns the report. A sample that fails is part of it. Raises ConfigurationError (``evals/cases``, ``evals/variant``,
         ``evals/rerun``, ``config/option``, ``config/durable`` for a flow without ``durable=``), JournalError ``durable/override``.
         """
-        from agentflow.evals.case_files import named, read_cases
-        from agentflow.evals.evaluation import Evaluation, Plan, names_in, read_baseline
+        from agentflow.evals.evaluation import Evaluation, Plan, names_in, read_baseline, read_listed
 
-        read = partial(read_cases, cases)
-        listed = await asyncio.to_thread(read) if isinstance(cases, str | Path) else named(read())
         check_run(None, limits)
         plan = Plan(
             program=program,
-            cases=listed,
+            cases=await read_listed(cases),
             variants=variants or {},
             scorers=tuple(scorers),
             repeat=repeat,

@@ -28,6 +28,7 @@ from agentflow.durable.runs import DurableRuns
 from agentflow.durable.samples import Anew, SampleEnd, SampleRecords, names_below, plain_row
 from agentflow.durable.stored_input import PythonProgram
 from agentflow.evals.apart import value_pairs
+from agentflow.evals.case_files import named, read_cases
 from agentflow.evals.cases import Case, Scorer
 from agentflow.evals.figures import BASE, BEFORE
 from agentflow.evals.judges import Judge
@@ -443,6 +444,13 @@ class Evaluation:
 
 def _wrong(message: str, hint: str) -> ConfigurationError:
     return ConfigurationError(message, code="evals/variant", hint=hint)
+
+
+async def read_listed(cases: Iterable[Any] | str | Path) -> list[Case]:
+    """The cases of a list or a file, with a name each. Raises ConfigurationError (``evals/cases``)."""
+    if isinstance(cases, str | Path):
+        return await asyncio.to_thread(read_cases, cases)
+    return named(read_cases(cases))
 
 
 async def read_baseline(baseline: str | Path | EvaluationReport | None) -> str | EvaluationReport | None:
