@@ -163,6 +163,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
             run is resumed, and on workers. Tools read them as ``ctx.deps``.
         around_tool: async functions around each call of a tool, ``async def careful(call, run, ctx)``, the outermost first.
         around_model: the same around each call of a model, ``async def redact(request, run, ctx)``.
+        warm: have the SDK of ``model`` imported, and a connection to a vendor opened, beside the code that follows :meth:`connect`,
+            so that the first call of a process takes no longer than the second. False: at the first call.
         settings: a ready :class:`Settings`; else ``agentflow.toml`` of the working directory (never of a root) and
             ``AGENTFLOW_*`` variables are read.
 
@@ -184,7 +186,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         solver: has a model write programs, see :meth:`solve`.
 
     Use as ``async with``; :meth:`aclose` otherwise. Raises ConfigurationError (``config/option`` for any other parameter, with the one that
-    is meant). No key and no network is needed before the first model call.
+    is meant). No key and no network is needed before the first model call: :meth:`connect` goes on without them.
     """
 
     # One straight line: each part takes only those built before it (decision 22)
@@ -227,6 +229,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         deps: Callable[..., Any] | None = None,
         around_tool: Sequence[ToolMiddleware] = (),
         around_model: Sequence[ModelMiddleware] = (),
+        warm: bool = True,
         settings: Settings | None = None,
         **unknown: Never,
     ) -> None:
@@ -372,6 +375,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
         self._host = FlowHost(self.engine, self.tools, self.estimator, self._recording)
         self._session = Session()
         self._provider = adapter
+        self._warms = warm
+        self._warming: asyncio.Task[None] | None = None
         self._base_system = base_system
         for function in tools:
             self.tools.add(function)
@@ -464,11 +469,13 @@ class AgentFlow(ProgramMethods, DurableMethods):
 
     async def connect(self) -> None:
         """Connect the MCP servers, concurrently, and register their tools; ``async with`` does this. A second call does
-        nothing.
+        nothing. The model's SDK and connection get ready meanwhile and afterwards (``warm``).
 
         Raises ConfigurationError (``mcp/down``, with what the server said last) if a server that is not optional cannot be
         connected.
         """
+        if self._warms and self._warming is None and (warming := self.router.warming()) is not None:
+            self._warming = asyncio.create_task(warming, name="preparation of the first call")
         await self.mcp.open()
 
     async def __aexit__(
@@ -489,6 +496,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
             if self._rates is not None:
                 stack.push_async_callback(self._rates.aclose)
             stack.push_async_callback(self.router.aclose)
+            if self._warming is not None:
+                stack.push_async_callback(_ended, self._warming)
             if self._recording is not None:
                 stack.push_async_callback(self._recording.aclose)
             if self.notes is not None:
@@ -603,3 +612,9 @@ class AgentFlow(ProgramMethods, DurableMethods):
     def redact(self, value: T) -> T:
         """A text, or data of texts, without secrets: the value itself if it holds none, else a copy."""
         return redacted(value, self.redactor)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel a task, and wait for its end."""
+    task.cancel()
+    await asyncio.wait([task])

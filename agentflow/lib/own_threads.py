@@ -39,6 +39,11 @@ async def loaded(module: str) -> None:
 
     The place that uses it then names it by an ordinary import, which finds it.
     """
-    imported = sys.modules.get(module)
-    if imported is None or getattr(imported.__spec__, "_initializing", False):  # another thread may be importing it
+    if not is_imported(module):
         await own_thread(import_module, module)
+
+
+def is_imported(module: str) -> bool:
+    """Whether a module is there as a whole: another thread may be importing it."""
+    imported = sys.modules.get(module)
+    return imported is not None and not getattr(imported.__spec__, "_initializing", False)

@@ -95,9 +95,10 @@ class AnthropicProvider(HttpAdapter):
 
         self._prices.load()
         make, size = self._http_clients(anthropic)
+        http = make()
         kind, options = self._make_client(anthropic)
         client = transport.quiet_client(kind)(
-            **options, base_url=self._client_address, max_retries=0, open_telemetry=False, http_client=make()
+            **options, base_url=self._client_address, max_retries=0, open_telemetry=False, http_client=http
         )
         if (
             kind is anthropic.AsyncAnthropic
@@ -106,7 +107,7 @@ class AnthropicProvider(HttpAdapter):
             and client.credentials is None
         ):
             raise _no_key()
-        return ClientPool(client, make, size), Sdk(
+        return ClientPool(client, http, make, size), Sdk(
             anthropic.APIStatusError,
             anthropic.AnthropicError,
             transport.transport_errors(self._aiohttp),

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypedDict, Unpack
@@ -40,6 +39,7 @@ from agentflow.core.data.provider_errors import (
 from agentflow.core.data.walk import in_slices
 from agentflow.core.ports.ports import RateLimiter
 from agentflow.lib.event_loop import Gate, StartThrottle, running_loop
+from agentflow.lib.own_threads import is_imported, own_thread
 from agentflow.providers.clocks import Clocks, clocks_of
 from agentflow.providers.dialects import refused_fields, wire_faults
 from agentflow.providers.dialects.address import check_base_url, is_host_of, split_query
@@ -98,7 +98,7 @@ class Openings(dict[asyncio.AbstractEventLoop, OpenedClients]):
             self.pop(closed, None)
         async with self._locks.setdefault(loop, asyncio.Lock()):
             if (opened := self.get(loop)) is None:
-                clients, sdk = await asyncio.to_thread(self._made)
+                clients, sdk = await own_thread(self._made)  # does not hold the exit of a process, as others do
                 opened = self[loop] = OpenedClients(clients, sdk, Gate(self._gate()), StartThrottle(loop), Observed())
             return opened
 
@@ -211,6 +211,15 @@ class HttpAdapter(ABC):
 
     @abstractmethod
     def profile(self, model: str) -> ModelProfile: ...
+
+    async def warm(self) -> None:
+        """Import the SDK on a thread, and open a connection to a server on another machine, so that the first call takes no longer
+        than the second. A server that does not answer is no error here. Raises ConfigurationError if no client can be made."""
+        opened = await self._opened.ready(running_loop())
+        if self._transport is None and not self.traits.own:
+            with suppress(*opened.sdk.transport):  # the first call says it, with its own attempts
+                async with asyncio.timeout(self._clocks.connect_s):
+                    await opened.clients.connect()
 
     @abstractmethod
     def _open(self) -> tuple[ClientPool, Sdk]:
@@ -518,7 +527,7 @@ class HttpAdapter(ABC):
 
     def _import_notice(self) -> Notice | None:
         """The notice to show before the SDK is imported, which takes about a second on a thread, once per process."""
-        if self.provider in sys.modules:
+        if is_imported(self.provider):
             return None
         return Notice(f"importing the {self.provider} SDK, on a thread; the call's clocks start after it")
 

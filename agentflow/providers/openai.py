@@ -61,13 +61,14 @@ class OpenAIProvider(HttpAdapter):
         common.check_key(self._base_url, self._api_key)
         self._prices.load()
         make, size = self._http_clients(openai)
+        http = make()
         client = transport.quiet_client(openai.AsyncOpenAI)(
             api_key=self._api_key or (self._takes_keys and os.environ.get("OPENAI_API_KEY")) or NO_KEY,
             base_url=self._client_address,
             max_retries=0,
-            http_client=make(),
+            http_client=http,
         )
-        return ClientPool(client, make, size), Sdk(
+        return ClientPool(client, http, make, size), Sdk(
             openai.APIStatusError,
             openai.OpenAIError,
             transport.transport_errors(self._aiohttp),

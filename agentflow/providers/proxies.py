@@ -28,11 +28,12 @@ class PooledClient:
 class ClientPool:
     """Enough clients for the calls in flight, with at most ``size`` calls each.
 
-    Parameters: ``client`` the first SDK client; ``make`` builds the HTTP client for a further one, a copy of it
-    otherwise; ``size`` connections per client.
+    Parameters: ``client`` the first SDK client, over the HTTP client ``http``; ``make`` builds the HTTP client for a further
+    one, a copy of it otherwise; ``size`` connections per client.
     """
 
-    def __init__(self, client: Any, make: Callable[[], Any], size: int) -> None:
+    def __init__(self, client: Any, http: Any, make: Callable[[], Any], size: int) -> None:
+        self._http = http
         self._make = make
         self._size = size
         self._clients = [PooledClient(client)]
@@ -57,6 +58,11 @@ class ClientPool:
             self._clients.append(pooled)
         pooled.active += 1
         return pooled
+
+    async def connect(self) -> None:
+        """Open a connection that the first call finds, by asking for the headers of the server's address, without a key. Raises
+        the errors of the transport."""
+        await self._http.head(self._clients[0].base_url)
 
     async def aclose(self) -> None:
         """Close every client."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.errors import AgentflowError, ConfigurationError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import ModelDelta, ModelProfile, ModelRequest, Waiting
 from agentflow.core.data.provider_errors import RateLimited
@@ -193,6 +193,11 @@ def open_provider(dialect: str, **options: Unpack[AdapterOptions]) -> ProviderAd
     raise _unknown(dialect)
 
 
+async def _warmed(warm: Callable[[], Awaitable[None]]) -> None:
+    with suppress(AgentflowError):  # the first call raises it
+        await warm()
+
+
 def _plug_ins() -> EntryPoints:
     from importlib.metadata import entry_points  # 4 % of importing the flow
 
@@ -322,6 +327,13 @@ class Router:
         for model in models:
             if self._provider is None:
                 self._split(model)
+
+    def warming(self) -> Coroutine[Any, Any, None] | None:
+        """Has the adapter of the flow's model ready for its first call; None where there is nothing to prepare."""
+        with suppress(ConfigurationError):
+            if (warm := getattr(self.resolve(None)[0], "warm", None)) is not None:
+                return _warmed(warm)
+        return None
 
     async def aclose(self) -> None:
         """Close every adapter that was built, and ``provider``."""

@@ -106,7 +106,7 @@ from tests.support.model_server import ModelServer
 
 async def main():
     async with ModelServer(["fine"], repeat=True) as server:
-        async with AgentFlow("openai-chat:m", base_url=server.url) as flow:
+        async with AgentFlow("openai-chat:m", base_url=server.url, warm=False) as flow:
             for _ in range(2):
                 seen = []
                 async with flow.stream('(progn (defatom t (params (x)) (instructions "{{x}}")) (t (x "a")))') as run:

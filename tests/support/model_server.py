@@ -65,7 +65,7 @@ class Raw:
 
 @dataclass
 class ModelServer:
-    """The server; an async context manager. ``live`` counts open connections."""
+    """The server; an async context manager. ``live`` counts open connections, ``connections`` all; ``heads`` are requests for headers."""
 
     script: list[Any] | Callable[[Request], Any]
     repeat: bool = False
@@ -79,6 +79,8 @@ class ModelServer:
     strict: bool = True
     about: dict[str, Any] = field(default_factory=dict)
     looks: list[str] = field(default_factory=list)
+    heads: list[Request] = field(default_factory=list)
+    connections: int = 0
 
     def __post_init__(self) -> None:
         self._next = 0
@@ -109,6 +111,7 @@ class ModelServer:
         assert task is not None
         self._tasks.add(task)
         self.live += 1
+        self.connections += 1
         try:
             while (request := await _read_request(reader)) is not None:
                 if not await self._answer(request, reader, writer):
@@ -123,6 +126,11 @@ class ModelServer:
                 await writer.wait_closed()
 
     async def _answer(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        if request.method == "HEAD":
+            self.heads.append(request)
+            writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 99\r\n\r\n")
+            await writer.drain()
+            return True
         if (
             request.method == "GET"
         ):  # a question about the server, which has nothing to say of itself but what ``about`` holds

@@ -53,7 +53,11 @@ Observer = Callable[[Event], None | Awaitable[None]]
 
 @runtime_checkable
 class ProviderAdapter(Protocol):
-    """An adapter for a model dialect; one adapter serves many models and many concurrent calls."""
+    """An adapter for a model dialect; one adapter serves many models and many concurrent calls.
+
+    It may have ``async def warm(self)``, which a flow calls beside its beginning: whatever the first call would wait for, such as
+    imports and a connection.
+    """
 
     def profile(self, model: str) -> ModelProfile:
         """The profile of ``model``."""
