@@ -30,7 +30,6 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError, CommandDenied, ConfigurationError, FileFailure, PathDenied, cut
 from agentflow.core.data.frozen import frozen
 from agentflow.core.ports.executor_ports import CommandResult, FoundFiles
-from agentflow.executors import git_hardening
 from agentflow.executors.executed_files import ProgramFile, program_files
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import READING, CommandPolicy, only_reads, split_command
@@ -341,6 +340,8 @@ class CommandExecutor:
 
     async def _decide(self, resolved: Resolved, call: CallContext | None) -> Approval | None:
         """Apply policy and approval, which is given back when there was one. Raises CommandDenied."""
+        from agentflow.executors import git_hardening
+
         verdict, reason = self._policy.judge(resolved.real, resolved.argv)
         text = escape(shlex.join(resolved.argv))
         if verdict == "deny":
@@ -395,6 +396,7 @@ class CommandExecutor:
     async def _run(
         self, resolved: Resolved, timeout: float, sandbox: Sandbox, approval: Approval | None, read_only: bool
     ) -> CommandResult:
+        from agentflow.executors import git_hardening
         from agentflow.executors.process import run_process
         from agentflow.executors.sandbox.installations import certificates, installation
 
@@ -441,6 +443,8 @@ class CommandExecutor:
             raise
 
     def _environment(self, scratch: str, git_names: Iterable[str]) -> dict[str, str]:
+        from agentflow.executors import git_hardening
+
         variables = {
             name: value
             for name, value in os.environ.items()
@@ -455,6 +459,7 @@ class CommandExecutor:
 
     async def _harden_git(self, spawn: Spawn, sandbox: Sandbox) -> Spawn:
         """``spawn`` with the drivers of the repository disabled. Reading its configuration runs nothing."""
+        from agentflow.executors import git_hardening
         from agentflow.executors.process import run_process
 
         listing = ("git", *git_hardening.location(spawn.argv), "config", "--includes", "--name-only", "-z", "--list")
