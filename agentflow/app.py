@@ -533,7 +533,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         repeat: int = 1,
         limits: Limits | None = None,
         approve: Approver | None = None,
-        answer: Answerer | None = None,
+        answer: Answerer | Callable[..., Any] | None = None,
         live_tools: Iterable[str] = (),
         rerun: Iterable[str] = (),
         deps: Any = None,
@@ -556,8 +556,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
         ``run_id=report.run_id`` and a higher limit does the rest. No answer is paid for twice.
 
         Only tools that declare ``read_only`` or ``idempotent`` are carried out, and those in ``live_tools``; others are answered
-        from the records of the case, or end the sample as blocked, as does a question that neither those records nor ``answer``
-        and ``approve`` answer. Tools and tasks in ``rerun`` are carried out anew, with what calls them, although records answer. ``deps``
+        from the records of the case, or end the sample as blocked, as does a question that neither those records nor the case, ``answer``
+        (a function, or a task that plays the person) and ``approve`` answer. Tools and tasks in ``rerun`` are carried out anew, with what calls them, although records answer. ``deps``
         are the dependencies of every sample: tasks with functions that may read them are carried out each time. ``baseline`` is the
         variant that differences are from (default: ``base``), or the Path of a saved report, whose samples of the same cases are the
         variant ``before``. The intervals of the ``primary`` scores hold together. ``until=0.02`` stops when their differences

@@ -15,7 +15,7 @@ from agentflow.evals.cases import NOTHING, Case, Scorer
 from agentflow.evals.promptfoo import scorers_of
 from agentflow.lib.text.suggest import did_you_mean
 
-_FIELDS = ("inputs", "expected", "name", "run", "tags", "metadata", "group")
+_FIELDS = ("inputs", "expected", "name", "run", "tags", "metadata", "group", "turns")
 _FOREIGN: Mapping[str, str] = {
     "expected_output": "expected",  # pydantic-evals
     "ideal": "expected",  # OpenAI's evals
@@ -157,6 +157,11 @@ def _case(item: Any, number: int, where: str) -> Case:
         inputs = {"input": inputs}
     if not inputs and "run" not in chosen:
         raise _wrong(f"case {number} of {where} has no inputs", _EXAMPLE)
+    turns = chosen.get("turns") or ()
+    if not isinstance(turns, list | tuple):
+        raise _wrong(
+            f"case {number} of {where} has the turns {clip(repr(turns), 80)}", "a list: ['Yes.', 'On Monday.']"
+        )
     tags = chosen.get("tags") or ()
     return Case(
         inputs=dict(cast("Mapping[str, Any]", inputs)),
@@ -166,6 +171,7 @@ def _case(item: Any, number: int, where: str) -> Case:
         tags=tuple(tags.split(",")) if isinstance(tags, str) else tuple(tags),
         metadata=chosen.get("metadata") or {},
         group=chosen.get("group"),
+        turns=tuple(cast("list[Any]", turns)),
         scorers=() if assertions is None else _asserted(assertions, inputs, chosen.get("name") or number, where),
     )
 

@@ -39,7 +39,7 @@ class Case:
 
     ``name`` names it in reports (default: its number), ``tags`` and ``metadata`` are yours; cases of one ``group`` are not
     independent of each other (the turns of one customer, say), and intervals count them as one. ``scorers`` judge this case, in
-    addition to those of the evaluation.
+    addition to those of the evaluation. ``turns`` are the answers of the person in it to the questions of the program, in their order.
     """
 
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -50,6 +50,7 @@ class Case:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     group: str | None = None
     scorers: tuple[Scorer, ...] = ()
+    turns: tuple[Any, ...] = ()
 
     @property
     def expects(self) -> bool:
@@ -60,6 +61,7 @@ class Case:
     def digest(self) -> str:
         """A digest of its inputs, or of its run: the same for the same case under any name."""
         data = [self.run_id, self.inputs] if self.inputs else self.run_id
+        data = [data, self.turns] if self.turns else data
         text = json.dumps(data, sort_keys=True, default=repr)
         return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -77,6 +79,8 @@ class Case:
                 data[name] = value
         if self.tags:
             data["tags"] = list(self.tags)
+        if self.turns:
+            data["turns"] = list(self.turns)
         if self.metadata:
             data["metadata"] = dict(self.metadata)
         return data

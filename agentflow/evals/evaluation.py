@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -32,6 +33,7 @@ from agentflow.evals.case_files import named, read_cases
 from agentflow.evals.cases import Case, Scorer
 from agentflow.evals.figures import BASE, BEFORE
 from agentflow.evals.judges import Judge
+from agentflow.evals.persons import person_of
 from agentflow.evals.report import EvaluationReport
 from agentflow.evals.sample import Sample, SampleStatus
 from agentflow.evals.saved import SavedBaseline, read_report
@@ -68,7 +70,7 @@ class Plan:
     repeat: int = 1
     limits: Limits | None = None
     approve: Approver | None = None
-    answer: Answerer | None = None
+    answer: Answerer | Callable[..., Any] | None = None
     live_tools: frozenset[str] = frozenset()
     rerun: frozenset[str] = frozenset()
     deps: Any = None
@@ -268,7 +270,7 @@ class Evaluation:
     async def _fresh(self, case: Case, subject: _Subject, draw: int) -> SampleEnd:
         program, bindings = await self._program(subject.program, case.inputs)
         row = plain_row(f"{self._id}.{case.digest}", program.source.name, program.source.text)
-        return await self._carried_out(row, program, bindings, subject, draw)
+        return await self._carried_out(case, row, program, bindings, subject, draw)
 
     async def _copied(
         self, case: Case, row: RunRow, rows: Sequence[EffectRow], subject: _Subject, draw: int
@@ -279,10 +281,11 @@ class Evaluation:
         program, bindings = await self._runs.samples.program(row)
         if subject.program is not None:
             program, bindings = await self._program(subject.program, {**bindings, **case.inputs})
-        return await self._carried_out(row, program, {**bindings, **case.inputs}, subject, draw, rows)
+        return await self._carried_out(case, row, program, {**bindings, **case.inputs}, subject, draw, rows)
 
     async def _carried_out(
         self,
+        case: Case,
         row: RunRow,
         program: Program | PythonProgram,
         bindings: Mapping[str, Any],
@@ -291,18 +294,18 @@ class Evaluation:
         rows: Sequence[EffectRow] = (),
     ) -> SampleEnd:
         plan = self._plan
+        number = -draw - 1 if subject.fresh else draw
         spec = RunSpec(
             bindings=bindings,
             limits=None if plan.limits is None else replace(plan.limits, usd=None, tokens=None),
             approve=plan.approve,
-            answer=plan.answer,
+            answer=person_of(case, plan.answer, partial(self._scoring.play, draw=number)),
             attended=False,
             purse=self._purse,
             deps=plan.deps,
             labels={"evaluation": self._id, "variant": subject.name, "draw": str(draw)},
             around_tool=(self._only_repeatable,),
         )
-        number = -draw - 1 if subject.fresh else draw
         end = await self._runs.samples.carry_out(
             row, program, spec, rows=rows, tasks=subject.tasks, draw=number, anew=self._anew
         )

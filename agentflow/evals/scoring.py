@@ -121,24 +121,29 @@ class Scoring:
             "value": sample.value,
             "expected": case.expected if case.expects else None,
         }
-        wanted = inspect.signature(scorer).parameters
-        unknown = [name for name in wanted if name not in there]
-        if unknown:
-            raise TypeError(f"the scorer '{name_of(scorer)}' wants '{unknown[0]}': it may have {', '.join(there)}")
-        return await self._judging(*scorer(**{name: there[name] for name in wanted}).stored())
+        return await self.play(scorer, there)
 
-    async def _judging(self, target: PythonTarget, values: Mapping[str, Any]) -> Any:
+    async def play(self, function: Any, values: Mapping[str, Any], *, draw: int = 0) -> Any:
+        """The value of a task or workflow that takes its parameters from these values, by name. Raises TypeError for one that wants
+        others, and its error."""
+        wanted = inspect.signature(function).parameters
+        unknown = [name for name in wanted if name not in values]
+        if unknown:
+            raise TypeError(f"'{name_of(function)}' wants '{unknown[0]}': it may have {', '.join(values)}")
+        return await self._judging(*function(**{name: values[name] for name in wanted}).stored(), draw=draw)
+
+    async def _judging(self, target: PythonTarget, values: Mapping[str, Any], *, draw: int = 0) -> Any:
         """The value of a task that judges, as a sample of its own: kept, and paid by the evaluation."""
         program = PythonProgram(target)
         row = plain_row(f"{self._whose}.score", program.source.name, program.source.text)
         spec = RunSpec(bindings=values, purse=self._purse, attended=False)
-        end = await self._samples.carry_out(row, program, spec, tasks=self._tasks, anew=self._anew)
+        end = await self._samples.carry_out(row, program, spec, tasks=self._tasks, draw=draw, anew=self._anew)
         self.calls += end.paid_usage.requests
         self.usd = total((self.usd, end.paid))
         if end.error is not None:
             raise end.error
         if end.status != "done":
-            raise SampleBlocked(f"the scorer '{target.name}' waits for an answer or a time")
+            raise SampleBlocked(f"'{target.name}' waits for an answer or a time")
         return end.value
 
     async def _judged(self, judge: Judge, sample: Sample, rival: SampleEnd | None) -> float | bool | None:
