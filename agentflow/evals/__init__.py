@@ -12,6 +12,7 @@ Read ``evaluation`` first, then ``sample`` and ``report``; ``scoring`` applies s
 
 from __future__ import annotations
 
+from agentflow.evals.agreement import Agreement, agreement
 from agentflow.evals.case_files import read_cases
 from agentflow.evals.cases import NOTHING, Case, Scorer
 from agentflow.evals.figures import BASE, BEFORE, VariantReport
@@ -41,6 +42,7 @@ __all__ = [
     "BASE",
     "BEFORE",
     "NOTHING",
+    "Agreement",
     "Case",
     "Difference",
     "EvaluationReport",
@@ -52,6 +54,7 @@ __all__ = [
     "Scorer",
     "ToolUse",
     "VariantReport",
+    "agreement",
     "calls",
     "close",
     "contains",

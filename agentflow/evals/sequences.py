@@ -138,6 +138,7 @@ def asymptotic_p(values: Sequence[float], level: float, expected: int) -> float:
     return math.exp(-solved(lambda odds: _at(upward, math.exp(-odds), tuning)[0], 0.0, 16.0, 40))
 
 
+# Student's and Hall's quantiles, since the normal one covers too little for skewed values (decision 60)
 def _at(values: Sequence[float], error: float, tuning: float) -> tuple[float, float]:
     """The interval that all numbers of values leave with probability ``error`` at most."""
     count = len(values)
