@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar, overload
 
 from typing_extensions import Unpack
 
@@ -87,10 +87,10 @@ from agentflow.tasks.workflows import WorkflowLibrary
 if TYPE_CHECKING:
     from agentflow.connect.servers import McpServer
     from agentflow.core.data.allowances import Allowance
-    from agentflow.evals.cases import Case, Scorer
-    from agentflow.evals.evaluation import Variant
+    from agentflow.evals.cases import Case, Cases
+    from agentflow.evals.forecast import Forecast
+    from agentflow.evals.options import EvaluationOptions
     from agentflow.evals.report import EvaluationReport
-    from agentflow.evals.sample import Sample
     from agentflow.run.purses import Purses
     from agentflow.spec.evaluator import SexpEvaluator
     from agentflow.spec.executors import SystemExecutorFunctions
@@ -524,28 +524,17 @@ class AgentFlow(ProgramMethods, DurableMethods):
 
         return register if function is None else register(function)
 
+    @overload
     async def evaluate(
-        self,
-        program: Any,
-        cases: Sequence[Case] | Iterable[Mapping[str, Any]] | str | Path,
-        *,
-        variants: Mapping[str, Variant] | None = None,
-        scorers: Sequence[Scorer] = (),
-        repeat: int = 1,
-        limits: Limits | None = None,
-        approve: Approver | None = None,
-        answer: Answerer | Callable[..., Any] | None = None,
-        live_tools: Iterable[str] = (),
-        rerun: Iterable[str] = (),
-        deps: Any = None,
-        baseline: str | Path | EvaluationReport | None = None,
-        primary: Iterable[str] = (),
-        until: float | None = None,
-        concurrency: int = 16,
-        seed: int = 0,
-        run_id: str | None = None,
-        told: Callable[[Sample, int, int], None] | None = None,
-    ) -> EvaluationReport:
+        self, program: Any, cases: Cases, *, forecast: Literal[True], **options: Unpack[EvaluationOptions]
+    ) -> Forecast: ...
+    @overload
+    async def evaluate(
+        self, program: Any, cases: Cases, *, forecast: Literal[False] = False, **options: Unpack[EvaluationOptions]
+    ) -> EvaluationReport: ...
+    async def evaluate(
+        self, program: Any, cases: Cases, *, forecast: bool = False, **options: Unpack[EvaluationOptions]
+    ) -> EvaluationReport | Forecast:
         """Run cases under variants of a program, and score them; only the calls that a variant changes are paid for.
 
         ``program`` is a workflow or task of the flow, a text, or a Path; None where every case is a recorded run. ``cases`` are
@@ -565,32 +554,21 @@ class AgentFlow(ProgramMethods, DurableMethods):
         (default: that of the first score; with one variant, its mean) are known to 0.02 up and down, after 30 cases at least. At most
         ``concurrency`` cases are carried out at a time, shuffled by ``seed``. ``told`` gets each sample, its number and that of all.
 
+        With ``forecast=True`` nothing is carried out or stored: all samples are replayed from what is kept, and a
+        :class:`~agentflow.evals.Forecast` says which model calls are reused, run and may run, and what they cost.
+
         Returns the report. A sample that fails is part of it. Raises ConfigurationError (``evals/cases``, ``evals/variant``,
         ``evals/rerun``, ``config/option``, ``config/durable`` for a flow without ``durable=``), JournalError ``durable/override``.
         """
-        from agentflow.evals.evaluation import Evaluation, Plan, names_in, read_baseline, read_listed
+        from agentflow.evals.options import plan_of
 
-        check_run(None, limits)
-        plan = Plan(
-            program=program,
-            cases=await read_listed(cases),
-            variants=variants or {},
-            scorers=tuple(scorers),
-            repeat=repeat,
-            limits=limits,
-            approve=approve,
-            answer=answer,
-            live_tools=names_in("live_tools", live_tools),
-            rerun=names_in("rerun", rerun),
-            deps=deps,
-            baseline=await read_baseline(baseline),
-            primary=tuple(sorted(names_in("primary", primary))),
-            until=until,
-            concurrency=concurrency,
-            seed=seed,
-            run_id=run_id,
-            told=told,
-        )
+        plan = await plan_of(program, cases, options)
+        if forecast:
+            from agentflow.evals.forecast import Forecaster
+
+            return await Forecaster(self.engine, self._durable_runs(), self.ask, plan, self._host.bounds).forecast()
+        from agentflow.evals.evaluation import Evaluation
+
         return await Evaluation(self.engine, self._durable_runs(), self.ask, plan).report()
 
     async def cases(self, limit: int = 100, **labels: str) -> list[Case]:

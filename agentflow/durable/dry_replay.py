@@ -6,17 +6,26 @@ asked the same in both does not read it.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import JournalError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Span
 from agentflow.core.events.journal_rows import EffectRow, EffectState
+from agentflow.durable.journal import RunJournal
 from agentflow.durable.pool import path_order
-from agentflow.durable.values.codec import Shaped
+from agentflow.durable.run_records import Records, wait_for_end
+from agentflow.durable.values.codec import Codec, Shaped
+from agentflow.durable.values.data_adapter import DataAdapter
+from agentflow.durable.values.record_values import from_data
+from agentflow.lib.redact import Redactor
+from agentflow.run.strand.budget import Budget, Permits, without_permit
 
 Action: TypeAlias = "Literal['reused', 'run', 'may run']"
 """A record answers the effect; it is carried out; or it depends on effects that are carried out."""
@@ -27,7 +36,7 @@ class ReachedEffect:
     """An effect that a dry replay has reached.
 
     ``row`` is the record that answers it if ``fits``, else the one whose value it had before; None if its place had none.
-    ``follows``: effects that are carried out may come before it.
+    ``follows``: effects that are carried out may come before it. ``key`` is that of its result in the store of results, if it would be kept there.
     """
 
     path: str
@@ -38,6 +47,7 @@ class ReachedEffect:
     row: EffectRow | None
     fits: bool
     follows: bool
+    key: bytes | None = None
 
 
 class DryReplay:
@@ -63,7 +73,14 @@ class DryReplay:
                 self._like[row.kind, row.name].append(row)
 
     def reach(
-        self, kind: str, name: str, digest: bytes, path: str, span: Span | None, find: Callable[[], EffectRow | None]
+        self,
+        kind: str,
+        name: str,
+        digest: bytes,
+        path: str,
+        span: Span | None,
+        find: Callable[[], EffectRow | None],
+        key: bytes | None = None,
     ) -> EffectRow | None:
         """The record with which the replay continues at an effect; None if it ends there. ``find`` gives the record that answers."""
         if self._first is not None:
@@ -79,7 +96,7 @@ class DryReplay:
             self._run.append(path)
             self.altered.add(path)
         self.reached[path] = ReachedEffect(
-            path=path, kind=kind, name=name, digest=digest, span=span, row=row, fits=fits, follows=follows
+            path=path, kind=kind, name=name, digest=digest, span=span, row=row, fits=fits, follows=follows, key=key
         )
         return row
 
@@ -165,3 +182,103 @@ def _of_type(value: Any) -> Any:
     if kind is dict:
         return {key: altered(each) for key, each in value.items()}
     raise Unalterable
+
+
+_LOOK_S = 0.002
+_LOOKS = 3
+"""Number of consecutive checks without activity after which the replay has ended."""
+
+
+class DryRecords(Records):
+    """Records that are never added to."""
+
+    _watch: asyncio.TimerHandle | None = None
+
+    async def commit(self, row: EffectRow) -> None:
+        """Store nothing: a plan changes no run."""
+
+    def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
+        """Store nothing: a plan changes no run."""
+
+    def note(self, row: EffectRow) -> asyncio.Future[None]:
+        """Store nothing: a plan changes no run."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        stored.set_result(None)
+        return stored
+
+    async def halt(self, permits: Permits | None) -> NoReturn:
+        """Wait at an effect without a record. When everything in the run waits so, the replay has ended."""
+        async with without_permit(permits):
+            if self._watch is None:
+                self._look(None if permits is None else permits.root, 0)
+            await wait_for_end()
+
+    def _look(self, permits: Permits | None, idle: int) -> None:
+        """Check every few milliseconds whether anything is active; end after several checks in a row without activity."""
+        if idle == _LOOKS:
+            self.suspending = True
+            self.root.cancel()
+        elif not self.root.done():
+            idle = 0 if permits is not None and permits.active else idle + 1
+            self._watch = asyncio.get_running_loop().call_later(_LOOK_S, self._look, permits, idle)
+
+
+class DryJournal(RunJournal):
+    """Answers from records and old values, notes the effects that are reached, and carries out none."""
+
+    __slots__ = ("replay",)
+    dry = True
+
+    def __init__(
+        self, records: Records, codec: Codec, redactor: Redactor | None = None, *, replay: DryReplay, **fields: Any
+    ) -> None:
+        super().__init__(records, codec, redactor, **fields)
+        self.replay = replay
+
+    async def find(
+        self,
+        kind: str,
+        name: str,
+        digest: bytes,
+        call: CallContext,
+        parts: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> EffectRow | None:
+        row = self.replay.reach(kind, name, digest, call.path, call.span, lambda: self.answering(call.path, digest))
+        return await self.halt(call) if row is None else row
+
+    def answering(self, path: str, digest: bytes) -> EffectRow | None:
+        """The record that answers an effect; None if it would be carried out."""
+        row, pool = self.records.find(path), self.records.pool
+        if row is None and pool is not None:
+            row = pool.take(path, digest)
+        fits = row is not None and row.state != EffectState.OPEN and (row.path != path or row.content == digest)
+        return row if fits else None
+
+    async def halt(self, call: CallContext) -> NoReturn:
+        """End the replay in this strand."""
+        assert isinstance(self.records, DryRecords)
+        budget = call.run.budget
+        await self.records.halt(budget.permits if isinstance(budget, Budget) else None)
+
+    def replayed(self, row: EffectRow, call: CallContext) -> Any:
+        if call.path not in self.replay.altered or not self.replay.is_second:
+            return super().replayed(row, call)
+        value = super().replayed(replace(row, turns=None), call)  # the exchange that it added is another, too
+        try:
+            return altered(value)
+        except Unalterable:
+            self.replay.blind = True
+            return value
+
+    async def typed(self, outcome: Any, adapter: DataAdapter[Any] | None, what: str, call: CallContext) -> Any:
+        """An outcome as it was before it was stored. At an old or altered one that does not fit the replay ends in its strand."""
+        if call.path not in self.replay.altered:
+            return await super().typed(outcome, adapter, what, call)
+        try:
+            return from_data(adapter, outcome, what, call.path)
+        except JournalError:
+            await self.halt(call)
+
+    def pin(self, kind: str, name: str, text: str | None, call: CallContext) -> str | None:
+        row = self.records.find(f"@{kind}/{name}")
+        return text if row is None else row.value

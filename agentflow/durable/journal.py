@@ -277,16 +277,8 @@ class RunJournal:
         started, site = time.time(), self.site(call.span)
         opening = partial(self._opening, kind, name, digest, call, started)
         meter = Meter(self.meter)
-        inner = RunJournal(
-            self.records,
-            self.codec,
-            self.redactor,
-            program=self.program,
-            outside=site,
-            at=call.path,
-            meter=meter,
-            asked=digest,
-            opening=opening,
+        inner = self._within(
+            program=self.program, outside=site, at=call.path, meter=meter, asked=digest, opening=opening
         )
         call.run = view_of(call.run, journal=inner, charge_usage=meter.charging(call.run))
         session = call.session
@@ -333,6 +325,10 @@ class RunJournal:
             return cast(T, value)
         outcome = await beside(done.much, self.outcome, row.value, call, failure)
         return outcome if read is None else read(outcome)
+
+    def _within(self, **fields: Any) -> RunJournal:
+        """The journal of an effect that is being recorded."""
+        return RunJournal(self.records, self.codec, self.redactor, **fields)
 
     async def _written(
         self,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
-from agentflow.core.call.call import CallContext
-from agentflow.core.data.errors import AgentflowError, JournalError
+from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import total
 from agentflow.core.data.messages import Usage
@@ -16,24 +15,15 @@ from agentflow.core.data.results import NO_USAGE
 from agentflow.core.data.source import Span
 from agentflow.core.events.journal_rows import EffectRow, EffectState, OwnedRun, RunRow
 from agentflow.core.ports.store_ports import JournalStore
-from agentflow.durable.dry_replay import Action, DryReplay, ReachedEffect, Unalterable, altered
+from agentflow.durable.dry_replay import Action, DryJournal, DryRecords, DryReplay, ReachedEffect
 from agentflow.durable.generations import TaskOverrides
-from agentflow.durable.journal import RunJournal
 from agentflow.durable.pool import Pool
 from agentflow.durable.remote import worker_forms
-from agentflow.durable.run_records import Elsewhere, Records, wait_for_end
 from agentflow.durable.stored_input import PythonProgram, carry_out
 from agentflow.durable.values.codec import Codec, write_usage
-from agentflow.durable.values.data_adapter import DataAdapter
-from agentflow.durable.values.record_values import from_data
 from agentflow.lang.program import Program
 from agentflow.run.engine import Engine
 from agentflow.run.run_spec import RunSpec
-from agentflow.run.strand.budget import Budget, Permits, without_permit
-
-_LOOK_S = 0.002
-_LOOKS = 3
-"""Number of consecutive checks without activity after which the replay has ended."""
 
 
 @frozen(kw_only=True)
@@ -125,7 +115,7 @@ async def make_plan(
         task = asyncio.current_task()
         assert task is not None
         owned = OwnedRun(run=row, records=list(own), usage=write_usage(NO_USAGE) or (0,) * 6, cost=0.0)
-        records = _DryRecords(store, owned, task, worker_forms)
+        records = DryRecords(store, owned, task, worker_forms)
         records.pool, records.overrides = pool, overrides
         session = None if spec.session is None else spec.session.fork()
         try:
@@ -134,7 +124,7 @@ async def make_plan(
                 replace(spec, session=session),
                 program=program.source.digest,
                 grants=program.allow,
-                journal=_DryJournal(records, codec, replay),
+                journal=DryJournal(records, codec, replay=replay),
                 quiet=True,
             ) as (_, call):
                 call.definitions = overrides
@@ -210,99 +200,3 @@ class _Prices:
             )
             cost = sum(prices) / len(prices) if prices else None
         return PlannedEffect(action=action, path=path, kind=kind, name=name, usage=usage, cost=cost, span=span)
-
-
-class _DryRecords(Records):
-    """Records that are never added to."""
-
-    def __init__(self, store: JournalStore, owned: OwnedRun, root: asyncio.Task[object], elsewhere: Elsewhere) -> None:
-        super().__init__(store, owned, root, elsewhere)
-        self._watch: asyncio.TimerHandle | None = None
-
-    async def commit(self, row: EffectRow) -> None:
-        """Store nothing: a plan changes no run."""
-
-    def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
-        """Store nothing: a plan changes no run."""
-
-    def note(self, row: EffectRow) -> asyncio.Future[None]:
-        """Store nothing: a plan changes no run."""
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        stored.set_result(None)
-        return stored
-
-    async def halt(self, permits: Permits | None) -> NoReturn:
-        """Wait at an effect without a record. When everything in the run waits so, the replay has ended."""
-        async with without_permit(permits):
-            if self._watch is None:
-                self._look(None if permits is None else permits.root, 0)
-            await wait_for_end()
-
-    def _look(self, permits: Permits | None, idle: int) -> None:
-        """Check every few milliseconds whether anything is active; end after several checks in a row without activity."""
-        if idle == _LOOKS:
-            self.suspending = True
-            self.root.cancel()
-        elif not self.root.done():
-            idle = 0 if permits is not None and permits.active else idle + 1
-            self._watch = asyncio.get_running_loop().call_later(_LOOK_S, self._look, permits, idle)
-
-
-class _DryJournal(RunJournal):
-    """Answers from records and old values, notes the effects that are reached, and carries out none."""
-
-    __slots__ = ("replay",)
-    dry = True
-
-    def __init__(self, records: _DryRecords, codec: Codec, replay: DryReplay) -> None:
-        super().__init__(records, codec)
-        self.replay = replay
-
-    async def find(
-        self,
-        kind: str,
-        name: str,
-        digest: bytes,
-        call: CallContext,
-        parts: Callable[[], Mapping[str, Any]] | None = None,
-    ) -> EffectRow:
-        def record() -> EffectRow | None:
-            row, pool = self.records.find(call.path), self.records.pool
-            if row is None and pool is not None:
-                row = pool.take(call.path, digest)
-            fits = (
-                row is not None and row.state != EffectState.OPEN and (row.path != call.path or row.content == digest)
-            )
-            return row if fits else None
-
-        row = self.replay.reach(kind, name, digest, call.path, call.span, record)
-        return await self._halt(call) if row is None else row
-
-    async def _halt(self, call: CallContext) -> NoReturn:
-        """End the replay in this strand."""
-        assert isinstance(self.records, _DryRecords)
-        budget = call.run.budget
-        await self.records.halt(budget.permits if isinstance(budget, Budget) else None)
-
-    def replayed(self, row: EffectRow, call: CallContext) -> Any:
-        if call.path not in self.replay.altered or not self.replay.is_second:
-            return super().replayed(row, call)
-        value = super().replayed(replace(row, turns=None), call)  # the exchange that it added is another, too
-        try:
-            return altered(value)
-        except Unalterable:
-            self.replay.blind = True
-            return value
-
-    async def typed(self, outcome: Any, adapter: DataAdapter[Any] | None, what: str, call: CallContext) -> Any:
-        """An outcome as it was before it was stored. At an old or altered one that does not fit the replay ends in its strand."""
-        if call.path not in self.replay.altered:
-            return await super().typed(outcome, adapter, what, call)
-        try:
-            return from_data(adapter, outcome, what, call.path)
-        except JournalError:
-            await self._halt(call)
-
-    def pin(self, kind: str, name: str, text: str | None, call: CallContext) -> str | None:
-        row = self.records.find(f"@{kind}/{name}")
-        return text if row is None else row.value

@@ -63,6 +63,8 @@ class Reuse:
             digest = fingerprint("reuse", asked.kind, asked.name, content, *([] if asked.draw == 0 else [asked.draw]))
         else:  # another key: the stored result has the tool calls too, which scorers ask for
             digest = fingerprint("sample", asked.name, content, asked.sample.draw, code_of(gives, call), asked.draw)
+            if asked.sample.is_dry:
+                return await self._dry(asked, asked.sample, digest, reuse)
         key = (id(asyncio.get_running_loop()), digest)
         while (flight := self._flights.get(key)) is not None:
             if any([each.contains(call) for each in self._flights.values()]):
@@ -78,6 +80,14 @@ class Reuse:
         finally:
             del self._flights[key]
             flight.ended.set()
+
+    async def _dry(self, asked: _Asked, sample: SampleRecords, digest: bytes, reuse: str) -> Any:
+        """The stored result. Raises what the sample raises where there is none."""
+        stored = await self._store.find(digest, max(asked.oldest, time.time() - seconds_of(reuse)))
+        answer = None if stored is None else self._answer(stored, asked)
+        if answer is None:
+            raise sample.missing(asked.call.path, digest)
+        return answer
 
     async def _result(
         self,
@@ -144,7 +154,7 @@ class Reuse:
             journal.records.replayed += 1
             journal.records.saved(usage, stored.cost)
         if asked.sample is not None:
-            asked.sample.add_calls(call.path, stored.value["calls"])
+            asked.sample.answer(call.path, stored)
         if call.run.watched:
             call.emit(
                 EffectReplayed,

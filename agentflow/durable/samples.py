@@ -22,7 +22,7 @@ from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE, TaskResult
 from agentflow.core.data.source import Source
 from agentflow.core.data.templates import HOST_FUNCTIONS
-from agentflow.core.events.journal_rows import EffectRow, EffectState, OwnedRun, RunRow
+from agentflow.core.events.journal_rows import EffectRow, EffectState, OwnedRun, RunRow, StoredResult
 from agentflow.core.events.questions import Question
 from agentflow.core.ports.ports import Tool
 from agentflow.core.ports.store_ports import JournalStore
@@ -67,6 +67,9 @@ class SampleRecords(Records):
     they ended.
     """
 
+    is_dry = False
+    """Whether no task is carried out."""
+
     def __init__(
         self,
         store: JournalStore,
@@ -100,6 +103,12 @@ class SampleRecords(Records):
     def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
         self.rows += [row for row in rows if row.state in (EffectState.OK, EffectState.FAILED)]
 
+    def note(self, row: EffectRow) -> asyncio.Future[None]:
+        """The order of outcomes is no row of a sample, and nothing is stored."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        stored.set_result(None)
+        return stored
+
     async def begin(self, row: EffectRow, again: object) -> bool:
         """An evaluation has decided before whether something that may not be repeated is carried out."""
         return True
@@ -115,16 +124,21 @@ class SampleRecords(Records):
         """The tool calls at and below ``path``, to be stored: the rest of the path, the tool and its arguments."""
         return [[at[len(path) :], name, arguments] for at, name, arguments in self.calls if at.startswith(path)]
 
-    def add_calls(self, path: str, stored: Iterable[Sequence[Any]]) -> None:
-        """Add the calls that :meth:`calls_below` gave for a task that is answered at ``path``."""
-        self.calls += [(path + rest, name, arguments) for rest, name, arguments in stored]
+    def answer(self, path: str, stored: StoredResult) -> None:
+        """Add the tool calls, those of :meth:`calls_below`, of a task that is answered at ``path``."""
+        calls: Iterable[Sequence[Any]] = stored.value["calls"]
+        self.calls += [(path + rest, name, arguments) for rest, name, arguments in calls]
+
+    def missing(self, path: str, key: bytes) -> BaseException:
+        """Raised instead of carrying out the task at ``path``, of whose result with this ``key`` there is none."""
+        raise AssertionError("only a dry sample carries out no task")
 
 
 @frozen(kw_only=True)
 class SampleEnd:
     """How a sample ended.
 
-    ``status`` is done, failed, or blocked: it waits for ``question``, or for a time. ``usage`` and ``cost`` (US dollars, None
+    ``status`` is done, failed, or blocked: it waits for ``question``, or for a time; open for a dry one that ended where nothing answers. ``usage`` and ``cost`` (US dollars, None
     for an unknown price) are as if nothing had been answered from records, ``paid`` and ``paid_usage`` were spent now.
     ``rows`` are its effects, ``calls`` its tool calls; ``reused`` effects were answered from records.
     """
@@ -221,25 +235,44 @@ class Samples:
             root = asyncio.current_task()
             assert root is not None
             owned = OwnedRun(run=row, records=[], usage=write_usage(NO_USAGE) or (0,) * 6, cost=0.0)
-            records = SampleRecords(self._store, owned, root, draw, answers, anew)
+            records, journal = self._opened(owned, root, draw, answers, anew, program.source.digest)
             records.pool, records.overrides = Pool(answers, inner=True), tasks
-            ends.append(await self._end(records, program, values, spec))
+            ends.append(await self._end(records, journal, program, values, spec))
 
         async with asyncio.TaskGroup() as group:
             group.create_task(work(), name=f"sample of {row.run}")
         return ends[0]
 
+    def _opened(
+        self,
+        owned: OwnedRun,
+        root: asyncio.Task[object],
+        draw: int,
+        answers: Sequence[EffectRow],
+        anew: Anew | None,
+        program: str,
+    ) -> tuple[SampleRecords, RunJournal]:
+        """The records of a sample, and its journal."""
+        records = SampleRecords(self._store, owned, root, draw, answers, anew)
+        return records, RunJournal(records, self._codec, self._redactor, program=program)
+
     async def _end(
-        self, records: SampleRecords, program: Program | PythonProgram, values: dict[str, Any], spec: RunSpec
+        self,
+        records: SampleRecords,
+        journal: RunJournal,
+        program: Program | PythonProgram,
+        values: dict[str, Any],
+        spec: RunSpec,
     ) -> SampleEnd:
         clock = asyncio.get_running_loop().time
         began = clock()
         status, value, error, question = "done", None, None, None
-        journal = RunJournal(records, self._codec, self._redactor, program=program.source.digest)
         name, digest = program.source.name, program.source.digest
         try:
             await self._engine.turn()
-            opened = self._engine.open(name, spec, program=digest, grants=program.allow, journal=journal)
+            opened = self._engine.open(
+                name, spec, program=digest, grants=program.allow, journal=journal, quiet=records.is_dry
+            )
             async with opened as (run, call):
                 records.live = run
                 call.definitions = records.overrides
@@ -251,6 +284,8 @@ class Samples:
                 status, error = "failed", records.fatal
             elif records.rest is not None:
                 status, question = "blocked", next(iter(records.rest.questions), None)
+            elif records.is_dry and records.suspending:
+                status = "open"
             else:
                 raise
         except Exception as failure:  # noqa: BLE001 - whatever the program or a host's function raised: the sample's error

@@ -16,6 +16,7 @@ from agentflow.evals.agreement import Agreement, agreement
 from agentflow.evals.case_files import read_cases
 from agentflow.evals.cases import NOTHING, Case, Scorer
 from agentflow.evals.figures import BASE, BEFORE, VariantReport
+from agentflow.evals.forecast import Forecast, ForecastPart
 from agentflow.evals.judges import Judge, judge
 from agentflow.evals.report import EvaluationReport
 from agentflow.evals.sample import Sample
@@ -46,6 +47,8 @@ __all__ = [
     "Case",
     "Difference",
     "EvaluationReport",
+    "Forecast",
+    "ForecastPart",
     "Interval",
     "Judge",
     "Sample",

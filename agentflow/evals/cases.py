@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from agentflow.core.data.frozen import frozen
@@ -84,3 +85,7 @@ class Case:
         if self.metadata:
             data["metadata"] = dict(self.metadata)
         return data
+
+
+Cases: TypeAlias = "Sequence[Case] | Iterable[Mapping[str, Any]] | str | Path"
+"""The cases of an evaluation: as such, as dicts, or a file of them."""

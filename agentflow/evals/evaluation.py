@@ -89,7 +89,7 @@ class Plan:
 
 
 @frozen
-class _Subject:
+class Subject:
     """A variant as it is carried out: its program (None: the recorded run's) and its overrides."""
 
     name: str
@@ -98,6 +98,10 @@ class _Subject:
     tasks: TaskOverrides
     fresh: bool = False
     """Whether it is the same again: its draws are others than the baseline's."""
+
+    def number(self, draw: int) -> int:
+        """The number of a draw in the keys of kept results."""
+        return -draw - 1 if self.fresh else draw
 
 
 class Evaluation:
@@ -253,7 +257,7 @@ class Evaluation:
         self,
         case: Case,
         record: tuple[RunRow, Sequence[EffectRow]] | AgentflowError | None,
-        subject: _Subject,
+        subject: Subject,
         draw: int,
     ) -> SampleEnd:
         if self._empty is not None:
@@ -267,13 +271,13 @@ class Evaluation:
         except (AgentflowError, TypeError) as error:  # a case that does not fit is an error of that case
             return SampleEnd(status="failed", error=error)
 
-    async def _fresh(self, case: Case, subject: _Subject, draw: int) -> SampleEnd:
+    async def _fresh(self, case: Case, subject: Subject, draw: int) -> SampleEnd:
         program, bindings = await self._program(subject.program, case.inputs)
         row = plain_row(f"{self._id}.{case.digest}", program.source.name, program.source.text)
         return await self._carried_out(case, row, program, bindings, subject, draw)
 
     async def _copied(
-        self, case: Case, row: RunRow, rows: Sequence[EffectRow], subject: _Subject, draw: int
+        self, case: Case, row: RunRow, rows: Sequence[EffectRow], subject: Subject, draw: int
     ) -> SampleEnd:
         same = subject.program is None and not subject.overrides and not subject.fresh and draw == 0
         if same and not case.inputs and self._anew is None:
@@ -289,23 +293,11 @@ class Evaluation:
         row: RunRow,
         program: Program | PythonProgram,
         bindings: Mapping[str, Any],
-        subject: _Subject,
+        subject: Subject,
         draw: int,
         rows: Sequence[EffectRow] = (),
     ) -> SampleEnd:
-        plan = self._plan
-        number = -draw - 1 if subject.fresh else draw
-        spec = RunSpec(
-            bindings=bindings,
-            limits=None if plan.limits is None else replace(plan.limits, usd=None, tokens=None),
-            approve=plan.approve,
-            answer=person_of(case, plan.answer, partial(self._scoring.play, draw=number)),
-            attended=False,
-            purse=self._purse,
-            deps=plan.deps,
-            labels={"evaluation": self._id, "variant": subject.name, "draw": str(draw)},
-            around_tool=(self._only_repeatable,),
-        )
+        spec, number = self._spec(case, bindings, subject, draw), subject.number(draw)
         end = await self._runs.samples.carry_out(
             row, program, spec, rows=rows, tasks=subject.tasks, draw=number, anew=self._anew
         )
@@ -319,6 +311,21 @@ class Evaluation:
             error = SampleBlocked(f"it waits for {asks}", hint="give the evaluation answer=, or approve=")
             return replace(end, error=error)
         return end
+
+    def _spec(self, case: Case, bindings: Mapping[str, Any], subject: Subject, draw: int) -> RunSpec:
+        """How the run of a sample is opened."""
+        plan = self._plan
+        return RunSpec(
+            bindings=bindings,
+            limits=None if plan.limits is None else replace(plan.limits, usd=None, tokens=None),
+            approve=plan.approve,
+            answer=person_of(case, plan.answer, partial(self._scoring.play, draw=subject.number(draw))),
+            attended=False,
+            purse=self._purse,
+            deps=plan.deps,
+            labels={"evaluation": self._id, "variant": subject.name, "draw": str(draw)},
+            around_tool=(self._only_repeatable,),
+        )
 
     async def _only_repeatable(
         self, call: ToolCall, run: Callable[[ToolCall], Any], ctx: CallContext
@@ -367,7 +374,7 @@ class Evaluation:
             self._compiled[key] = compiled
         return compiled, inputs
 
-    def _all_subjects(self) -> list[_Subject]:
+    def _all_subjects(self) -> list[Subject]:
         plan = self._plan
         subjects = [self._subject(BASE, plan.program, {})]
         for name, variant in plan.variants.items():
@@ -397,14 +404,14 @@ class Evaluation:
             raise _wrong(f"baseline='{plan.baseline}' is no variant", hint)
         return subjects
 
-    def _subject(self, name: str, program: Any, overrides: Overrides, *, fresh: bool = False) -> _Subject:
+    def _subject(self, name: str, program: Any, overrides: Overrides, *, fresh: bool = False) -> Subject:
         text = "" if is_function(program) else program if isinstance(program, str) else None
         tasks = self._runs.samples.changed(overrides, text, deps=self._plan.deps)
-        return _Subject(name, program, overrides, tasks, fresh)
+        return Subject(name, program, overrides, tasks, fresh)
 
     # -- scores -----------------------------------------------------------------------------------------------------------
 
-    def _sample(self, case: Case, subject: _Subject, draw: int, end: SampleEnd) -> Sample:
+    def _sample(self, case: Case, subject: Subject, draw: int, end: SampleEnd) -> Sample:
         return Sample(
             case=case,
             digest=case.digest,

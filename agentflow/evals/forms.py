@@ -25,7 +25,7 @@ _PAGE_MOST = 25
 def as_text(report: EvaluationFigures) -> str:
     """The report for a terminal."""
     lines = [_headline(report), ""]
-    lines += _aligned(_table(report))
+    lines += aligned(_table(report))
     for title, items in _parts(report):
         lines += ["", f"{title}:", *[f"  {each}" for each in items]]
     return "\n".join(lines)
@@ -155,7 +155,8 @@ def _usd(value: float | None) -> str:
     return "?" if value is None else f"${value:.4f}"
 
 
-def _aligned(rows: list[list[str]]) -> list[str]:
+def aligned(rows: list[list[str]]) -> list[str]:
+    """The lines of a table."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip() for row in rows]
 

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from agentflow.core.call.call import CallContext, executing_call
 from agentflow.core.call.endings import Handoff
 from agentflow.core.data.errors import ConfigurationError
-from agentflow.core.data.known_names import narrowed
+from agentflow.core.data.known_names import Definitions, narrowed
 from agentflow.core.data.labels import NO_SOURCES
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.session import Session
@@ -160,8 +160,10 @@ class FlowHost:
         bindings: Mapping[str, Any] | None = None,
         allow: frozenset[str] | None = None,
         limits: Limits | None = None,
+        defined: Definitions | None = None,
     ) -> Bounds:
-        """The most that a program may do and cost; see :meth:`agentflow.AgentFlow.bounds`."""
+        """The most that a program may do and cost; see :meth:`agentflow.AgentFlow.bounds`. ``defined`` are tasks in the
+        place of those of the flow."""
         loaded = await load_program(program)
         source = source_in(loaded)
         granted = loaded.allow if allow is None and isinstance(loaded, Program) else allow
@@ -170,7 +172,7 @@ class FlowHost:
 
         def work(allowance: StepAllowance) -> Bounds:
             return estimator.bounds(
-                source, names, bindings=bindings, allow=granted, allowance=allowance, limits=in_force
+                source, names, bindings=bindings, allow=granted, defined=defined, allowance=allowance, limits=in_force
             )
 
         bounds = await beside_the_loop(source, work, self.engine.limits, at_once=False)
