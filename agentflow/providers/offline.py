@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import html
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -20,22 +21,28 @@ from agentflow.providers.dialects.wire import record, records
 from agentflow.providers.scripted import ScriptedProvider
 
 _MAX_TEXT, _MAX_PASSAGES, _MAX_PASSAGE, _MAX_RECORDS = 400_000, 1_500, 400, 50
-_CODE_SCORE, _FLOOR = 0.55, 0.35
+_CODE_SCORE, _FLOOR = 0.3, 0.35
 """Weight of a line of code relative to a sentence; minimum score to be quoted, as a share of the best score."""
+_MOST_OF_A_FILE = 3
+"""Sentences of one file that an answer quotes."""
 
 _FILE = re.compile(r"<file\b[^>]*?\bpath=\"([^\"]*)\"[^>]*>\n?(.*?)\n?</file>", re.S)
 _SCHEMA = re.compile(r"<schema>.*?</schema>|^Answer with one JSON value [^\n]*$", re.S | re.M)
 _STATED = re.compile(r"^[ \t]*(?:question|query|request|goal)[ \t]*:[ \t]*(\S[^\n]*)\n?", re.M | re.I)
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z0-9\"'(\[`*])")
+_DOCSTRING = re.compile(r"(\"\"\"|''')(.*?)(?:\1|\Z)", re.S)
+_MARKUP = re.compile(r":[a-z:]+:`~?(?:[\w.]*\.)?(\w+)`|`{1,3}([^`]*)`{1,3}")
+_TEST = re.compile(r"(?:^|/)tests?/|(?:^|/)(?:test_[^/]*|conftest\.py|[^/]*[._]test\.\w+)$")
 _CODE = re.compile(r"^(?:(?:async|def|class|return|import|from)\b|[@)]|\S{1,80}\()|[={}\[\]$\\]|[(,;]$")
 
 
 class Passage(NamedTuple):
-    """A sentence, or a line of code, with its file (``""`` for none) and its relevance in 0..1."""
+    """A sentence, or a line of code, with its file (``""`` for none), its relevance in 0..1, and its number in the prompt."""
 
     text: str
     path: str
     score: float
+    number: int = 0
 
 
 class Extract:
@@ -56,7 +63,10 @@ class Extract:
         texts = documents or {"": rest}
         every = list(islice((p for path, text in texts.items() for p in _passages(text, path)), _MAX_PASSAGES))
         scores = LexicalSentenceRanker()(self.question, [passage.text for passage in every])
-        ranked = [Passage(p.text, p.path, p.score * score) for p, score in zip(every, scores, strict=True)]
+        ranked = [
+            Passage(each.text, each.path, each.score * score, number)
+            for number, (each, score) in enumerate(zip(every, scores, strict=True))
+        ]
         ranked.sort(key=lambda passage: -passage.score)
         answers = [passage for passage in ranked if not _repeats(passage.text, self.question)]
         self.passages = answers or [passage for passage in ranked if passage.text != every[0].text]
@@ -64,18 +74,34 @@ class Extract:
 
     def text(self) -> str:
         """The relevant passages by file, and the files; if there are none, passages of the question itself."""
-        by_path: dict[str, list[str]] = {}
-        for passage in best(self._quotable, 8):
-            by_path.setdefault(passage.path, []).append(passage.text)
-        quoted = "\n".join(f"- {path}{': ' * bool(path)}{' '.join(said)}" for path, said in by_path.items())
-        files = f"\n\nFiles: {', '.join(filter(None, by_path))}" if any(by_path) else ""
-        return f"What the text says, extracted by relevance:\n\n{quoted or '- nothing about the question'}{files}"
+        quotable = [each for each in self._quotable if not _TEST.search(each.path)] or self._quotable
+        by_path: dict[str, list[Passage]] = {}
+        for passage in best(quotable, 12):
+            said = by_path.setdefault(passage.path, [])
+            again = any([passage.text in each.text or each.text in passage.text for each in said])
+            if not again and len(said) < _MOST_OF_A_FILE:
+                said.append(passage)
+        names = _short_names(list(by_path))
+        blocks = [
+            f"{names[path]}{': ' * bool(path)}{' '.join([each.text for each in sorted(said, key=lambda each: each.number)])}"
+            for path, said in by_path.items()
+        ]
+        files = f"\n\nFiles: {', '.join(filter(None, names.values()))}" if any(by_path) else ""
+        quoted = "\n\n".join(blocks) or "Nothing about the question."
+        return f"Sentences that share the most words with the question, quoted:\n\n{quoted}{files}"
 
 
 def best(passages: list[Passage], limit: int) -> list[Passage]:
     """The first ``limit`` of sorted passages, without duplicates and without those far below the best."""
     distinct = {p.text.lower(): p for p in reversed(passages) if p.score >= passages[0].score * _FLOOR}
     return sorted(distinct.values(), key=lambda passage: -passage.score)[:limit]
+
+
+def _short_names(paths: list[str]) -> dict[str, str]:
+    """Each path below the directory that all of them have in common."""
+    parents = [os.path.dirname(path) for path in paths if os.path.isabs(path)]
+    common = os.path.commonpath(parents) if parents else ""
+    return {path: os.path.relpath(path, common) if common and os.path.isabs(path) else path for path in paths}
 
 
 def _repeats(text: str, question: str) -> bool:
@@ -110,15 +136,25 @@ def _strings(value: object) -> Iterator[str]:
 def _passages(text: str, path: str) -> Iterator[Passage]:
     """Sentences of prose, comments and docstrings, joined across lines, and single lines of code."""
     run: list[str] = []
-    for line in [*text.splitlines(), ""]:
-        bare = line.strip(" \t#/*;<!->\"'|`=")
-        if " " in bare and not _CODE.search(bare):
+    for line, prose in [*_lines(text), ("", False)]:
+        bare = _MARKUP.sub(lambda match: match[1] or match[2] or "", line).strip(" \t#/*;<!->\"'|`=")
+        if prose and " " in bare and not _CODE.search(bare):
             run.append(bare)
             continue
         yield from (Passage(s[:_MAX_PASSAGE], path, 1.0) for s in _SENTENCE_END.split(" ".join(run)) if " " in s)
         run.clear()
         if len(bare) > 8:
             yield Passage(bare[:_MAX_PASSAGE], path, _CODE_SCORE)
+
+
+def _lines(text: str) -> Iterator[tuple[str, bool]]:
+    """The lines, and whether each may be prose: in Python, a docstring or a comment."""
+    end = 0
+    for match in _DOCSTRING.finditer(text):
+        yield from [(line, line.lstrip().startswith("#")) for line in text[end : match.start()].splitlines()]
+        yield from [("", False), *[(line, True) for line in match[2].splitlines()], ("", False)]
+        end = match.end()
+    yield from [(line, not end or line.lstrip().startswith("#")) for line in text[end:].splitlines()]
 
 
 _METADATA = {"model": "offline", "note": "extractive, no language model"}

@@ -275,3 +275,20 @@ async def test_system_prompt_and_parts_are_counted() -> None:
     short = ModelRequest(messages=(user("abcd"),))
     long = ModelRequest(messages=(Message("user", (TextPart("abcd"), TextPart("e" * 400))),), system="i" * 400)
     assert await provider.count_tokens(long) == await provider.count_tokens(short) + 200
+
+
+CHECKED = 'def test_cut_off_streams_are_detected():\n    """Streams that were cut off are detected by a test of streams that were cut off."""\n'
+
+
+async def test_an_answer_quotes_the_words_of_files_and_not_their_code() -> None:
+    """Of a Python file its docstrings and comments, once each, by short paths; tests only where there is nothing else."""
+    files = "\n\n".join(
+        f'<file path="/home/me/app/{path}">\n{text}\n</file>'
+        for path, text in {"src/sse.py": STREAM, "src/wire/retry.py": RETRY, "tests/test_sse.py": CHECKED}.items()
+    )
+    response, _ = await ask(f"{QUESTION}\n\nAnswer from these files.\n\n{files}")
+    assert "sse.py: A stream that ends without its terminal event was cut off" in response.text
+    assert "self.finished" not in response.text and "/home/me" not in response.text and "test" not in response.text
+    assert response.text.count("terminal event") == 1
+    alone = f'<file path="/home/me/app/tests/test_sse.py">\n{CHECKED}\n</file>'
+    assert "test_sse.py: Streams that were cut off" in (await ask(f"{QUESTION}\n\n{alone}"))[0].text
