@@ -571,18 +571,16 @@ class AgentFlow(ProgramMethods, DurableMethods):
 
         return await Evaluation(self.engine, self._durable_runs(), self.ask, plan).report()
 
-    async def cases(self, limit: int = 100, **labels: str) -> list[Case]:
-        """Recorded runs as cases of an evaluation: at most ``limit`` durable runs that ended, the last changed first, with
-        these ``labels``.
+    async def cases(self, where: str = "", *, since: str | None = None, limit: int = 100, **labels: str) -> list[Case]:
+        """Recorded runs as cases of an evaluation: at most ``limit`` durable runs that ended, the last changed first.
 
-        Each has the name of its run, and no expectation. Raises the errors of :meth:`start`.
+        They fit the filter ``where`` (``name=answer* cost>0.10``), were changed ``since`` a length of time ago (``7d``) or a date, and
+        have these ``labels``. Each has the name of its run, and no expectation. Raises the errors of :meth:`runs`.
         """
         from agentflow.evals.cases import Case
 
-        listed = await self.runs(limit if not labels else 10_000)
-        ended = [each for each in listed if each.status in ("done", "failed") and each.parent is None]
-        fitting = [each for each in ended if all([each.labels.get(name) == value for name, value in labels.items()])]
-        return [Case(run_id=each.run_id, name=each.run_id, metadata={"program": each.name}) for each in fitting[:limit]]
+        runs = await self._durable_runs().ended(limit, where, since, labels)
+        return [Case(run_id=each.run_id, name=each.run_id, metadata={"program": each.name}) for each in runs]
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
         """Send every event of every later run to ``observer``, plain or async. Call the returned function to end this."""

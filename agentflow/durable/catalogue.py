@@ -16,7 +16,10 @@ from agentflow.core.events.journal_rows import ENDED, EffectRow, EffectState, Ru
 from agentflow.core.events.questions import Question
 from agentflow.core.ports.store_ports import EventStore, JournalStore
 from agentflow.durable.change_signals import RunChanges, wait_for
+from agentflow.durable.handle import cost_of
+from agentflow.durable.run_filter import ANY, fits, listed
 from agentflow.durable.run_records import question_of
+from agentflow.lib.text.filters import Filter
 
 _LOOK_S = 0.2
 _LATE_LOOKS = 10
@@ -61,16 +64,21 @@ class RunCatalogue:
         self._stores = tuple(stores)
         self._journal = journal
 
-    async def list(self, *, limit: int = 100) -> list[RunSummary]:
-        """At most ``limit`` runs, the last changed first. Raises OSError and JournalError for a store that cannot be read."""
-        runs: dict[str, RunSummary] = {}
-        for store in self._stores:
-            for log in await asyncio.to_thread(store.list, limit=limit):
-                runs.setdefault(log.run_id, summary_of(log))
+    async def list(self, *, limit: int = 100, where: Filter = ANY) -> list[RunSummary]:
+        """At most ``limit`` runs that fit, the last changed first. Raises OSError and JournalError for a store that cannot be
+        read."""
+        logs: dict[str, RunSummary] = {}
+        for store in self._stores:  # they keep so many logs as they are told, and select none
+            for log in await asyncio.to_thread(store.list, limit=None if where else limit):
+                logs.setdefault(log.run_id, summary_of(log))
+        runs: list[RunSummary] = []
         if self._journal is not None:
-            for row in await self._journal.list(limit=limit):
-                runs[row.run] = _of_row(row, runs.get(row.run))
-        return sorted(runs.values(), key=lambda run: -run.updated)[:limit]
+            runs = await listed(self._journal, where, limit, lambda row: _of_row(row, logs.pop(row.run, None)))
+            if where:
+                stored = await self._journal.statuses([run for run, each in logs.items() if fits(each, where)])
+                logs = {run: each for run, each in logs.items() if run not in stored}
+        runs += [each for each in logs.values() if fits(each, where)]
+        return sorted(runs, key=lambda run: -run.updated)[:limit]
 
     async def find(self, run: str) -> RunSummary:
         """The run with this id, or the only one whose id begins or ends with it. Raises JournalError (``durable/unknown-run``)."""
@@ -207,6 +215,8 @@ def _of_row(row: RunRow, log: RunSummary | None) -> RunSummary:
         started=row.created,
         updated=max(row.updated, summary.updated),
         error=row.error[1].get("message") if row.error else summary.error,
+        cost_usd=summary.cost_usd if row.result is None else cost_of(row),
         slices=row.slice,
+        labels=summary.labels or row.input.get("labels"),
         durable=True,
     )

@@ -36,7 +36,8 @@ class RunInfo:
     ``error`` the message of its failure; ``wake_at`` when a waiting run continues by itself. ``base`` is the run whose
     records it may reuse, ``successor`` the generation that continues it. ``program`` is the digest of its text, ``labels``
     the labels given at its start, ``queue`` the queue of its workers, ``tenant`` the tenant that is charged. ``parent`` is
-    the run it is a branch of. Times are unix seconds.
+    the run it is a branch of. ``cost_usd`` is its cost in US dollars, None for an unknown price and for a run that has not ended,
+    ``duration_s`` its working time in seconds. Times are unix seconds.
     """
 
     run_id: str
@@ -54,6 +55,8 @@ class RunInfo:
     queue: str | None = None
     tenant: str = ""
     parent: str | None = None
+    cost_usd: float | None = None
+    duration_s: float = 0.0
 
     @classmethod
     def of(cls, row: RunRow) -> RunInfo:
@@ -74,7 +77,14 @@ class RunInfo:
             queue=row.queue,
             tenant=row.tenant,
             parent=row.parent,
+            cost_usd=cost_of(row),
+            duration_s=row.spent_s,
         )
+
+
+def cost_of(row: RunRow) -> float | None:
+    """The cost of a stored run in US dollars; None for an unknown price, and for a run that has not ended."""
+    return None if row.result is None else row.result.get("cost")
 
 
 @frozen(kw_only=True)

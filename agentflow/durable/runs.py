@@ -38,6 +38,7 @@ from agentflow.durable.live_runs import LiveRuns
 from agentflow.durable.open_questions import OpenQuestions
 from agentflow.durable.plan import RunPlan, make_plan
 from agentflow.durable.repeated_calls import check_purse, check_same, given, raises_limit, unusable, usable_limits
+from agentflow.durable.run_filter import listed, run_filter
 from agentflow.durable.run_records import answers
 from agentflow.durable.samples import Samples
 from agentflow.durable.stored_input import (
@@ -574,9 +575,18 @@ class DurableRuns:
         """The purses, stored beside the runs."""
         return self._store.purses
 
-    async def list(self, limit: int = 100) -> list[RunInfo]:
-        """At most ``limit`` runs of the store, the last changed first."""
-        return [RunInfo.of(row) for row in await self._store.list(limit=limit)]
+    async def list(self, limit: int = 100, where: str = "") -> list[RunInfo]:
+        """At most ``limit`` runs of the store that fit the filter ``where``, the last changed first. Raises ConfigurationError
+        (``config/filter``)."""
+        return await listed(self._store, run_filter(where), limit, RunInfo.of)
+
+    async def ended(self, limit: int, where: str, since: str | None, labels: Mapping[str, str]) -> list[RunInfo]:
+        """At most ``limit`` runs that are done or failed and fit :func:`run_filter`, the last changed first; no branches."""
+
+        def of(row: RunRow) -> RunInfo | None:
+            return RunInfo.of(row) if row.parent is None and row.status in _CASES else None
+
+        return await listed(self._store, run_filter(where, since=since, labels=labels), limit, of, among=_CASES)
 
     async def aclose(self) -> None:
         """Give up the runs that work here, to be resumed later, and close the store."""
@@ -589,6 +599,9 @@ class DurableRuns:
             if self._engine.purses is not None:
                 await self._engine.purses.leave(self._store.purses)
             await self._store.aclose()
+
+
+_CASES = frozenset({"done", "failed"})
 
 
 def _check_portable(bindings: Mapping[str, Any], session: Session | None) -> None:

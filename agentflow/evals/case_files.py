@@ -7,12 +7,14 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.evals.cases import NOTHING, Case, Scorer
 from agentflow.evals.promptfoo import scorers_of
+from agentflow.lib.text.filters import FilterField, parse_filter
 from agentflow.lib.text.suggest import did_you_mean
 
 _FIELDS = ("inputs", "expected", "name", "run", "tags", "metadata", "group", "turns")
@@ -29,26 +31,59 @@ _FOREIGN: Mapping[str, str] = {
 """Fields of the case files of other tools, with ours."""
 
 
-def read_cases(source: str | Path | Iterable[Any]) -> list[Case]:
+def read_cases(source: str | Path | Iterable[Any], *, where: str = "") -> list[Case]:
     """Cases from a file (``.jsonl``, ``.json``, ``.csv``, ``.yaml``), or from a list of cases and dicts.
 
     A dict has the fields of :class:`Case` (``run`` for the run's id), or the inputs by name beside ``expected`` and the other
     fields: ``{"question": "...", "expected": "..."}``. The columns of a CSV file are the same. The files of pydantic-evals
     (``inputs``, ``expected_output``), of OpenAI's evals (``item``, ``ideal``) and of promptfoo (``tests`` with ``vars``, whose
-    ``assert`` are the case's own scorers) are read as they are. YAML needs the extra ``evals``.
+    ``assert`` are the case's own scorers) are read as they are. YAML needs the extra ``evals``. ``where`` is a filter of the cases, such as
+    ``tag=hard group!=42 input.question=Why*``: of ``name``, ``tag``, ``group``, ``run``, ``input.NAME`` and ``metadata.NAME``.
 
     Returns them in their order. Raises ConfigurationError (``evals/cases``) for a file that cannot be read, a case that is
     none, no case at all, and two cases of one name; ``evals/assert`` for an assertion of promptfoo that is not supported;
-    ``config/extra`` for YAML without the extra.
+    ``config/extra`` for YAML without the extra; ``config/filter``.
     """
+    chosen = parse_filter(where, _FILTERED, "tag=hard name=refund*")
     if isinstance(source, str | Path):
         path = Path(source)
         items = _items_in(path)
-        where = str(path)
+        origin = str(path)
     else:
-        items, where = list(source), "the list of cases"
-    cases = [_case(item, number, where) for number, item in enumerate(items, 1)]
-    return named(cases, where)
+        items, origin = list(source), "the list of cases"
+    every = named([_case(item, number, origin) for number, item in enumerate(items, 1)], origin)
+    fitting = [case for case in every if chosen.fits(partial(_part, case))]
+    if not fitting:
+        raise _wrong(
+            f"none of the {len(every):,} cases in {origin} fits the filter '{clip(where, 80)}'", "relax a term"
+        )
+    return fitting
+
+
+_FILTERED: Mapping[str, FilterField] = {
+    "name": FilterField(),
+    "tag": FilterField(),
+    "group": FilterField(),
+    "run": FilterField(),
+    "input": FilterField(kind="any", keys=True),
+    "metadata": FilterField(kind="any", keys=True),
+}
+"""The fields that a filter of cases may name."""
+
+
+def _part(case: Case, name: str, key: str) -> Any:
+    """The part of a case that a filter names."""
+    match name:
+        case "tag":
+            return case.tags
+        case "run":
+            return case.run_id
+        case "input":
+            return case.inputs.get(key)
+        case "metadata":
+            return case.metadata.get(key)
+        case _:
+            return getattr(case, name)
 
 
 def named(cases: Sequence[Case], where: str = "the list of cases") -> list[Case]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from agentflow.core.data.limits import total
 from agentflow.core.events.journal_rows import EffectRow, EffectState, JsonText, RunRow
+from agentflow.core.events.run_query import RunQuery
 from agentflow.journal.connection import DatabaseConnection, Row
 from agentflow.journal.errors import corrupt
 
@@ -131,6 +132,36 @@ def _effect_of(fields: Row) -> EffectRow:
         started=started,
         ended=ended,
     )
+
+
+def selected(query: RunQuery | None) -> tuple[str, list[Any]]:
+    """The conditions of a list of runs, each behind an ``and``, and their parameters from ``$2`` on.
+
+    An input that is stored apart is not looked into: its run is listed.
+    """
+    texts: list[str] = []
+    values: list[Any] = []
+
+    def add(text: str, *more: Any) -> None:
+        names = [f"${number}" for number in range(len(values) + 2, len(values) + 2 + len(more))]
+        texts.append(" and " + text.format(*names))
+        values.extend(more)
+
+    if query is None:
+        return "", values
+    if query.since is not None:
+        add("updated >= to_timestamp({})", query.since)
+    if query.until is not None:
+        add("updated < to_timestamp({})", query.until)
+    if query.after is not None:
+        at, run = query.after
+        add("updated <= to_timestamp({0}) and (updated < to_timestamp({0}) or run > {1})", at, run)
+    if query.statuses:
+        add("status = any({})", list(query.statuses))
+    for held in query.holds:
+        pattern = re.sub(r"([!%_])", r"!\1", held)
+        add("(input like {} escape '!' or input like '@%')", f"%{pattern}%")
+    return "".join(texts), values
 
 
 def is_long(text: Any) -> bool:

@@ -69,6 +69,8 @@ create index af_run_due on af_run(status, wake_at);
 create index af_session_holder on af_session(holder);
 create index af_result_at on af_result(at);
 """
+_ADDED = ("create index if not exists af_run_updated on af_run(updated desc, run)",)
+"""What tables of this version may lack that were created by an earlier release, and get when they are opened."""
 EVENT_SCHEMA = """
 create table if not exists af_event(number integer primary key, run text not null, slice integer not null,
   seq integer not null, line blob not null);
@@ -346,6 +348,8 @@ class SqliteFile:
         db.execute("commit")
         if tables:
             self._check(db, tables)
+        for statement in _ADDED:
+            db.execute(statement)
         equip(db)
 
     def _check(self, db: sqlite3.Connection, tables: set[str]) -> None:

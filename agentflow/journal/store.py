@@ -28,11 +28,12 @@ from agentflow.core.events.journal_rows import (
     SessionChanges,
     StoredResult,
 )
+from agentflow.core.events.run_query import RunQuery
 from agentflow.journal import cleaning, sessions
 from agentflow.journal.cleaning import StorageSurvey
 from agentflow.journal.connection import C, DatabaseConnection, Row
 from agentflow.journal.errors import owned_run, unknown_run
-from agentflow.journal.rows import OWNER, REF, Rows, escape, parse, unescape
+from agentflow.journal.rows import OWNER, REF, Rows, escape, parse, selected, unescape
 from agentflow.journal.stored_purses import StoredPurses
 from agentflow.journal.writer import Put, Writer
 
@@ -372,13 +373,12 @@ class Journal(ABC, Generic[C]):
 
         return await self._writer.ask(work)
 
-    async def list(self, *, limit: int = 100) -> list[RunRow]:
-        query = (
-            f"select {self._rows.run} from af_run where {self._rows.listed} order by af_run.updated desc, run limit $1"
-        )
+    async def list(self, *, limit: int = 100, query: RunQuery | None = None) -> list[RunRow]:
+        where, values = selected(query)
+        text = f"select {self._rows.run} from af_run where ({self._rows.listed}){where} order by af_run.updated desc, run limit $1"
 
         async def work(db: C) -> list[RunRow]:
-            return [await self._shown(db, row) for row in await db.fetch(query, limit)]
+            return [await self._shown(db, row) for row in await db.fetch(text, limit, *values)]
 
         return await self._writer.ask(work)
 

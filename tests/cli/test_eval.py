@@ -144,6 +144,31 @@ def test_recorded_runs_are_cases(project: Path) -> None:
     assert said_by("cases", "--db", "sqlite:///runs.db", "--label", "user=ada", cwd=project).stdout == ""
 
 
+def test_a_filter_chooses_the_same_runs_and_cases_in_each_command(project: Path) -> None:
+    """--where of eval, cases and runs; a repeated one adds terms, --status is one of them; a wrong one is an error of usage."""
+    cases = [{"inputs": {"question": f"q{n}"}, "expected": f"Say q{n}", "tags": ["hard"] * (n == 2)} for n in range(3)]
+    (project / "cases.jsonl").write_text("".join([json.dumps(each) + "\n" for each in cases]))
+    assert evaluated(project, "--where", "tag=hard").returncode == 0 and asked(project) == 1
+    assert "none of the 3 cases" in evaluated(project, "--where", "tag=soft").stderr
+    for text in ("x", "yy"):
+        program = f'(value-of (reply (question "{text}")))'
+        assert (
+            said_by("run", "-e", program, "--app", "shop", "--durable", "--run-id", text, cwd=project).returncode == 0
+        )
+    db = ["--db", "sqlite:///runs.db"]
+    where = ["--where", "cost>0.005", "--where", "id=y*"]
+    assert [json.loads(line)["run"] for line in said_by("cases", *db, *where, cwd=project).stdout.splitlines()] == [
+        "yy"
+    ]
+    for more in ([], ["--durable"]):
+        for command in (["runs"], ["runs", "list"]):
+            listed = said_by(*command, *db, *where, "--status", "done", "--json", *more, cwd=project)
+            assert [each["run_id"] for each in json.loads(listed.stdout)] == ["yy"], listed.stderr
+    assert "no run fits" in said_by("runs", *db, "--where", "status=failed", cwd=project).stdout
+    wrong = said_by("runs", *db, "--where", "status=done statsu=x", cwd=project)
+    assert wrong.returncode == 2 and "at character 13" in wrong.stderr and "did you mean 'status'?" in wrong.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -14,7 +14,15 @@ import pytest
 
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.event_log import LogBounds
-from agentflow.core.events.journal_rows import EffectRow, EffectState, JsonText, NewRun, StoredResult, effect_key
+from agentflow.core.events.journal_rows import (
+    EffectRow,
+    EffectState,
+    JsonText,
+    NewRun,
+    StoredResult,
+    effect_key,
+)
+from agentflow.core.events.run_query import RunQuery
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.journal.urls import open_store
 from tests.support.postgres import Server
@@ -348,3 +356,31 @@ async def test_a_store_is_bounded_by_number_and_size(opener: Opener) -> None:
     assert await store.results.find(b"k" * 16, 0.0) is None
     assert await store.gc(time.time() + 60, LogBounds(runs=0, bytes=0)) == 0 and await left() == {"r0", "r1", "r3"}
     assert [each.value for each in await store.effects("r1")][1] == "1" * 100_000
+
+
+async def test_a_list_goes_on_behind_a_run_and_leaves_out_what_a_query_excludes(opener: Opener) -> None:
+    """Pages together are the whole list; a query by status, time, and text of the input gives all runs that fit, and perhaps one whose input
+    is stored apart."""
+    store = opener()
+    for number in range(7):
+        label = {"product": "100%_!x" if number % 2 else "100abcx"}
+        much = {"x": "y" * 300_000} if number == 4 else {}
+        await store.create(f"r{number}", replace(NEW, input={"name": f"p{number}", "labels": label, "bindings": much}))
+        if number < 3:
+            epoch = (await store.own(f"r{number}")).run.epoch
+            await store.finish(f"r{number}", epoch, "done", result={"value": 1})
+    every = [(each.run, each.updated) for each in await store.list()]
+    pages: list[tuple[str, float]] = []
+    while page := await store.list(limit=3, query=RunQuery(after=(pages[-1][1], pages[-1][0]) if pages else None)):
+        pages += [(each.run, each.updated) for each in page]
+    assert pages == every and len(every) == 7
+
+    async def selected(**query: Any) -> set[str]:
+        return {each.run for each in await store.list(query=RunQuery(**query))}
+
+    assert await selected(statuses=("done", "failed")) == {"r0", "r1", "r2"}
+    assert await selected(holds=('"product":"100%_!x"',)) - {"r4"} == {"r1", "r3", "r5"}
+    assert await selected(holds=('"name":"p1', '"labels":{')) - {"r4"} == {"r1"}
+    middle = every[3][1]
+    since, until = await selected(since=middle), await selected(until=middle)
+    assert since | until == {run for run, _ in every} and not since & until and every[3][0] in since

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import os
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,17 +33,20 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
 
     Raises UsageError, and the errors of :meth:`agentflow.AgentFlow.evaluate`.
     """
+    from agentflow.evals.case_files import read_cases
+
     if len(paths) > 2:
         raise UsageError("eval takes a program and a file of cases", hint="agentflow eval answer.sexp cases.jsonl")
     scorers = [_scorer(text) for text in options.scorer or ["exact"]]
     below, drop = _thresholds("--fail-below", options.fail_below), _thresholds("--fail-drop", options.fail_drop)
     variants = _variants(options)
+    cases = await asyncio.to_thread(partial(read_cases, Path(paths[-1]), where=" ".join(options.where or ())))
     settings = options.settings()
     limits = parse_limits(options.limit or (), settings.make_limits()).lowered(options.max_cost, options.max_tokens)
     async with open_flow(options, durable=stored_at(options.db), limits=Limits(), approve=None) as flow:
         report = await flow.evaluate(
             _program(flow, paths[0], options) if len(paths) == 2 else None,
-            Path(paths[-1]),
+            cases,
             variants=variants,
             scorers=scorers,
             repeat=options.repeat,
@@ -68,7 +73,7 @@ async def print_cases(options: CasesOptions) -> int:
     """Print recorded runs as JSON lines. Returns the exit code."""
     labels = dict(_pair("--label", text) for text in options.label or ())
     async with stored_runs(options.db) as flow:
-        listed = await flow.cases(options.limit, **labels)
+        listed = await flow.cases(" ".join(options.where or ()), limit=options.limit, **labels)
     write_out("".join([json.dumps(each.to_dict(), ensure_ascii=False) + "\n" for each in listed]))
     return Exit.OK
 

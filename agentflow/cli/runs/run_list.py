@@ -16,6 +16,7 @@ from agentflow.core.events.journal_rows import QueueLoad, WorkerInfo
 from agentflow.core.ports.store_ports import EventStore
 from agentflow.durable.catalogue import RunCatalogue, RunSummary
 from agentflow.durable.handle import PastRun, RunInfo
+from agentflow.durable.run_filter import run_filter
 from agentflow.journal.urls import database_file, is_postgres, open_events, open_store
 from agentflow.lib.text.safe_text import clean
 from agentflow.observe.files import EventFiles
@@ -38,11 +39,16 @@ async def open_catalogue(directory: str | None = None, db: str | None = None) ->
         yield catalogue
 
 
-async def list_runs(directory: str | None, db: str | None, *, limit: int, as_json: bool) -> int:
-    """Print up to ``limit`` runs, latest change first. Returns the exit code."""
+async def list_runs(directory: str | None, db: str | None, *, where: str, limit: int, as_json: bool) -> int:
+    """Print up to ``limit`` runs that fit the filter ``where``, latest change first. Returns the exit code."""
+    chosen = run_filter(where)
     async with open_catalogue(directory, db) as catalogue:
-        runs = await catalogue.list(limit=limit)
-    return print_rows(runs, _line, "no runs yet; agentflow run FILE records one", as_json=as_json)
+        runs = await catalogue.list(limit=limit, where=chosen)
+    return print_rows(runs, _line, _NONE_FIT if where else _NONE, as_json=as_json)
+
+
+_NONE = "no runs yet; agentflow run FILE records one"
+_NONE_FIT = "no run fits; agentflow runs lists all"
 
 
 def _line(run: RunSummary) -> str:
@@ -53,16 +59,17 @@ def _line(run: RunSummary) -> str:
     return f"{when}  {run.state:<10} {took}  {cost:>8}  {run.run_id}  {run.name}  {error}"
 
 
-async def list_durable(url: str | None, *, as_json: bool) -> int:
-    """Print the durable runs of a database, latest change first. Returns the exit code."""
+async def list_durable(url: str | None, *, where: str, limit: int, as_json: bool) -> int:
+    """Print up to ``limit`` durable runs of a database that fit the filter ``where``, latest change first. Returns the exit code."""
 
     def line(run: RunInfo) -> str:
         when = moment(run.updated)
         return f"{when}  {run.status:<10} {run.run_id}  {run.name}  {run.error or ''}"
 
     async with stored_runs(url) as flow:
-        runs = await flow.runs()
+        runs = await flow.runs(limit, where=where)
     nothing = "no durable runs; agentflow run FILE --durable starts one, --db sqlite:///FILE looks elsewhere"
+    nothing = _NONE_FIT if where else nothing
     return print_rows(runs, line, nothing, as_json=as_json)
 
 

@@ -12,7 +12,15 @@ from typing import Annotated
 import typer
 
 from agentflow.cli.shared.common import run_async
-from agentflow.cli.shared.options import AsJson, CancelOptions, Database, ForkOptions, ResumeOptions, takes_options
+from agentflow.cli.shared.options import (
+    AsJson,
+    CancelOptions,
+    Database,
+    ForkOptions,
+    ResumeOptions,
+    Where,
+    takes_options,
+)
 from agentflow.core.data.event_log import LogBounds
 
 runs = typer.Typer(invoke_without_command=True, help="List earlier runs, newest first, or look at one.")
@@ -35,6 +43,10 @@ def list_(
     directory: Directory = None,
     db: Database = None,
     durable: Annotated[bool, typer.Option("--durable", help="List durable runs only.")] = False,
+    where: Where = None,
+    status: Annotated[
+        str | None, typer.Option("--status", metavar="STATUS", help="The same as --where status=STATUS.")
+    ] = None,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, metavar="NUMBER", help="Maximum number of runs.")] = 100,
     json: AsJson = False,
 ) -> None:
@@ -44,11 +56,15 @@ def list_(
     """
     if context.invoked_subcommand is not None:
         return
+    chosen = " ".join([*(where or ()), *([] if status is None else [f"status={status}"])])
     from agentflow.cli.runs.run_list import list_durable, list_runs
 
     if durable:
-        sys.exit(run_async(partial(list_durable, db, as_json=json), as_json=json))
-    sys.exit(run_async(partial(list_runs, directory, db, limit=limit, as_json=json), as_json=json))
+        sys.exit(run_async(partial(list_durable, db, where=chosen, limit=limit, as_json=json), as_json=json))
+    sys.exit(run_async(partial(list_runs, directory, db, where=chosen, limit=limit, as_json=json), as_json=json))
+
+
+runs.command("list", hidden=True)(list_)
 
 
 @runs.command()

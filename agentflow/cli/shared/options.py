@@ -89,6 +89,14 @@ Purse = Annotated[
         help="The purse that pays for the run: one of the application's, see --app, or of [purses] in agentflow.toml.",
     ),
 ]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="FILTER",
+        help="Only those that fit: 'status=failed label.product=support cost>0.10 since=7d' (repeatable).",
+    ),
+]
 Record = Annotated[
     bool, typer.Option("--record/--no-record", help="Record the events for agentflow runs. Default: yes.")
 ]
@@ -396,6 +404,14 @@ class EvalOptions(DatabaseOptions, FlowOptions):
             help="A variant: a TOML file with a table of fields for each task, or another program; the name may be left out (repeatable).",
         ),
     ] = None
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="FILTER",
+            help="Only the cases that fit: 'tag=hard name=refund* metadata.level>2' (repeatable).",
+        ),
+    ] = None
     override: Annotated[
         list[str] | None,
         typer.Option(
@@ -494,6 +510,7 @@ class CasesOptions(DatabaseOptions):
         list[str] | None,
         typer.Option("--label", metavar="NAME=VALUE", help="Only runs with this label (repeatable)."),
     ] = None
+    where: Where = None
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of runs.")] = 100
 
 

@@ -44,6 +44,7 @@ from agentflow.core.ports.ports import Tool
 
 if TYPE_CHECKING:  # few flows have purses
     from agentflow.core.data.allowances import Allowance, PurseGrant, PurseUse, Spending
+    from agentflow.core.events.run_query import RunQuery
 
 
 class SessionStore(Protocol):
@@ -357,8 +358,8 @@ class JournalStore(Protocol):
         """A run; one that is running without a living owner is ``queued``."""
         ...
 
-    async def list(self, *, limit: int = 100) -> list[RunRow]:
-        """Runs, the last updated first."""
+    async def list(self, *, limit: int = 100, query: RunQuery | None = None) -> list[RunRow]:
+        """Runs, the last updated first: all (None), or those of ``query`` and perhaps others."""
         ...
 
     async def statuses(self, runs: Sequence[str]) -> dict[str, RunStatus]:

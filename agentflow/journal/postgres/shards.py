@@ -220,7 +220,7 @@ def everywhere(join: Callable[..., Any]) -> Any:
 
     async def go(sharded: _ShardPart, name: str, *args: Any, **options: Any) -> Any:
         every = await sharded.shards.all(lambda shard: sharded.method(shard, name)(*args, **options))
-        return join(every, **options) if "limit" in options else join(every)
+        return join(every, limit=options["limit"]) if "limit" in options else join(every)
 
     return _Routed(go)
 

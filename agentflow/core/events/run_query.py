@@ -1,0 +1,20 @@
+"""Which runs a store is to list."""
+
+from __future__ import annotations
+
+from agentflow.core.data.frozen import frozen
+
+
+@frozen(kw_only=True)
+class RunQuery:
+    """Which runs a store is to list: those that were changed at ``since`` or later and before ``until`` (unix seconds), are stored in
+    one of ``statuses`` (empty: any), and whose stored input has all texts of ``holds``, as JSON.
+
+    A store may list others too. ``after`` is the last change and the id of a run: the list goes on behind it.
+    """
+
+    statuses: tuple[str, ...] = ()
+    since: float | None = None
+    until: float | None = None
+    holds: tuple[str, ...] = ()
+    after: tuple[float, str] | None = None
