@@ -292,13 +292,14 @@ class EvaluationFigures:
         return {name: told.get((name, score), self[name].difference(score).p) for name in others}
 
     def rows(self) -> list[dict[str, Any]]:
-        """One dict for each variant, as the table of the report shows it."""
+        """One dict for each variant, as the table of the report shows it: the scores by their names, with ``score`` after the name
+        of one that is called as a column of the account is."""
         rows: list[dict[str, Any]] = []
         for name in self.variants:
             variant = self[name]
             row: dict[str, Any] = {"variant": name, "samples": len(variant.samples)}
             for score in self.names:
-                row[score] = variant.score(score)
+                row[column_of(score)] = variant.score(score)
                 if name != self.baseline:
                     row[f"{score} difference"] = variant.difference(score)
             row |= {
@@ -316,3 +317,11 @@ class EvaluationFigures:
     def has_few(self) -> bool:
         """Whether so few cases count that intervals say little."""
         return len({each.case.name for each in self.complete}) < FEW
+
+
+_COLUMNS = ("variant", "samples", "cost_usd", "paid_usd", "latency_p95_s", "calls", "reused", "failed")
+
+
+def column_of(score: str) -> str:
+    """The key of a score in a row of :meth:`EvaluationFigures.rows`."""
+    return f"{score} score" if score in _COLUMNS else score

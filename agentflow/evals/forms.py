@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 from agentflow.core.data.errors import clip
 from agentflow.core.data.values import plain
 from agentflow.evals.apart import beside
-from agentflow.evals.figures import EvaluationFigures
+from agentflow.evals.figures import EvaluationFigures, column_of
 from agentflow.evals.sample import Sample
 from agentflow.evals.scorers import ACCOUNT
 from agentflow.evals.statistics import Difference, Interval
@@ -71,8 +71,8 @@ def _beside(change: float, sample: Sample, base: Sample) -> dict[str, Any]:
     return {
         "case": _title(sample),
         "change": f"{change:+.3g}",
-        "base": _text(base.value) if base.status == "done" else _gave(base),
-        "here": _text(sample.value) if sample.status == "done" else _gave(sample),
+        "base": _text(base.value) if base.status == "done" else _gave(base, None),
+        "here": _text(sample.value) if sample.status == "done" else _gave(sample, None),
         "expected": _text(sample.case.expected) if sample.case.expects else None,
         "steps": [each.to_dict() for each in sample.apart],
     }
@@ -137,7 +137,7 @@ def _table(report: EvaluationFigures) -> list[list[str]]:
     for row in report.rows():
         cells = [row["variant"]]
         for score in report.names:
-            cells.append(_cell(row[score]))
+            cells.append(_cell(row[column_of(score)]))
             if len(report.variants) > 1:
                 cells.append(_cell(row.get(f"{score} difference")))
         late = row["latency_p95_s"]
@@ -234,20 +234,24 @@ def _changes(report: EvaluationFigures, most: int) -> list[tuple[str, str, list[
 
 
 def _change(change: float, sample: Sample, base: Sample) -> str:
-    one, other = beside(_gave(base), _gave(sample), _SHOWN)
-    told = f"{_title(sample)}: {change:+.3g}; {base.variant} {one}; {sample.variant} {other}"
+    one, other = [_text(each.value) if each.status == "done" else None for each in (base, sample)]
+    texts = beside(one, other, _SHOWN)
+    told = [
+        f"{_title(sample)}: {change:+.3g}",
+        *[f"{each.variant} {_gave(each, text)}" for each, text in zip((base, sample), texts, strict=True)],
+    ]
     if sample.apart:
         first = sample.apart[0]
-        texts = beside(first.base, first.here, _SHOWN)
-        if texts != beside(_text(base.value), _text(sample.value), _SHOWN):
-            shown = " and ".join(["nothing" if each is None else repr(each) for each in texts])
-            told += f"; first apart: {first.kind} {first.name} at {first.path}, {shown}"
-    return _line(told)
+        parts = beside(first.base, first.here, _SHOWN)
+        if parts != texts:
+            shown = " and ".join(["nothing" if each is None else repr(each) for each in parts])
+            told.append(f"first apart: {first.kind} {first.name} at {first.path}, {shown}")
+    return _line("; ".join(told))
 
 
-def _gave(sample: Sample) -> str:
-    """What a sample gave, or why it did not."""
-    return f"gave {_text(sample.value)!r}" if sample.status == "done" else f"{sample.status}: {sample.reason}"
+def _gave(sample: Sample, text: str | None) -> str:
+    """What a sample gave, its value as text, or why it did not."""
+    return f"{sample.status}: {clip(sample.reason, 200)}" if text is None else f"gave {text!r}"
 
 
 def _title(sample: Sample) -> str:

@@ -115,6 +115,8 @@ def test_an_evaluation_stops_when_it_knows_enough(project: Path) -> None:
     arguments = ("--scorer", "shop:shouts", "--scorer", "exact", "--primary", "exact")
     done = evaluated(project, *arguments, "--until", "0.2")
     assert done.returncode == 0 and "until=0.2 was met by" in done.stdout and 30 <= asked(project) < 100, done.stdout
+    again = json.loads(evaluated(project, *arguments, "--until", "0.2", "--json").stdout)
+    assert again["enough"] and again["variants"][0]["exact"]["method"] == "betting sequence"
     assert evaluated(project, *arguments, "--until", "-1").returncode == 2
 
 

@@ -216,3 +216,21 @@ def test_a_report_answers_by_variant_and_score() -> None:
         with pytest.raises(ConfigurationError) as caught:
             wrong()
         assert caught.value.code == code and caught.value.hint
+
+
+def test_a_score_may_be_called_as_a_column_is() -> None:
+    """As the scorer ``calls`` is: the table has both, and rows tell them apart."""
+    samples = [
+        Sample(
+            case=Case(inputs={"q": at}, name=str(at)),
+            variant="base",
+            draw=0,
+            status="done",
+            scores={"calls": 7.0, "failed": 1.0},
+        )
+        for at in range(3)
+    ]
+    made = EvaluationReport(run_id="e", variants=["base"], baseline="base", order=["0", "1", "2"], samples=samples)
+    (row,) = made.rows()
+    assert (row["calls"], row["calls score"].mean, row["failed"], row["failed score"].mean) == (0, 7.0, 0, 1.0)
+    assert "7 [7, 7]" in str(made)

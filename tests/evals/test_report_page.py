@@ -127,6 +127,7 @@ async def test_hostile_values_stay_text_on_the_page(browser: Any, tmp_path: Path
     assert len(html) < 100_000 and "onerror" not in html.partition("<body>")[2]
     shown = await Page.open(browser, tmp_path / "again.html", html)
     await shown.page.click("details > summary")
+    await shown.page.wait_for_selector(".sides")
     text = await shown.text("body")
     assert "owned" not in (await shown.page.title()).replace("document.title='owned'", "")
     assert not set("\u202e\u2066\u200b") & set(text) and text.count("<img src=x") > 10
@@ -149,6 +150,7 @@ async def test_the_page_has_the_table_and_both_values_beside_each_other(browser:
         ]
         assert "Few cases" in await shown.text("header") and "5 model calls" in await shown.text("header")
         await shown.page.click("[data-case] > summary")
+        await shown.page.wait_for_selector(".sides")
         panes = await shown.page.query_selector_all("[data-case] .panes")
         texts = [
             [(await side.inner_text()).strip() for side in await each.query_selector_all(":scope > *")]

@@ -190,7 +190,8 @@ def _summary(report: EvaluationReport) -> dict[str, Any]:
         for row in report.rows()
     ]
     failures = [each.to_dict() for each in report.failures()]
-    return {"run_id": report.run_id, "partial": report.partial, "variants": rows, "failures": failures}
+    ended = {"run_id": report.run_id, "partial": report.partial, "enough": report.enough}
+    return {**ended, "variants": rows, "failures": failures}
 
 
 def _told() -> Any:
