@@ -1,6 +1,6 @@
 """Dry replays that continue past an effect without a record, with the value that its place had before.
 
-What follows may depend on the new value, which nobody knows yet. So a second replay alters each such value: an effect that is
+Later effects may depend on the new value, which is unknown. So a second replay alters each such value: an effect that is
 asked the same in both does not read it.
 """
 
@@ -101,7 +101,7 @@ class DryReplay:
         return row
 
     def _again(self, first: DryReplay, kind: str, name: str, digest: bytes, path: str) -> EffectRow | None:
-        """As before, with another value for what is asked otherwise now."""
+        """As before, with another value for an effect that is asked otherwise now."""
         before = first.reached.get(path)
         if self.blind or before is None or before.row is None or (before.kind, before.name) != (kind, name):
             return None
@@ -121,7 +121,7 @@ class DryReplay:
         return any([each.fits and each.follows for each in self.reached.values()])
 
     def actions(self, again: DryReplay | None) -> list[tuple[ReachedEffect, Action]]:
-        """The effects in the order of their paths, each with what will be done; ``again`` is the second replay."""
+        """The effects in the order of their paths, each with its action; ``again`` is the second replay."""
         told: list[tuple[ReachedEffect, Action]] = []
         for each in sorted(self.reached.values(), key=lambda each: path_order(each.path)):
             action: Action = "reused" if each.fits else "run"

@@ -1,4 +1,4 @@
-"""Dry samples: what a sample would carry out, and what it would reuse. No task or tool is carried out, and nothing is stored."""
+"""Dry samples: the effects that a sample would carry out, and those that it would reuse. No task or tool is carried out, and nothing is stored."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ _FREE = frozenset({"task", "draw"})
 
 @frozen(kw_only=True)
 class DryEnd(SampleEnd):
-    """How a dry sample ended, and its ``effects`` with what would be done."""
+    """How a dry sample ended, and its ``effects`` with their actions."""
 
     effects: Sequence[tuple[ReachedEffect, Action]] = ()
 
@@ -179,7 +179,7 @@ async def dry_sample(
     anew: Anew | None = None,
     old: Sequence[EffectRow] = (),
 ) -> DryEnd:
-    """What :meth:`Samples.carry_out` would do with these arguments. ``old`` are the records that have old values."""
+    """The effects of :meth:`Samples.carry_out` with these arguments. ``old`` are the records that have old values."""
     first = DryReplay(old)
 
     async def replayed(replay: DryReplay) -> SampleEnd:

@@ -1,4 +1,4 @@
-"""Plans what resuming a durable run would do: a dry replay, which takes the old value at an effect without a record."""
+"""Plans the resumption of a durable run: a dry replay, which takes the old value at an effect without a record."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RunPlan:
     """The effects of resuming a run, as far as a replay of its records shows.
 
     ``effects`` are in the order of their paths. At an effect that is run the replay takes the value that was recorded
-    at its place, so that ``may_run`` says what follows if the new value leads the program the same way; in a branch without such a value the
+    at its place, so that ``may_run`` are the effects that follow if the new value leads the program the same way; in a branch without such a value the
     plan ends. ``complete`` says that there are no other effects, because nothing is run. Otherwise there may be others, or
     fewer, and some of the ``unused`` records may answer then. ``error`` is the message of the error with which the replay of a
     complete plan ends, if it does.

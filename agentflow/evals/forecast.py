@@ -1,4 +1,4 @@
-"""The forecast of an evaluation: which calls are reused, which run, and what they cost, before one is made."""
+"""The forecast of an evaluation: which calls are reused, which run, and their cost, before one is made."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ForecastPart:
 
     Of the model calls of ``samples`` samples, kept answers and records give ``reused``; ``runs`` are made; ``may_run``
     depend on their answers. A call that several variants or draws share is made once, and reused by the others.
-    ``about`` is what the same tasks cost before, for the calls that run or may run, and ``at_most`` a static bound at the
+    ``about`` is the cost of the same tasks before, for the calls that run or may run, and ``at_most`` a static bound at the
     longest inputs and answers, both in US dollars; None if unknown. ``ended`` samples
     have a first call that was never answered before: the calls after it are not counted.
     """
@@ -57,10 +57,10 @@ class ForecastPart:
 
 @frozen(kw_only=True)
 class Forecast:
-    """What an evaluation would do. ``forecast["short"]`` is the part of a variant, ``forecast.judges`` that of the judges.
+    """The calls of an evaluation and their cost. ``forecast["short"]`` is the part of a variant, ``forecast.judges`` that of the judges.
 
     ``all`` is the sum. Its ``at_most`` is the lesser of the static bound and ``limit_usd``, the limit of the evaluation in US dollars;
-    None if there is neither. ``repeats`` is what the draws after the first cost, as in ``about``. ``print(forecast)`` is a table.
+    None if there is neither. ``repeats`` is the part of ``about`` that is for the draws after the first. ``print(forecast)`` is a table.
     """
 
     variants: tuple[ForecastPart, ...]

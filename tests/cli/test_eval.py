@@ -9,7 +9,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.cli.test_prompts import Typist
+from tests.cli.test_terminal import terminal_environment
 from tests.support.commands import said_by
+from tests.support.terminal import in_terminal
 
 APP = '''
 import json
@@ -58,7 +61,8 @@ def evaluated(project: Path, *arguments: str) -> Any:
 
 def asked(project: Path) -> int:
     """The number of model calls so far."""
-    return len((project / "calls.log").read_text().splitlines())
+    log = project / "calls.log"
+    return len(log.read_text().splitlines()) if log.exists() else 0
 
 
 def test_variants_are_compared_and_paid_for_once(project: Path) -> None:
@@ -191,3 +195,29 @@ def test_what_cannot_be_evaluated_is_told(project: Path, arguments: list[str], s
     """With what to write, and exit code 2."""
     done = said_by(*arguments, cwd=project)
     assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+def test_a_plan_prints_the_forecast_and_runs_nothing(project: Path) -> None:
+    """As text and as JSON; without a terminal nothing is asked."""
+    done = evaluated(project, "--variant", "loud.toml", "--plan", "--json")
+    forecast = json.loads(done.stdout)
+    assert (done.returncode, forecast["runs"], forecast["ended"], asked(project)) == (0, 8, 8, 0), done.stderr
+    assert evaluated(project).returncode == 0 and asked(project) == 4
+    done = evaluated(project, "--variant", "loud.toml", "--plan")
+    assert done.returncode == 0 and asked(project) == 4, done.stderr
+    rows = {line.split()[0]: line.split()[1:6] for line in done.stdout.splitlines() if line.strip()}
+    assert (rows["base"], rows["loud"]) == (["4", "4", "0", "0", "$0.0000"], ["4", "0", "4", "0", "$0.0400"])
+
+
+async def test_on_a_terminal_the_forecast_is_shown_and_asked_about(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No runs nothing, yes runs it, and what costs nothing is not asked about; ``--yes`` asks nothing."""
+    monkeypatch.chdir(project)
+    environment = terminal_environment(project)
+    command = ("eval", "answer", "cases.jsonl", "--app", "shop", "--scorer", "contains")
+    seen: list[tuple[int, int, bool]] = []
+    for typed, more in (("n", ()), ("y", ()), ("n", ()), ("n", ("--variant", "loud.toml", "--yes"))):
+        code, terminal = await in_terminal(*command, *more, environment=environment, react=Typist("[y/n]", typed))
+        seen.append((code, asked(project), terminal.ever_showed("Run it?")))
+    assert seen == [(130, 0, True), (0, 4, True), (0, 4, False), (0, 8, False)]

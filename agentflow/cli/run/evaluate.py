@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.run.durable import parse_overrides
+from agentflow.cli.shared.approving import answerer
 from agentflow.cli.shared.common import Exit, UsageError, write_json, write_out
 from agentflow.cli.shared.options import CasesOptions, EvalOptions, open_flow, parse_limits
 from agentflow.cli.shared.state import stored_at, stored_runs
 from agentflow.core.data.limits import Limits
+from agentflow.core.events.questions import Question
 from agentflow.lib.text.safe_text import clean
 from agentflow.lib.text.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
+    from agentflow.evals.forecast import Forecast
     from agentflow.evals.report import EvaluationReport
     from agentflow.evals.sample import Sample
 
@@ -29,7 +32,8 @@ _PLAIN = ("exact", "contains", "json_equal", "close")
 
 
 async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
-    """Evaluate a program on cases and print the report. Returns 1 for a threshold that is not met, 5 at a limit.
+    """Evaluate a program on cases and print the report. Returns 1 for a threshold that is not met, 5 at a limit, 130 if
+    the user at the terminal declines the forecast.
 
     Raises UsageError, and the errors of :meth:`agentflow.AgentFlow.evaluate`.
     """
@@ -44,7 +48,8 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
     settings = options.settings()
     limits = parse_limits(options.limit or (), settings.make_limits()).lowered(options.max_cost, options.max_tokens)
     async with open_flow(options, durable=stored_at(options.db), limits=Limits(), approve=None) as flow:
-        report = await flow.evaluate(
+        evaluate = partial(
+            flow.evaluate,
             _program(flow, paths[0], options) if len(paths) == 2 else None,
             cases,
             variants=variants,
@@ -59,6 +64,12 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
             run_id=options.run_id,
             told=_told(),
         )
+        if options.plan:
+            return _show(await evaluate(forecast=True), options)
+        answer = _answerer(options)
+        if answer is not None and not await _agreed(await evaluate(forecast=True), answer):
+            return Exit.INTERRUPTED
+        report = await evaluate()
     for name in options.save or ():
         report.save(name)
     wrong = [*report.below(below), *_dropped(report, drop)]
@@ -67,6 +78,28 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
     else:
         write_out(clean("\n".join([str(report), *[f"not met: {each}" for each in wrong]])) + "\n")
     return Exit.FAILED if wrong else Exit.LIMIT if report.partial else Exit.OK
+
+
+def _show(forecast: Forecast, options: EvalOptions) -> int:
+    """Print a forecast. Returns the exit code."""
+    if options.as_json:
+        write_json(forecast.to_dict())
+    else:
+        write_out(clean(str(forecast)) + "\n")
+    return Exit.OK
+
+
+def _answerer(options: EvalOptions) -> Any:
+    """Who is asked before anything is paid for; None without a terminal, in CI, and with ``--yes``."""
+    return None if options.yes or os.environ.get("CI") else answerer()
+
+
+async def _agreed(forecast: Forecast, answer: Any) -> bool:
+    """Whether the user at the terminal agrees to a forecast; one that costs nothing needs no answer."""
+    if forecast.free:
+        return True
+    print(clean(f"{forecast}\n"), file=sys.stderr)
+    return await answer(Question(question="Run it?", schema={"type": "boolean"}))
 
 
 async def print_cases(options: CasesOptions) -> int:

@@ -499,6 +499,13 @@ class EvalOptions(DatabaseOptions, FlowOptions):
             "--run-id", metavar="ID", help="The evaluation to continue: one that a limit ended pays for the rest."
         ),
     ] = None
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Print what would be reused, what would run and at what cost; run nothing."),
+    ] = False
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask on the terminal before anything is paid for.")
+    ] = False
     as_json: AsJson = False
 
 
