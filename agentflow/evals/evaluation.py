@@ -31,6 +31,7 @@ from agentflow.durable.stored_input import PythonProgram
 from agentflow.evals.apart import value_pairs
 from agentflow.evals.case_files import named, read_cases
 from agentflow.evals.cases import Case, Scorer
+from agentflow.evals.ending_purses import EndingPurses
 from agentflow.evals.figures import BASE, BEFORE
 from agentflow.evals.judges import Judge
 from agentflow.evals.persons import person_of
@@ -449,7 +450,8 @@ class Evaluation:
         if limits is None or (limits.usd is None and limits.tokens is None):
             return None
         allowance = Allowance(usd=limits.usd, tokens=limits.tokens)
-        return Purse(f"evaluation {self._id}", allowance, store=self._runs.purses, whose=f"the evaluation '{self._id}'")
+        name, store = f"evaluation {self._id}", EndingPurses(self._runs.purses)
+        return Purse(name, allowance, store=store, whose=f"the evaluation '{self._id}'")
 
 
 def _wrong(message: str, hint: str) -> ConfigurationError:

@@ -130,10 +130,13 @@ class StoredPurses:
     async def _open(self, db: DatabaseConnection, name: str, starts: float, ends: float | None) -> float:
         """Make the row of a period, if it is missing, and remove those that ended long before it. Returns the time of the
         database."""
+        at = await db.fetchval(_NOW)
         if changed(await db.execute(_OPEN, name, starts, ends)):
-            await db.execute(_FORGET_LEASES, starts - KEPT_S)
-            await db.execute(_FORGET, starts - KEPT_S)
-        return await db.fetchval(_NOW)
+            single = starts == 0 and (ends is None or ends > at)  # a purse without further periods begins at 0
+            before = (at if single else starts) - KEPT_S
+            await db.execute(_FORGET_LEASES, before)
+            await db.execute(_FORGET, before)
+        return at
 
     async def _read(
         self, db: DatabaseConnection, name: str, starts: float, at: float, lock: str = ""
