@@ -17,6 +17,7 @@ from typing_extensions import Unpack
 from agentflow.arguments import (
     adapter_rates,
     base_system_of,
+    check_interpreter,
     dependencies_of,
     directory,
     durable_runs,
@@ -236,6 +237,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
     ) -> None:
         if unknown:
             raise unknown_parameter(unknown, AgentFlow)
+        check_interpreter(getattr(sys, "_is_gil_enabled", lambda: True)())
         roots = paths_of(root)
         settings = settings or load_settings()
         self.settings = settings

@@ -38,6 +38,19 @@ if TYPE_CHECKING:
     from agentflow.run.purses import Purses
 
 
+def check_interpreter(gil: bool) -> None:
+    """Raise ConfigurationError (``config/free-threaded``) for an interpreter without the global lock, ``gil``.
+
+    Labels of values rest on its reference counts, and nothing was tried with threads that run at once.
+    """
+    if not gil:
+        raise ConfigurationError(
+            "free-threaded builds of Python are not supported",
+            code="config/free-threaded",
+            hint="use a usual build of the same version, or run this one with -X gil=1",
+        )
+
+
 def unknown_parameter(unknown: Iterable[str], face: type[object]) -> ConfigurationError:
     """The error (``config/option``) for a parameter that ``face`` does not have, with the one that is meant."""
     names = inspect.signature(face).parameters.keys() - {"unknown"}
