@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections import defaultdict
 from collections.abc import Sequence
@@ -252,7 +253,7 @@ async def test_paths_are_the_same_in_every_run(house: House) -> None:
 
 
 @pytest.mark.slow
-async def test_paths_are_the_same_in_a_thousand_runs(house: House) -> None:
-    """The same, a thousand times."""
-    for _ in range(20):
+async def test_paths_are_the_same_in_many_runs(house: House) -> None:
+    """The same, as often as ``AGENTFLOW_NUMBERING_RUNS`` says: 300 times, a thousand before something here is changed."""
+    for _ in range(int(os.environ.get("AGENTFLOW_NUMBERING_RUNS", "300")) // 50):
         await same_every_time(house, 50)
