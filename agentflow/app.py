@@ -188,7 +188,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         solver: has a model write programs, see :meth:`solve`.
 
     Use as ``async with``; :meth:`aclose` otherwise. Raises ConfigurationError (``config/option`` for any other parameter, with the one that
-    is meant). No key and no network is needed before the first model call: :meth:`connect` goes on without them.
+    is meant). No key and no network is needed before the first model call: :meth:`connect` works without them.
     """
 
     # One straight line: each part takes only those built before it (decision 22)

@@ -18,8 +18,8 @@ class Agreement:
     """How far a judge and people agree on ``count`` answers.
 
     ``share`` is the share of answers on which they do, ``kappa`` Cohen's kappa: 1 for all, 0 for as many as chance would give, not
-    a number where both only ever said one thing. ``verdicts`` counts the answers by what people and the judge said, in this
-    order.
+    a number where both only ever said one thing. ``verdicts`` counts the answers by the verdicts of people and of the judge, in
+    this order.
     """
 
     share: Interval
@@ -42,7 +42,7 @@ def agreement(
     *,
     variant: str | None = None,
 ) -> Agreement:
-    """How far the score called ``judge`` agrees with what ``people`` say of the same answers.
+    """How far the score called ``judge`` agrees with the verdicts of ``people`` on the same answers.
 
     ``people`` are their verdicts by the name of the case, True and False or the numbers of the score, or the entry of the cases'
     ``metadata`` that holds them. The answers are the first draws of ``variant``, by default of the baseline: for recorded runs the

@@ -18,7 +18,7 @@ _BETTING, _ASYMPTOTIC = "betting sequence", "asymptotic sequence"
 _CAP = 0.5
 """The largest share of its capital that a bet may lose."""
 _FAR = 7.0
-"""The normal quantile beyond which an interval says nothing: too few cases for what is expected."""
+"""The normal quantile beyond which an interval says nothing: too few cases for the expected number."""
 
 
 class Narrowing:

@@ -10,7 +10,7 @@ class RunQuery:
     """Which runs a store is to list: those that were changed at ``since`` or later and before ``until`` (unix seconds), are stored in
     one of ``statuses`` (empty: any), and whose stored input has all texts of ``holds``, as JSON.
 
-    A store may list others too. ``after`` is the last change and the id of a run: the list goes on behind it.
+    A store may list others too. ``after`` is the last change and the id of a run: the list continues behind it.
     """
 
     statuses: tuple[str, ...] = ()

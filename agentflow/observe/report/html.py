@@ -72,7 +72,7 @@ def report_html(
 
 
 def evaluation_html(title: str, data: Mapping[str, Any]) -> str:
-    """The HTML file of an evaluation: ``data`` is what ``evaluation.js`` shows. Longer texts are cut, as those of a run are."""
+    """The HTML file of an evaluation: ``evaluation.js`` shows ``data``. Longer texts are cut, as those of a run are."""
     packed = _Packer()
     rows = packed.data(data)
     scripts = ("text.js", "drawer.js", "compare.js", "unpack.js", "evaluation.js")
