@@ -339,6 +339,7 @@ FindTool: TypeAlias = "Callable[[str], Tool | None]"
 FindTask: TypeAlias = "Callable[[str], CompiledTask | None]"
 
 
+# What an answer depends on is in its key, or it is not kept (decision 62)
 def may_keep(
     compiled: CompiledTask, tool: FindTool, task: FindTask, *, around: Sequence[Any] = (), deps: bool = False
 ) -> bool:
