@@ -2,7 +2,7 @@
 
 Pages are written for readers of the repository, so they stand in several directories and link to files as these stand there.
 Here they are laid out as the site has them, with their links, and then built strictly: a broken link or reference fails.
-Beside the pages the site has their Markdown, and ``llms.txt`` that lists it.
+Beside the pages the site has their Markdown, ``llms.txt`` that lists it, and ``llms-full.txt`` that is all of it.
 """
 
 from __future__ import annotations
@@ -109,6 +109,8 @@ def build(site: Path) -> None:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(page, copy)
         (built / "llms.txt").write_text(llms_txt(sources), "utf-8")
+        whole = [f"<!-- {place} -->\n\n{(sources / place).read_text('utf-8')}" for _, _, place in nav()]
+        (built / "llms-full.txt").write_text("\n\n".join(whole), "utf-8")
         shutil.rmtree(site, ignore_errors=True)
         shutil.copytree(built, site)
 

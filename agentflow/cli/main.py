@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from agentflow.cli.admin.mcp import mcp
 from agentflow.cli.admin.memory import memory
@@ -46,9 +47,33 @@ _EPILOG = """\b
 To begin: agentflow demo, then agentflow repl.
 Settings: options, AGENTFLOW_* variables, agentflow.toml in this directory.
 Exit codes: 0 ok, 1 the workflow failed, 2 usage or settings, 3 diagnostics,
-  4 model, provider or key, 5 a limit, 75 waits for an answer, 124 time-out, 130 interrupted."""
+  4 model, provider or key, 5 a limit, 75 waits for an answer, 124 time-out,
+  130 interrupted."""
+
+GROUPS = {
+    "Run": ("run", "resume", "repl", "demo"),
+    "Check": ("check", "explore", "fmt", "lsp"),
+    "Evaluate": ("eval", "cases"),
+    "Look back": ("runs", "sessions", "memory"),
+    "Serve": ("serve", "mcp", "worker", "schedule"),
+    "Find": ("index", "search"),
+    "This machine": ("doctor", "trust"),
+}
+"""The commands by purpose, in the order of the help."""
+
+
+class _Grouped(TyperGroup):
+    """Lists the commands under the titles of :data:`GROUPS`."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = formatter.width - 6 - max(map(len, self.commands))
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
+
 
 app = typer.Typer(
+    cls=_Grouped,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

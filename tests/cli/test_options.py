@@ -12,6 +12,7 @@ from typing import Annotated
 import pytest
 import typer
 
+from agentflow.cli.main import GROUPS, app
 from agentflow.cli.shared.options import (
     CasesOptions,
     DemoOptions,
@@ -113,3 +114,13 @@ def test_commands_of_tests_leave_the_users_records_alone(tmp_path: Path) -> None
     state = Path(os.environ["XDG_STATE_HOME"])
     assert done.stdout == "3\n" and state.name.startswith("agentflow-state-")
     assert any((state / "agentflow" / "runs").iterdir())
+
+
+def test_each_command_stands_under_one_title_of_the_help() -> None:
+    """A new command gets a place among those of its purpose: one that is in no group would not be shown. Lines fit a terminal."""
+    shown = [name for names in GROUPS.values() for name in names]
+    commands = [each.name or each.callback.__name__ for each in app.registered_commands if each.callback is not None]
+    assert sorted(shown) == sorted([*commands, *[each.name for each in app.registered_groups if each.name]])
+    printed = said_by("--help").stdout
+    assert [title for title in GROUPS if f"\n{title}:\n" in printed] == list(GROUPS)
+    assert max(map(len, printed.splitlines())) <= 80
