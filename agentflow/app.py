@@ -88,8 +88,9 @@ from agentflow.tasks.workflows import WorkflowLibrary
 if TYPE_CHECKING:
     from agentflow.connect.servers import McpServer
     from agentflow.core.data.allowances import Allowance
-    from agentflow.evals.cases import Case, Cases
+    from agentflow.evals.cases import Case, Cases, Scorer
     from agentflow.evals.forecast import Forecast
+    from agentflow.evals.online import OnlineScoring
     from agentflow.evals.options import EvaluationOptions
     from agentflow.evals.report import EvaluationReport
     from agentflow.run.purses import Purses
@@ -379,6 +380,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         self._session = Session()
         self._provider = adapter
         self._warms = warm
+        self._online: OnlineScoring | None = None
         self._warming: asyncio.Task[None] | None = None
         self._base_system = base_system
         for function in tools:
@@ -488,7 +490,6 @@ class AgentFlow(ProgramMethods, DurableMethods):
 
     async def aclose(self) -> None:
         """Close connections, the index and the roots' descriptors. Runs must have ended."""
-        self.engine.closed = True
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self.files.aclose)
             stack.push_async_callback(self.commands.aclose)
@@ -508,6 +509,9 @@ class AgentFlow(ProgramMethods, DurableMethods):
             stack.push_async_callback(self.mcp.aclose)
             if self._durable is not None:
                 stack.push_async_callback(self._durable.aclose)
+            stack.callback(setattr, self.engine, "closed", True)
+            if self._online is not None:  # its judges are runs of the flow
+                stack.push_async_callback(self._online.aclose)
 
     @overload
     def tool(self, function: F, **options: Unpack[ToolSettings]) -> F: ...
@@ -583,6 +587,16 @@ class AgentFlow(ProgramMethods, DurableMethods):
 
         runs = await self._durable_runs().ended(limit, where, since, labels)
         return [Case(run_id=each.run_id, name=each.run_id, metadata={"program": each.name}) for each in runs]
+
+    def score(self, *scorers: Scorer, sample: float = 1.0, where: str = "", purse: str | None = None) -> OnlineScoring:
+        """Score the durable runs that end from now on beside the flow, as :mod:`agentflow.evals.online` says: ``sample`` of
+        those that fit the filter ``where``; ``purse`` pays for judges. Returns the counts. Raises ConfigurationError."""
+        if self._online is None:
+            from agentflow.evals.online import OnlineScoring
+
+            self._online = OnlineScoring(self.engine, self._durable_runs(), self.ask)
+        self._online.add(scorers, sample, where, purse)
+        return self._online
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
         """Send every event of every later run to ``observer``, plain or async. Call the returned function to end this."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from agentflow.core.data.errors import JournalError
@@ -17,7 +17,7 @@ from agentflow.core.events.questions import Question
 from agentflow.core.ports.store_ports import EventStore, JournalStore
 from agentflow.durable.change_signals import RunChanges, wait_for
 from agentflow.durable.handle import cost_of
-from agentflow.durable.run_filter import ANY, fits, listed
+from agentflow.durable.run_filter import ANY, fits, listed, scores_of
 from agentflow.durable.run_records import question_of
 from agentflow.lib.text.filters import Filter
 
@@ -35,7 +35,7 @@ class RunSummary:
     ``started`` and ``updated`` are unix seconds; ``duration_s`` is the length of its last slice in seconds, ``usage`` and
     ``cost_usd`` (US dollars) are totals of the whole run. ``error`` is the message of its failure; ``slices`` the number of
     times it was started or resumed. ``recorded`` says that its events can be read, from ``where``; ``durable`` that it can
-    be resumed.
+    be resumed. ``scores`` are read for one run, and where a filter names one.
     """
 
     run_id: str
@@ -49,6 +49,7 @@ class RunSummary:
     error: str | None = None
     slices: int = 1
     labels: Mapping[str, str] | None = None
+    scores: Mapping[str, float] = field(default_factory=dict[str, float])
     recorded: bool = False
     durable: bool = False
     where: str | None = None
@@ -182,7 +183,9 @@ class RunCatalogue:
         logs = [await asyncio.to_thread(store.find, run) for store in self._stores]
         log = next((summary_of(each) for each in logs if each is not None), None)
         row = await self.row(run)
-        return log if row is None else _of_row(row, log)
+        if row is None or self._journal is None:
+            return log
+        return replace(_of_row(row, log), scores=await scores_of(self._journal, run))
 
 
 def summary_of(log: LogInfo) -> RunSummary:

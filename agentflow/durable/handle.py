@@ -37,7 +37,7 @@ class RunInfo:
     records it may reuse, ``successor`` the generation that continues it. ``program`` is the digest of its text, ``labels``
     the labels given at its start, ``queue`` the queue of its workers, ``tenant`` the tenant that is charged. ``parent`` is
     the run it is a branch of. ``cost_usd`` is its cost in US dollars, None for an unknown price and for a run that has not ended,
-    ``duration_s`` its working time in seconds. Times are unix seconds.
+    ``duration_s`` its working time in seconds; ``scores`` are those of :meth:`~agentflow.AgentFlow.score`, by name, where they were asked for. Times are unix seconds.
     """
 
     run_id: str
@@ -57,6 +57,7 @@ class RunInfo:
     parent: str | None = None
     cost_usd: float | None = None
     duration_s: float = 0.0
+    scores: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @classmethod
     def of(cls, row: RunRow) -> RunInfo:

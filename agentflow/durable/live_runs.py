@@ -177,6 +177,8 @@ class LiveRuns:
         self._changes = RunChanges(store.jobs)
         self._following = Following(store, self._changes, self.recorded_end)
         self._closing = False
+        self.told: Callable[[RunRow, RunEnd], None] | None = None
+        """Called with each run whose end was stored here, and that end."""
 
     def _trace(self) -> dict[str, str] | None:
         return trace_of(self._engine.observers)
@@ -619,6 +621,8 @@ class LiveRuns:
             session=changes,
             branch=self._branch_end(owned.run, records, end, result, error, changes),
         )
+        if self.told is not None:
+            self.told(owned.run, end)
         return end
 
     async def _as_recorded(

@@ -6,8 +6,9 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from hashlib import blake2b
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypeVar, get_args
+from typing import Any, TypeAlias, TypeVar, cast, get_args
 
 from agentflow.core.events.events import Outcome
 from agentflow.core.events.journal_rows import RunRow, RunStatus
@@ -26,6 +27,7 @@ RUN_FIELDS: Mapping[str, FilterField] = MappingProxyType(
         "error": FilterField(),
         "cost": FilterField(kind="number"),
         "duration": FilterField(kind="seconds"),
+        "score": FilterField(kind="number", keys=True),
         "since": FilterField(kind="since"),
         "until": FilterField(kind="until"),
     }
@@ -63,6 +65,8 @@ def fits(run: Filterable, where: Filter) -> bool:
                 return getattr(run, "status", None) or run.state
             case "label":
                 return None if run.labels is None else run.labels.get(key)
+            case "score":
+                return run.scores.get(key)
             case "cost":
                 return run.cost_usd
             case "duration":
@@ -82,24 +86,43 @@ async def listed(
     of: Callable[[RunRow], R | None],
     *,
     among: frozenset[str] = frozenset(),
+    scores: bool = False,
 ) -> list[R]:
     """At most ``limit`` runs of a store that fit, the last changed first, as ``of`` gives them; None: not that run.
 
     ``among`` are the statuses that they may have, if not all. What the store cannot select itself is selected here, a page
-    after the other. Raises JournalError.
+    after the other. The ``scores`` of runs are read if they are asked for, or a term names one. Raises JournalError.
     """
     runs: list[R] = []
+    scored = Filter(tuple([term for term in where.terms if term.field == "score"]))
+    plain = Filter(tuple([term for term in where.terms if term.field != "score"]))
+    scores = scores or bool(scored)
     query = query_of(where, among)
     page = max(limit, _PAGE) if where or among else limit
     while len(runs) < limit:
         rows = await store.list(limit=page, query=query)
         shown = [run for run in map(of, rows) if run is not None]
-        runs += [run for run in shown if fits(run, where)]
+        fitting = [run for run in shown if fits(run, plain)]
+        if scores:
+            read = await asyncio.gather(*[scores_of(store, cast(Any, run).run_id) for run in fitting])
+            fitting = [cast(R, replace(cast(Any, run), scores=each)) for run, each in zip(fitting, read, strict=True)]
+        runs += [run for run in fitting if fits(run, scored)]
         if len(rows) < page:
             break
         query = replace(query, after=(rows[-1].updated, rows[-1].run))
         await asyncio.sleep(0)
     return runs[:limit]
+
+
+def score_key(run: str) -> bytes:
+    """The key under which the scores of a run are stored, among the results."""
+    return blake2b(f"score\0{run}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+async def scores_of(store: JournalStore, run: str) -> dict[str, float]:
+    """The stored scores of a run by name; empty for one that was not scored."""
+    stored = await store.results.find(score_key(run), 0.0)
+    return {} if stored is None else {name: float(score) for name, score in stored.value["scores"].items()}
 
 
 def query_of(where: Filter, among: frozenset[str] = frozenset()) -> RunQuery:

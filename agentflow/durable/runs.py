@@ -98,6 +98,10 @@ class DurableRuns:
         self.questions = OpenQuestions(store, self._runs, self._codec, self._input)
         self.samples = Samples(engine, store, self._codec, self._input, redactor)
 
+    def tell_ends(self, told: Callable[[RunRow, RunEnd], None]) -> None:
+        """Call ``told`` with each later run whose end this process stores, as it was begun, and that end; it must not raise."""
+        self._runs.told = told
+
     async def start(
         self,
         program: Program | PythonProgram,
@@ -575,10 +579,10 @@ class DurableRuns:
         """The purses, stored beside the runs."""
         return self._store.purses
 
-    async def list(self, limit: int = 100, where: str = "") -> list[RunInfo]:
+    async def list(self, limit: int = 100, where: str = "", *, scores: bool = False) -> list[RunInfo]:
         """At most ``limit`` runs of the store that fit the filter ``where``, the last changed first. Raises ConfigurationError
         (``config/filter``)."""
-        return await listed(self._store, run_filter(where), limit, RunInfo.of)
+        return await listed(self._store, run_filter(where), limit, RunInfo.of, scores=scores)
 
     async def ended(self, limit: int, where: str, since: str | None, labels: Mapping[str, str]) -> list[RunInfo]:
         """At most ``limit`` runs that are done or failed and fit :func:`run_filter`, the last changed first; no branches."""

@@ -16,6 +16,7 @@ from types import CodeType
 from typing import Any, TypeAlias, cast
 
 from agentflow.core.call.call import CallContext, contained
+from agentflow.core.data.errors import JournalError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import CompiledTask
 from agentflow.core.data.messages import Usage
@@ -174,6 +175,13 @@ class Samples:
         """A recorded run with its effects. Raises JournalError (``durable/unknown-run``)."""
         row = await stored_run(self._store, run_id)
         return row, await self._store.effects(row.run)
+
+    def inputs(self, row: RunRow) -> dict[str, Any]:
+        """The stored bindings of a run; none where it needs some that are not stored."""
+        try:
+            return self._stored.read(row, {})
+        except JournalError:
+            return {}
 
     async def program(self, row: RunRow) -> tuple[Program | PythonProgram, dict[str, Any]]:
         """The program of a recorded run, with the run's bindings. Raises JournalError."""

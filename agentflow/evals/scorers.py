@@ -106,6 +106,7 @@ def _compared(name: str, path: str, same: Callable[[Any, Any], Score]) -> Judges
             return False
         return None if both is None else same(*both)
 
+    compare.needs_expected = True  # pyright: ignore[reportFunctionMemberAccess] - a live run expects nothing
     return compare
 
 

@@ -250,10 +250,10 @@ class DurableMethods:
             return open_here
         return await self._durable.questions.of(run_id)
 
-    async def runs(self, limit: int = 100, *, where: str = "") -> list[RunInfo]:
+    async def runs(self, limit: int = 100, *, where: str = "", scores: bool = False) -> list[RunInfo]:
         """At most ``limit`` durable runs, the last changed first; with ``where`` those that fit the filter
-        (``status=failed cost>0.10 since=7d``). Raises as :meth:`start`, and ConfigurationError (``config/filter``)."""
-        return await self._durable_runs().list(limit, where)
+        (``status=failed cost>0.10 since=7d``), with ``scores`` also those. Raises as :meth:`start`, and ConfigurationError (``config/filter``)."""
+        return await self._durable_runs().list(limit, where, scores=scores)
 
     async def find_run(self, run_id: str) -> RunInfo | None:
         """The durable run of this id, or None. Raises as :meth:`start`."""

@@ -179,6 +179,8 @@ def head(summary: RunSummary, view: RunView, function: str | None = None) -> Tex
     ]
     if summary.labels:
         rows.append(("labels", ", ".join(f"{name}={value}" for name, value in summary.labels.items())))
+    if summary.scores:
+        rows.append(("scores", ", ".join(f"{name} {score:g}" for name, score in summary.scores.items())))
     if summary.duration_s is not None:
         rows.append(("time", seconds(summary.duration_s)))
     if view.sources:

@@ -1,0 +1,174 @@
+"""Finished durable runs are scored beside the flow, and their scores stand where runs are listed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentflow import AgentFlow, Allowance, ConfigurationError, Purses, ScriptedProvider
+from agentflow.evals import contains, cost, exact, judge
+from tests.support.commands import said_by
+
+YES = json.dumps({"reason": "it is", "score": True})
+
+
+def model(request: Any) -> Any:
+    """Says yes as a judge, and repeats what it is asked otherwise; each answer costs a cent."""
+    text = request.messages[-1].text
+    usage = {"input_tokens": 5, "output_tokens": 5}
+    return {"text": YES if text.startswith("Judge") else f"<{text}>", "cost_usd": 0.01, "usage": usage}
+
+
+def length(case: Any, run: Any) -> int:
+    """The number of characters of the value."""
+    return len(run.value)
+
+
+def broken(case: Any, run: Any) -> bool:
+    """A scorer that raises."""
+    raise ValueError("no idea")
+
+
+def opened(tmp_path: Path, **options: Any) -> AgentFlow:
+    """A flow with a database."""
+    return AgentFlow(provider=ScriptedProvider(model), durable=f"sqlite:///{tmp_path}/runs.db", **options)
+
+
+async def answered(flow: AgentFlow, run_id: str, text: str, **options: Any) -> Any:
+    """The value of a durable run that asks the model."""
+    program = '(value-of (begin (defatom ask (params (q string)) (instructions "{{q}}")) (ask (q text))))'
+    return (await (await flow.start(program, {"text": text}, run_id=run_id, **options)).result()).value
+
+
+async def scores(flow: AgentFlow, where: str = "") -> dict[str, dict[str, float]]:
+    """The scores of the runs that fit, by run."""
+    return {each.run_id: dict(each.scores) for each in await flow.runs(where=where, scores=True)}
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+async def test_runs_are_scored_and_listed_by_their_scores(
+    database: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Functions, a judge and the account; the inputs are those of the run; flow.runs has the scores, and filters by them."""
+    url = f"sqlite:///{tmp_path}/runs.db" if database == "sqlite" else request.getfixturevalue("postgres_url")
+
+    def asked(case: Any, run: Any) -> bool:
+        return case.inputs["text"] == "hello"
+
+    async with AgentFlow(provider=ScriptedProvider(model), durable=url) as flow:
+        online = flow.score(length, asked, judge("Is it polite?"), cost, contains("<h"))
+        assert await answered(flow, "one", "hello") == "<hello>"
+        await answered(flow, "two", "good day to you")
+    assert (online.scored, online.failed, online.dropped) == (2, 0, 0)
+    async with AgentFlow(provider=ScriptedProvider(model), durable=url) as flow:
+        one = {"length": 7.0, "asked": 1.0, "judge": 1.0, "cost": 0.01, "contains": 1.0}
+        two = {"length": 17.0, "asked": 0.0, "judge": 1.0, "cost": 0.01, "contains": 0.0}
+        assert await scores(flow) == {"one": one, "two": two}
+        assert await scores(flow, "score.length>10") == {"two": two}
+        assert await scores(flow, "score.asked=true status=done") == {"one": one}
+        assert await scores(flow, "score.other!=1") == {}
+        assert [case.run_id for case in await flow.cases("score.length<10")] == ["one"]
+        assert (await flow.runs())[0].scores == {}, "they are read where they are asked for"
+
+
+async def test_the_command_shows_and_chooses_runs_by_their_scores(tmp_path: Path) -> None:
+    """``runs show`` prints the scores of a run, ``runs --where`` and ``cases --where`` choose by them."""
+    async with opened(tmp_path) as flow:
+        flow.score(length)
+        await answered(flow, "one", "hello")
+        await answered(flow, "two", "good day to you")
+    db = ("--db", f"sqlite:///{tmp_path}/runs.db")
+    said = partial(asyncio.to_thread, partial(said_by, cwd=tmp_path))
+    assert "length 7" in (await said("runs", "show", "one", *db)).stdout
+    listed = json.loads((await said("runs", "--where", "score.length<10", "--json", *db)).stdout)
+    assert [(each["run_id"], each["scores"]) for each in listed] == [("one", {"length": 7.0})]
+    cases = (await said("cases", "--where", "score.length>10", *db)).stdout
+    assert [json.loads(line)["run"] for line in cases.splitlines()] == ["two"]
+
+
+async def test_a_run_neither_waits_for_its_scorers_nor_fails_with_them(tmp_path: Path) -> None:
+    """A run ends while its scorer is at work; a scorer that raises is counted, and its score is missing."""
+    go = asyncio.Event()
+
+    async def patient(case: Any, run: Any) -> bool:
+        await go.wait()
+        return True
+
+    async with opened(tmp_path) as flow:
+        online = flow.score(patient, broken)
+        assert await answered(flow, "one", "x") == "<x>"
+        assert online.scored == 0
+        go.set()
+    assert (online.scored, online.failed) == (1, 1)
+    async with opened(tmp_path) as flow:
+        assert await scores(flow) == {"one": {"patient": 1.0}}
+
+
+async def test_a_purse_bounds_what_judging_costs(tmp_path: Path) -> None:
+    """Judges are paid by the purse that is named; where it is empty their scores are missing, and runs go on."""
+    async with opened(tmp_path, purses=Purses({"scoring": Allowance(model_calls=2)})) as flow:
+        online = flow.score(judge("Is it polite?"), purse="scoring")
+        for number in range(4):
+            await answered(flow, f"r{number}", f"text {number}")
+    assert (online.scored, online.failed) == (4, 2)
+
+
+async def test_the_sample_is_the_same_for_each_process(tmp_path: Path) -> None:
+    """The id of a run and the name of the scorer decide: about half of them, and the same half again; a filter chooses before."""
+    ids = [f"r{number}" for number in range(40)]
+    taken: list[set[str]] = []
+    for home in ("a", "b"):
+        (tmp_path / home).mkdir()
+        async with opened(tmp_path / home) as flow:
+            flow.score(length, sample=0.5, where="status=done id!=r1")
+            await asyncio.gather(*[answered(flow, run, "x") for run in ids])
+        async with opened(tmp_path / home) as flow:
+            taken.append(set(await scores(flow, "score.length>0")))
+    assert taken[0] == taken[1] and 8 < len(taken[0]) < 32 and "r1" not in taken[0]
+
+
+async def test_failed_runs_have_the_scores_of_their_account(tmp_path: Path) -> None:
+    """A function of the value has nothing to say of a run that failed; its cost has."""
+    async with opened(tmp_path) as flow:
+        flow.score(length, cost)
+        with pytest.raises(Exception, match="no stock"):
+            await (await flow.start('(raise "no stock")', run_id="failing")).result()
+    async with opened(tmp_path) as flow:
+        assert "length" not in (await scores(flow))["failing"]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"scorers": [exact()]}, "compares with an expected value"),
+        ({"scorers": [contains()]}, "compares with an expected value"),
+        ({"scorers": [length], "sample": 5}, "sample"),
+        ({"scorers": [length], "sample": 0}, "sample"),
+        ({"scorers": [lambda case, run: 1]}, "has no name"),
+        ({"scorers": [length, length]}, "two scorers of live runs are called 'length'"),
+        ({"scorers": [judge("Polite?", pairwise=True)]}, "compares two answers"),
+        ({"scorers": [length], "where": "statsu=done"}, "no field 'statsu'"),
+        ({"scorers": [judge("Polite?")], "purse": "none"}, "none"),
+        ({"scorers": [exact]}, "does not take a case and a run"),
+    ],
+)
+async def test_what_cannot_score_live_runs_is_refused(options: dict[str, Any], problem: str, tmp_path: Path) -> None:
+    """Nothing is scored by a line that is wrong in one part."""
+    async with opened(tmp_path) as flow:
+        with pytest.raises(ConfigurationError, match=problem):
+            flow.score(*options.pop("scorers"), **options)
+        assert await answered(flow, "one", "x") == "<x>"
+    async with opened(tmp_path) as flow:
+        assert await scores(flow) == {"one": {}}
+
+
+async def test_scoring_needs_a_database() -> None:
+    """A flow that stores no runs has nowhere to put scores."""
+    async with AgentFlow(provider=ScriptedProvider(model)) as flow:
+        with pytest.raises(ConfigurationError, match="stores no runs"):
+            flow.score(length)
