@@ -50,6 +50,7 @@ class ReachedEffect:
     key: bytes | None = None
 
 
+# A second replay with altered values shows which effects do not read them (decision 59)
 class DryReplay:
     """The effects of one dry replay. ``rows`` are the records of earlier runs, which have the old values.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from dataclasses import fields
@@ -9,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from agentflow import ConfigurationError, Limits
+from agentflow import AgentFlow, CallContext, ConfigurationError, Limits, Price, ScriptedProvider
 from agentflow.evals import Case, Forecast, contains, cost, judge
 from agentflow.evals.evaluation import Plan
 from agentflow.evals.options import EvaluationOptions
-from tests.evals.random_evaluations import RandomEvaluation, faults
+from tests.evals.random_evaluations import CAP, WINDOW, PricedModel, RandomEvaluation, faults
 from tests.evals.test_evaluate import CASES, Model, shop
 
 LAST = {"short": {"polish": {"instructions": "Shorten: {{text}}"}}}
@@ -149,6 +151,117 @@ async def test_what_an_evaluation_refuses_a_forecast_refuses(tmp_path: Path) -> 
         with pytest.raises(ConfigurationError, match="no option 'repeats'") as caught:
             await flow.evaluate(answer, CASES, repeats=3, forecast=True)  # type: ignore[call-arg]
         assert "repeat" in (caught.value.hint or "")
+
+
+class Tariff(BaseModel):
+    """A typed answer."""
+
+    euros: int
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "carried out each time"])
+async def test_recorded_runs_with_tools_concurrent_tasks_and_typed_answers(tmp_path: Path, kept: bool) -> None:
+    """Tools answer from the records and are not called; tasks of asyncio are branches; an old typed value leads on; a task that may not be
+    kept is carried out each time, and the forecast says so."""
+    called: list[str] = []
+    bonus = [1]
+
+    def reply(request: Any) -> Any:
+        text = request.messages[-1].text
+        called.append(text)
+        return {"text": '{"euros": 3}' if "Tariff" in text else f"<{text}>", "cost_usd": 0.01}
+
+    def closure(value: str, ctx: CallContext) -> str:
+        return value * bonus[0]
+
+    async with AgentFlow(provider=ScriptedProvider(reply), durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+
+        async def zone(city: str) -> str:
+            """The zone of a city."""
+            called.append(city)
+            return "A"
+
+        flow.tool(zone, read_only=True)
+
+        @flow.task(tools=[])
+        async def tariff(zone: str) -> Tariff:
+            """Tariff {{zone}}"""
+            raise NotImplementedError
+
+        @flow.task(tools=[], **({} if kept else {"check": closure}))
+        async def letter(name: str, euros: int) -> str:
+            """Write {{name}} {{euros}}"""
+            raise NotImplementedError
+
+        @flow.workflow
+        async def inform(city: str) -> list[str]:
+            euros = (await tariff(await flow.call_tool("zone", city=city))).euros
+            return list(await asyncio.gather(*[letter(name, euros) for name in ("Ada", "Bob")]))
+
+        await (await flow.start(inform("Ulm"), run_id="r")).result()
+        called.clear()
+        variants = {
+            "rate": {"tariff": {"instructions": "The Tariff of {{zone}}"}},
+            "kind": {"letter": {"instructions": "Write kindly {{name}} {{euros}}"}},
+        }
+        forecast = await flow.evaluate(None, [Case(run_id="r")], variants=variants, forecast=True)
+        assert (numbers(forecast, "base"), numbers(forecast, "rate"), called) == ((3, 0, 0), (0, 1, 2), [])
+        reused, runs, may_run = numbers(forecast, "kind")
+        assert (reused, runs + may_run, runs >= 1) == (1, 2, True) and forecast["kind"].about == pytest.approx(0.02)
+        await flow.evaluate(None, [Case(run_id="r")], variants=variants)
+        assert len(called) == 3, "one tariff, of the same euros, and two kind letters"
+        again = await flow.evaluate(None, [Case(run_id="r")], variants=variants, forecast=True)
+        assert again.free is kept
+
+
+async def test_a_task_and_a_text_have_a_static_bound(tmp_path: Path) -> None:
+    """At the longest input and answer that the model takes; what is reused for certain leaves it at 0."""
+    provider = PricedModel(0)
+    prices = {"priced:*": Price(input=1.0, output=10.0)}
+    async with AgentFlow(provider=provider, durable=f"sqlite:///{tmp_path}/runs.db", prices=prices) as flow:
+
+        @flow.task(tools=[], max_output_tokens=CAP)
+        async def reply(question: str) -> str:
+            """Reply to {{question}}"""
+            raise NotImplementedError
+
+        one = (WINDOW * 1.0 + CAP * 10.0) / 1e6
+        cases = [{"question": "a"}, {"question": "b"}]
+        text = '(list (reply (question question)) (reply (question "again")))'
+        forecast = await flow.evaluate(reply, cases, variants={"text": text}, forecast=True)
+        assert (forecast["base"].at_most, forecast["text"].at_most) == (pytest.approx(2 * one), pytest.approx(4 * one))
+        assert f"${6 * one:.4f}" in str(forecast)
+        low = await flow.evaluate(reply, cases, limits=Limits(usd=one), forecast=True)
+        assert low.all.at_most == pytest.approx(one), "the limit is lower"
+        await flow.evaluate(reply, cases)
+        assert (await flow.evaluate(reply, cases, forecast=True)).all.at_most == 0.0
+
+
+async def test_a_tool_without_a_record_ends_the_forecast_of_its_sample(tmp_path: Path) -> None:
+    """It is not called, also if it only reads; a report counts such samples."""
+    called: list[int] = []
+
+    async def look() -> str:
+        """Look."""
+        called.append(1)
+        return "seen"
+
+    async with AgentFlow(provider=Model().provider, durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+        flow.tool(look, read_only=True)
+
+        @flow.task(tools=[])
+        async def reply(text: str) -> str:
+            """Reply to {{text}}"""
+            raise NotImplementedError
+
+        @flow.workflow
+        async def answer(question: str) -> str:
+            return await reply(question + await flow.call_tool("look"))
+
+        await flow.evaluate(answer, CASES[:1])
+        called.clear()
+        forecast = await flow.evaluate(answer, CASES[:1], forecast=True)
+        assert (forecast.all.ended, forecast.all.about, called) == (1, None, [])
 
 
 _PROGRAMS = int(os.environ.get("AGENTFLOW_FORECAST_PROGRAMS", "60"))
