@@ -145,7 +145,8 @@ class Forecaster(Evaluation):
         self._static: dict[tuple[str, str], float | None] = {}
         self._seen: defaultdict[str, list[EffectRow]] = defaultdict(list)
         """The effects of the samples of each case, whose values are old ones for its later samples."""
-        self._keys: set[bytes] = set()
+        self._made: set[tuple[Any, ...]] = set()
+        """The calls that are made once for all samples: by their keys, and those that may run by the keys that they depend on, too."""
         self._prices: defaultdict[str, list[tuple[int, float | None]]] = defaultdict(list)
         """The model calls and US dollars of each earlier call of a task, by name."""
         self._tallies: defaultdict[tuple[str, int], _Counts] = defaultdict(_Counts)
@@ -232,6 +233,7 @@ class Forecaster(Evaluation):
         """Count the calls of a dry sample; ``old`` are the records with their costs."""
         tally.ended += end.status == "open"
         spent = Pool(old).spent
+        changed = frozenset([effect.key for effect, action in end.effects if action == "run"])
         for effect, action in end.effects:
             calls, cost = 0, cast("float | None", 0.0)
             if effect.row is not None:
@@ -239,11 +241,12 @@ class Forecaster(Evaluation):
                 calls = usage.requests
                 if effect.kind in _ASKING:
                     self._prices[effect.name].append((calls, cost))
-            if action == "reused" or (effect.key is not None and effect.key in self._keys):
-                tally.reused += calls
+            call = (effect.key, action, None if action == "run" else (effect.path, changed))
+            shared = effect.key is not None and (action == "run" or None not in changed)
+            if action == "reused" or (shared and call in self._made):
+                tally.reused += calls if effect.row is not None else 1
                 continue
-            if effect.key is not None:
-                self._keys.add(effect.key)
+            self._made.add(call)
             if effect.row is not None:
                 tally.add(action, calls, cost)
             elif effect.kind in _ASKING:

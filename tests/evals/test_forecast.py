@@ -110,6 +110,19 @@ async def test_shared_calls_count_once_and_repeats_have_their_price(tmp_path: Pa
         assert model.since() == forecast.all.runs + forecast.all.may_run
 
 
+async def test_a_call_that_depends_on_two_changes_may_run_twice(tmp_path: Path) -> None:
+    """Two variants with other first prompts have two answers to polish, although both have the same old one."""
+    model = Model()
+    async with shop(tmp_path, model) as (flow, answer):
+        await flow.evaluate(answer, CASES[:2])
+        model.since()
+        variants = {name: {"draft": {"instructions": f"{name}: {{{{question}}}}"}} for name in ("one", "two")}
+        forecast = await flow.evaluate(answer, CASES[:2], variants=variants, forecast=True)
+        assert numbers(forecast, "one") == numbers(forecast, "two") == (0, 2, 2)
+        await flow.evaluate(answer, CASES[:2], variants=variants)
+        assert model.since() == forecast.all.runs + forecast.all.may_run
+
+
 async def test_the_calls_of_judges_are_a_part_of_it(tmp_path: Path) -> None:
     """Their kept verdicts are reused where the answer is certain; elsewhere each may be asked, at what they cost before."""
     model = Model()
