@@ -622,7 +622,7 @@ class LiveRuns:
             branch=self._branch_end(owned.run, records, end, result, error, changes),
         )
         if self.told is not None:
-            self.told(owned.run, end)
+            self.told(replace(owned.run, spent_s=owned.run.spent_s + spent_s), end)
         return end
 
     async def _as_recorded(

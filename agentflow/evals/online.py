@@ -101,13 +101,18 @@ class OnlineScoring:
 
     def _ended(self, row: RunRow, end: RunEnd) -> None:
         """Choose the scorers of a run that has just ended, and return at once."""
+        try:
+            self._choose(row, end)
+        except Exception:  # noqa: BLE001 - an error whose text cannot be read, for example: it fails no run
+            self.failed += 1
+
+    def _choose(self, row: RunRow, end: RunEnd) -> None:
         if row.parent is not None or end.status not in ("done", "failed") or self._closed:
             return
         info = replace(
             RunInfo.of(row),
             status=end.status,
             cost_usd=getattr(end.error, "cost", None) if end.result is None else end.result.cost,
-            duration_s=time.time() - row.created,
             updated=time.time(),
             error=None if end.error is None else str(end.error),
         )
@@ -175,7 +180,7 @@ class OnlineScoring:
             error=error,
             usage=NO_USAGE if result is None else result.usage,
             cost_usd=None if result is None else result.cost,
-            latency_s=time.time() - row.created,
+            latency_s=row.spent_s,
             steps=0 if result is None else result.steps,
             tools=tuple([ToolUse(each.path, each.name, None) for each in rows if each.kind == "tool"]),
         )

@@ -58,7 +58,10 @@ async def test_runs_are_scored_and_listed_by_their_scores(
     url = f"sqlite:///{tmp_path}/runs.db" if database == "sqlite" else request.getfixturevalue("postgres_url")
 
     def asked(case: Any, run: Any) -> bool:
+        times.append(run.latency_s)
         return case.inputs["text"] == "hello"
+
+    times: list[float] = []
 
     async with AgentFlow(provider=ScriptedProvider(model), durable=url) as flow:
         online = flow.score(length, asked, judge("Is it polite?"), cost, contains("<h"))
@@ -69,6 +72,7 @@ async def test_runs_are_scored_and_listed_by_their_scores(
         one = {"length": 7.0, "asked": 1.0, "judge": 1.0, "cost": 0.01, "contains": 1.0}
         two = {"length": 17.0, "asked": 0.0, "judge": 1.0, "cost": 0.01, "contains": 0.0}
         assert await scores(flow) == {"one": one, "two": two}
+        assert sorted(times) == sorted([each.duration_s for each in await flow.runs()]), "the working time of the run"
         assert await scores(flow, "score.length>10") == {"two": two}
         assert await scores(flow, "score.asked=true status=done") == {"one": one}
         assert await scores(flow, "score.other!=1") == {}
