@@ -24,6 +24,7 @@ from agentflow.arguments import (
     embedder_of,
     existing,
     finder_of,
+    has_lock,
     is_own_memory,
     mcp_servers,
     middleware,
@@ -238,7 +239,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
     ) -> None:
         if unknown:
             raise unknown_parameter(unknown, AgentFlow)
-        check_interpreter(getattr(sys, "_is_gil_enabled", lambda: True)())
+        check_interpreter(has_lock())
         roots = paths_of(root)
         settings = settings or load_settings()
         self.settings = settings

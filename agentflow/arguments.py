@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
     from agentflow.observe.recorder import Recording
     from agentflow.run.dependencies import Dependencies
     from agentflow.run.purses import Purses
+
+
+def has_lock() -> bool:
+    """Whether the interpreter has the global lock, as all before 3.13 have."""
+    enabled = getattr(sys, "_is_gil_enabled", None)
+    return enabled is None or enabled()
 
 
 def check_interpreter(gil: bool) -> None:
