@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -121,7 +121,10 @@ def evaluate(request: pytest.FixtureRequest) -> Callable[..., Awaitable[Evaluati
     async def evaluated(
         flow: AgentFlow, program: Any, cases: Any = None, *, at_least: Mapping[str, float] | None = None, **options: Any
     ) -> EvaluationReport:
-        report = await flow.evaluate(program, _marked(request.node) if cases is None else cases, **options)
+        options["cases"] = _marked(request.node) if cases is None else cases
+        report = cast(
+            "EvaluationReport", await flow.evaluate(program, **options)
+        )  # two overloads fit options of any kind
         if wrong := report.below(at_least or {}):
             pytest.fail("\n".join([*wrong, "", str(report)]), pytrace=False)
         return report
