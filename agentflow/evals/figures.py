@@ -155,12 +155,7 @@ class EvaluationFigures:
         self.before = before
 
     def __getitem__(self, name: str) -> VariantReport:
-        if name not in self.variants:
-            raise ConfigurationError(
-                f"the evaluation has no variant '{clip(name, 80)}'",
-                code="evals/variant",
-                hint=did_you_mean(name, self.variants) or f"it has {', '.join(self.variants)}",
-            )
+        check_variant(name, self.variants)
         return VariantReport(self, name)
 
     @property
@@ -325,3 +320,13 @@ _COLUMNS = ("variant", "samples", "cost_usd", "paid_usd", "latency_p95_s", "call
 def column_of(score: str) -> str:
     """The key of a score in a row of :meth:`EvaluationFigures.rows`."""
     return f"{score} score" if score in _COLUMNS else score
+
+
+def check_variant(name: str, variants: Sequence[str]) -> None:
+    """Raise ConfigurationError (``evals/variant``) for a name that none of the variants has."""
+    if name not in variants:
+        raise ConfigurationError(
+            f"the evaluation has no variant '{clip(name, 80)}'",
+            code="evals/variant",
+            hint=did_you_mean(name, variants) or f"it has {', '.join(variants)}",
+        )

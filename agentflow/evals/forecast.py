@@ -21,6 +21,7 @@ from agentflow.durable.samples import SampleEnd, plain_row
 from agentflow.durable.stored_input import PythonProgram
 from agentflow.evals.cases import Case
 from agentflow.evals.evaluation import Evaluation, Plan, Subject
+from agentflow.evals.figures import check_variant
 from agentflow.evals.forms import aligned
 from agentflow.evals.judges import Judge
 from agentflow.evals.scoring import ModelQuestion, is_function, name_of
@@ -72,7 +73,9 @@ class Forecast:
     limit_usd: float | None = None
 
     def __getitem__(self, name: str) -> ForecastPart:
-        return {each.name: each for each in self.variants}[name]
+        parts = {each.name: each for each in self.variants}
+        check_variant(name, tuple(parts))
+        return parts[name]
 
     @property
     def free(self) -> bool:

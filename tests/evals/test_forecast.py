@@ -164,6 +164,10 @@ async def test_what_an_evaluation_refuses_a_forecast_refuses(tmp_path: Path) -> 
         with pytest.raises(ConfigurationError, match="no option 'repeats'") as caught:
             await flow.evaluate(answer, CASES, repeats=3, forecast=True)  # type: ignore[call-arg]
         assert "repeat" in (caught.value.hint or "")
+        forecast = await flow.evaluate(answer, CASES, variants={"short": {}}, forecast=True)
+        with pytest.raises(ConfigurationError, match="has no variant 'shrt'") as misspelt:
+            forecast["shrt"]
+        assert "short" in (misspelt.value.hint or "")
 
 
 class Tariff(BaseModel):
