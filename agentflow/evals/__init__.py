@@ -12,6 +12,7 @@ Read ``evaluation`` first, then ``sample`` and ``report``; ``scoring`` applies s
 
 from __future__ import annotations
 
+from agentflow.core.events.live_scores import LiveScore
 from agentflow.evals.agreement import Agreement, agreement
 from agentflow.evals.case_files import read_cases
 from agentflow.evals.cases import NOTHING, Case, Scorer
@@ -51,6 +52,7 @@ __all__ = [
     "ForecastPart",
     "Interval",
     "Judge",
+    "LiveScore",
     "Sample",
     "SampleBlocked",
     "SampleRun",

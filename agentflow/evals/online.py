@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, cast
@@ -18,6 +18,7 @@ from agentflow.core.data.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.results import NO_USAGE
 from agentflow.core.events.journal_rows import RunRow, StoredResult
+from agentflow.core.events.live_scores import LiveScore, ScoreObserver
 from agentflow.durable.handle import RunEnd, RunInfo
 from agentflow.durable.run_filter import fits, run_filter, score_key
 from agentflow.durable.runs import DurableRuns
@@ -132,14 +133,26 @@ class OnlineScoring:
         while self._waiting:
             row, end, watches = self._waiting.popleft()
             try:
-                await self._score(row, end, watches)
+                self._tell(row.run, *await self._score(row, end, watches))
             except asyncio.CancelledError:
                 self.dropped += 1
                 raise
             except Exception:  # noqa: BLE001 - a database that cannot be used fails no run: the score is missing
                 self.failed += len(watches)
 
-    async def _score(self, row: RunRow, end: RunEnd, watches: Sequence[_Watch]) -> None:
+    def _tell(self, run_id: str, scores: Mapping[str, Any], missing: Mapping[str, str]) -> None:
+        """Tell the observers of the flow that take scores."""
+        told = [LiveScore(run_id=run_id, name=name, value=value) for name, value in scores.items()]
+        told += [LiveScore(run_id=run_id, name=name, error=error) for name, error in missing.items()]
+        for observer in self._engine.observers:
+            if isinstance(observer, ScoreObserver):
+                for each in told:
+                    observer.scored(each)
+
+    async def _score(
+        self, row: RunRow, end: RunEnd, watches: Sequence[_Watch]
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """The scores of a run and the errors of those that are missing, once they are stored."""
         sample = await self._sample(row, end)
         scores: dict[str, Any] = {}
         missing: dict[str, str] = {}
@@ -164,6 +177,7 @@ class OnlineScoring:
         stored = StoredResult(kind="score", name="", value=value, turns=None, usage=None, cost=0.0, at=time.time())
         await self._runs.results.keep(score_key(row.run), stored)
         self.scored += 1
+        return scores, missing
 
     async def _sample(self, row: RunRow, end: RunEnd) -> Sample:
         """A run that has ended as scorers see it."""

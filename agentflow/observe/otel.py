@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, cast
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.events.events import DeltaBase, EventBase, FinishedBase, RunFinished, WaitFinished
 from agentflow.core.events.journal_rows import FleetCounts, QueueLoad
+from agentflow.core.events.live_scores import LiveScore
 from agentflow.observe.event_spans import SCHEMA_URL, Attributes, Closed, Key, SpanFold, SpanStart, Told
 
 if TYPE_CHECKING:
+    from opentelemetry._logs import LoggerProvider
     from opentelemetry.context import Context
     from opentelemetry.metrics import Histogram, MeterProvider
-    from opentelemetry.trace import Span, TracerProvider
+    from opentelemetry.trace import Span, SpanContext, TracerProvider
 
 
 _CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -43,6 +45,9 @@ _METRICS: tuple[tuple[str, str, str, list[float]], ...] = (
         [1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0],
     ),
 )
+EVALUATION = "gen_ai.evaluation.result"
+_ENDED = 2_000
+"""Runs that have ended whose spans are remembered, for scores that come later."""
 _COST = "agentflow.cost"
 _WAIT = "agentflow.wait.duration"
 _DURATIONS = {
@@ -70,7 +75,8 @@ class OpenTelemetry:
 
     Parameters: ``content`` adds the input and output of models and tools, redacted, at most 64 KiB each (default: as the
     variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says); ``first_chunk`` measures the time to the first piece
-    of an answer, which makes calls streamed ones; ``tracer_provider``, ``meter_provider`` are the process's by default.
+    of an answer, which makes calls streamed ones; ``tracer_provider``, ``meter_provider`` and ``logger_provider`` are the process's by
+    default. Scores of live runs (``flow.score``) are events ``gen_ai.evaluation.result``, which the logger writes.
     Raises ConfigurationError (``config/otel``) without ``opentelemetry-api``.
     """
 
@@ -81,8 +87,10 @@ class OpenTelemetry:
         first_chunk: bool = False,
         tracer_provider: TracerProvider | None = None,
         meter_provider: MeterProvider | None = None,
+        logger_provider: LoggerProvider | None = None,
     ) -> None:
         try:
+            from opentelemetry import _logs as logs
             from opentelemetry import context, metrics, trace
         except ImportError as error:
             raise ConfigurationError(
@@ -95,6 +103,7 @@ class OpenTelemetry:
         self._fold = SpanFold(content=capture)
         self._context, self._trace = context, trace
         self._tracer = trace.get_tracer("agentflow", tracer_provider=tracer_provider, schema_url=SCHEMA_URL)
+        self._logger = logs.get_logger("agentflow", logger_provider=logger_provider, schema_url=SCHEMA_URL)
         meter = metrics.get_meter("agentflow", meter_provider=meter_provider, schema_url=SCHEMA_URL)
         self._metrics: dict[str, Histogram] = {
             name: meter.create_histogram(name, unit, about, explicit_bucket_boundaries_advisory=buckets)
@@ -109,6 +118,7 @@ class OpenTelemetry:
         self._cost = meter.create_counter(_COST, "{USD}", "Cost of model calls in US dollars")
         self._spans: dict[Key, tuple[Span, Context]] = {}
         self._models: dict[Key, _ModelCall] = {}
+        self._ended: dict[str, SpanContext] = {}
 
     def __call__(self, event: EventBase) -> None:
         """Take an event, in the task and context that published it."""
@@ -132,6 +142,19 @@ class OpenTelemetry:
             for key in self._fold.left_open(event):
                 self._spans.pop(key)[0].end(_nanoseconds(event.time))
                 self._models.pop(key, None)
+
+    def scored(self, score: LiveScore) -> None:
+        """Write a score of a live run as the event ``gen_ai.evaluation.result`` of the run's span, by the conventions for generative AI."""
+        attributes: dict[str, str | float] = {"gen_ai.evaluation.name": score.name, "agentflow.run.id": score.run_id}
+        if score.error is not None:
+            attributes |= {"error.type": "scorer", "gen_ai.evaluation.explanation": score.error}
+        elif score.value is not None:
+            attributes["gen_ai.evaluation.score.value"] = float(score.value)
+            if isinstance(score.value, bool):
+                attributes["gen_ai.evaluation.score.label"] = "pass" if score.value else "fail"
+        run = self._ended.get(score.run_id)
+        within = None if run is None else self._trace.set_span_in_context(self._trace.NonRecordingSpan(run))
+        self._logger.emit(event_name=EVALUATION, context=within, attributes=attributes)
 
     def carrier(self) -> dict[str, str]:
         """The current trace as the headers of W3C's trace context; empty where no span is current."""
@@ -169,6 +192,10 @@ class OpenTelemetry:
 
     def _finish(self, event: FinishedBase, key: Key, end: Closed) -> None:
         span, before = self._spans.pop(key)
+        if event.type == "run_finished":
+            self._ended[event.run_id] = span.get_span_context()
+            if len(self._ended) > _ENDED:
+                del self._ended[next(iter(self._ended))]
         span.set_attributes(end.attributes)
         if end.error_type is not None:
             span.set_attribute("error.type", end.error_type)

@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from agentflow import AgentFlow, Allowance, ConfigurationError, Purses, ScriptedProvider
-from agentflow.evals import contains, cost, exact, judge
+from agentflow import AgentFlow, Allowance, ConfigurationError, OpenTelemetry, Purses, ScriptedProvider
+from agentflow.evals import LiveScore, contains, cost, exact, judge
 from tests.support.commands import said_by
 
 YES = json.dumps({"reason": "it is", "score": True})
@@ -176,3 +181,53 @@ async def test_scoring_needs_a_database() -> None:
     async with AgentFlow(provider=ScriptedProvider(model)) as flow:
         with pytest.raises(ConfigurationError, match="stores no runs"):
             flow.score(length)
+
+
+async def test_scores_are_events_of_the_trace_of_their_run(tmp_path: Path) -> None:
+    """OpenTelemetry's own SDK has one event for each score, with the names of the conventions, in the span of the run."""
+    spans, events = InMemorySpanExporter(), InMemoryLogRecordExporter()
+    tracers, loggers = TracerProvider(), LoggerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    loggers.add_log_record_processor(SimpleLogRecordProcessor(events))
+    async with opened(tmp_path) as flow:
+        flow.subscribe(OpenTelemetry(tracer_provider=tracers, logger_provider=loggers))
+        flow.score(length, broken, judge("Is it polite?", name="polite"))
+        await answered(flow, "r1", "hi")
+    (run,) = [
+        each for each in spans.get_finished_spans() if dict(each.attributes or {}).get("agentflow.run.id") == "r1"
+    ]
+    records = [each.log_record for each in events.get_finished_logs()]
+    assert {each.event_name for each in records} == {"gen_ai.evaluation.result"}
+    assert {each.trace_id for each in records} == {run.context.trace_id}
+    by_name = {each.attributes["gen_ai.evaluation.name"]: dict(each.attributes) for each in records}
+    assert by_name["length"]["gen_ai.evaluation.score.value"] == 4.0
+    assert by_name["polite"]["gen_ai.evaluation.score.label"] == "pass"
+    assert (
+        by_name["broken"]["error.type"] == "scorer" and "no idea" in by_name["broken"]["gen_ai.evaluation.explanation"]
+    )
+    assert {each.span_id for each in records} == {run.context.span_id}
+
+
+async def test_an_observer_is_told_the_scores_it_asks_for(tmp_path: Path) -> None:
+    """An observer with a method ``scored`` has each score once it is stored, the error of one that is missing too."""
+
+    class Board:
+        def __init__(self) -> None:
+            self.scores: list[LiveScore] = []
+
+        def __call__(self, event: object) -> None:
+            """Events are of no interest here."""
+
+        def scored(self, score: LiveScore) -> None:
+            self.scores.append(score)
+
+    board = Board()
+    async with opened(tmp_path) as flow:
+        flow.subscribe(board)
+        flow.score(length, broken)
+        await answered(flow, "r1", "hi")
+    assert [(each.run_id, each.name, each.value) for each in board.scores] == [
+        ("r1", "length", 4.0),
+        ("r1", "broken", None),
+    ]
+    assert "no idea" in (board.scores[1].error or "")
