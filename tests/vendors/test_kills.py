@@ -55,3 +55,4 @@ async def test_a_killed_run_goes_on_in_another_process(name: str, tmp_path: Path
         assert [each.said for each in vendors.refusals] == []
         assert out == b"done\n", error.decode()
         assert {each.vendor.name for each in vendors.asked} == {name}
+        assert not [each for each in vendors.heads if {"authorization", "x-api-key", "api-key"} & each.keys()]

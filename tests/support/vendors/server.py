@@ -59,12 +59,13 @@ class Vendors:
     """The fakes; an async context manager. ``script`` is what the models say: replies in order, or a function of the request.
 
     ``asked`` holds the requests that arrived, ``refusals`` the rules that they broke, all of them, and ``down`` the names of
-    vendors that answer 503.
+    vendors that answer 503. ``heads`` are the headers of HEAD requests, which a vendor answers with 404: they open connections.
     """
 
     script: list[Any] | Script
     asked: list[Asked] = field(default_factory=list[Asked])
     refusals: list[Refusal] = field(default_factory=list[Refusal])
+    heads: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     down: set[str] = field(default_factory=set[str])
     url: str = ""
 
@@ -116,6 +117,11 @@ class Vendors:
                     name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)
                 }
                 raw = await reader.readexactly(int(headers.get("content-length", "0")))
+                if head[0].startswith("HEAD "):
+                    self.heads.append(headers)
+                    writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+                    await writer.drain()
+                    continue
                 host, _, path = head[0].split(" ")[1].partition("://")[2].partition("/")
                 await self._answer(_vendor(host, "/" + path), f"/{path}", headers, raw, writer)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
