@@ -18,17 +18,14 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import agentflow
-from agentflow import AgentFlow, ScriptedProvider
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))  # last, so that the package is the tree's
-
-from tests.support.spending import called
-from tests.support.values import value_of
+from agentflow import AgentFlow, RunResult, ScriptedProvider
 
 CHUNKS = 2_000
 STREAM = {"chunks": ["word "] * CHUNKS}
@@ -66,6 +63,11 @@ async def nap(n: int) -> int:
 async def add(a: int) -> int:
     """Add one."""
     return a + 1
+
+
+async def value_of(run: Awaitable[RunResult[Any]]) -> object:
+    """The value of a run."""
+    return (await run).value
 
 
 @contextlib.asynccontextmanager
@@ -136,6 +138,22 @@ FIGURES: dict[str, Figure] = {
     "crowd": Figure(lambda _: task("ok", runs=200), "run among 200", 200, 8),
     CONTROL: Figure(lambda _: bare_tasks(), "asyncio task", 100, 100),
 }
+
+
+@contextlib.contextmanager
+def called() -> Generator[Callable[[], float]]:
+    """A clock that moves with each call of a Python function in this thread: no load of the machine changes what it shows."""
+    calls = 0
+
+    def entered(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(entered)
+    try:
+        yield lambda: calls
+    finally:
+        sys.setprofile(None)
 
 
 CLOCKS: dict[str, Callable[[], contextlib.AbstractContextManager[Callable[[], float]]]] = {

@@ -28,8 +28,8 @@ from agentflow.core.events.events import (
     WaitStarted,
 )
 from agentflow.observe.run_view import Tally
+from tests.benchmarks.figures import called
 from tests.support.fakes import FakeRun
-from tests.support.spending import called
 
 SPAN = Source("p.sexp", "\n(pmap f (range 1000))").span(1, 22)
 

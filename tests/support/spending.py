@@ -1,13 +1,11 @@
-"""What a test may say about time: how much processor time a block spends, never what the clock on the wall showed. Better: its calls."""
+"""What a test may say about time: how much processor time a block spends, never what the clock on the wall showed."""
 
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from types import FrameType
 
 Clock = Callable[[], float]
 
@@ -44,22 +42,6 @@ def spent(clock: Clock = time.process_time) -> Generator[Spent]:
     finally:
         spending.seconds = clock() - began - collected.seconds
         gc.callbacks.remove(collected)
-
-
-@contextmanager
-def called() -> Generator[Clock]:
-    """A clock that moves with each call of a Python function in this thread: no load of the machine changes what it shows."""
-    calls = 0
-
-    def entered(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    sys.setprofile(entered)
-    try:
-        yield lambda: calls
-    finally:
-        sys.setprofile(None)
 
 
 @contextmanager
