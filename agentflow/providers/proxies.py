@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.frozen import frozen
+from agentflow.lib.own_threads import own_thread
 from agentflow.providers.dialects.address import without_credentials
 
 
@@ -62,7 +64,11 @@ class ClientPool:
     async def connect(self) -> None:
         """Open a connection that the first call finds, by asking for the headers of the server's address, without a key. Raises
         the errors of the transport."""
-        await self._http.head(self._clients[0].base_url)
+        address = self._clients[0].base_url
+        asked = await own_thread(proxy_of, address)
+        # The event loop resolves names on threads that hold the exit of a process, as long as a resolver does not answer
+        await own_thread(socket.getaddrinfo, urlsplit(address if asked is None else asked.url).hostname, None)
+        await self._http.head(address)
 
     async def aclose(self) -> None:
         """Close every client."""

@@ -80,3 +80,26 @@ def test_the_sdk_is_imported_beside_the_code_of_the_host(warm: bool, seconds: fl
     code = IMPORTED.format(warm=warm, seconds=seconds)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG_S)
     assert done.stdout.strip() == str(warm)
+
+
+HANGING = """
+import asyncio, socket, threading, time
+from agentflow import AgentFlow
+asked = threading.Event()
+def hangs(*arguments, **named):
+    asked.set()
+    time.sleep(1_000_000)
+socket.getaddrinfo = hangs
+async def main():
+    async with AgentFlow("openai-chat:m", base_url="https://vendor.example/v1", api_key="k"):
+        while not asked.is_set():
+            await asyncio.sleep(0.01)
+    print("ended")
+asyncio.run(main())
+"""
+
+
+def test_a_resolver_that_does_not_answer_holds_no_exit() -> None:
+    """A flow that makes no call ends while the name of its vendor is looked up, and so does its process."""
+    done = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, check=True, timeout=HANG_S)
+    assert done.stdout == "ended\n"
