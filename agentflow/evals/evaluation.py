@@ -31,7 +31,6 @@ from agentflow.durable.stored_input import PythonProgram
 from agentflow.evals.apart import value_pairs
 from agentflow.evals.case_files import named, read_cases
 from agentflow.evals.cases import Case, Scorer
-from agentflow.evals.ending_purses import EndingPurses
 from agentflow.evals.figures import BASE, BEFORE
 from agentflow.evals.judges import Judge
 from agentflow.evals.persons import person_of
@@ -54,6 +53,10 @@ from agentflow.run.run_spec import RunSpec
 
 Variant: TypeAlias = "Mapping[str, Mapping[str, Any]] | ProgramLike | PythonTarget"
 """A form of the program that is compared with the program as it is: overrides of tasks by name (``*``: all), or another program or workflow."""
+
+
+_CONTINUED_S = 30 * 86_400.0
+"""Seconds for which an evaluation can be continued under one limit, from its first call on."""
 
 
 @frozen(kw_only=True)
@@ -450,8 +453,8 @@ class Evaluation:
         if limits is None or (limits.usd is None and limits.tokens is None):
             return None
         allowance = Allowance(usd=limits.usd, tokens=limits.tokens)
-        name, store = f"evaluation {self._id}", EndingPurses(self._runs.purses)
-        return Purse(name, allowance, store=store, whose=f"the evaluation '{self._id}'")
+        whose = f"the evaluation '{self._id}'"
+        return Purse(f"evaluation {self._id}", allowance, store=self._runs.purses, kept_s=_CONTINUED_S, whose=whose)
 
 
 def _wrong(message: str, hint: str) -> ConfigurationError:

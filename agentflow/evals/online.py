@@ -7,6 +7,8 @@ and no other process chooses otherwise. Scores are stored beside the run; a run 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +33,7 @@ from agentflow.lib.option_table import wrong_value
 from agentflow.lib.text.filters import Filter
 from agentflow.run.engine import Engine
 
+_log = logging.getLogger(__name__)
 _AT_ONCE = 4
 """Runs that are scored at a time."""
 _WAITING = 1_000
@@ -133,21 +136,25 @@ class OnlineScoring:
         while self._waiting:
             row, end, watches = self._waiting.popleft()
             try:
-                self._tell(row.run, *await self._score(row, end, watches))
+                await self._tell(row.run, *await self._score(row, end, watches))
             except asyncio.CancelledError:
                 self.dropped += 1
                 raise
             except Exception:  # noqa: BLE001 - a database that cannot be used fails no run: the score is missing
                 self.failed += len(watches)
 
-    def _tell(self, run_id: str, scores: Mapping[str, Any], missing: Mapping[str, str]) -> None:
+    async def _tell(self, run_id: str, scores: Mapping[str, Any], missing: Mapping[str, str]) -> None:
         """Tell the observers of the flow that take scores."""
         told = [LiveScore(run_id=run_id, name=name, value=value) for name, value in scores.items()]
         told += [LiveScore(run_id=run_id, name=name, error=error) for name, error in missing.items()]
         for observer in self._engine.observers:
             if isinstance(observer, ScoreObserver):
-                for each in told:
-                    observer.scored(each)
+                try:
+                    for each in told:
+                        if inspect.isawaitable(taken := observer.scored(each)):
+                            await taken
+                except Exception:  # noqa: BLE001 - foreign code: its failure is neither a score's nor another observer's
+                    _log.warning("observer %r failed to take a score", observer, exc_info=True)
 
     async def _score(
         self, row: RunRow, end: RunEnd, watches: Sequence[_Watch]

@@ -39,7 +39,8 @@ _MOST_KEPT = 10_000
 class Purse(RunFunds):
     """A named account over runs. ``flow.run(..., purse="user-42")`` pays from it.
 
-    Parameters: ``clock`` returns unix seconds; with a ``store`` other processes spend from it too; ``whose`` names the owner
+    Parameters: ``clock`` returns unix seconds; with a ``store`` other processes spend from it too, and ``kept_s`` are the seconds
+    for which it keeps the row of a purse without periods, from its first call on (None: for good); ``whose`` names the owner
     in errors, as in "the key 'ada'". ``used_usd``, ``used_tokens`` and ``used_calls`` are spent in the present period, also by
     other processes as far as is known here; ``held_usd``, ``held_tokens`` and ``calls`` are reserved here.
 
@@ -54,6 +55,7 @@ class Purse(RunFunds):
         "_asking",
         "_clock",
         "_failure",
+        "_kept_s",
         "_last",
         "_loaded",
         "_loop",
@@ -77,6 +79,7 @@ class Purse(RunFunds):
         *,
         clock: Callable[[], float] = time.time,
         store: PurseStore | None = None,
+        kept_s: float | None = None,
         whose: str | None = None,
     ) -> None:
         super().__init__(Limits(tokens=allowance.tokens, usd=allowance.usd))
@@ -86,6 +89,7 @@ class Purse(RunFunds):
         self.used_calls = 0
         self._clock = clock
         self._whose = whose
+        self._kept_s = kept_s
         now = clock()
         self._starts, self.ends_at = allowance.starts(now), allowance.ends(now)
         self._store: PurseStore | None = None
@@ -117,6 +121,13 @@ class Purse(RunFunds):
         self._turn()
         stored = self._store is not None and self._settled == self._spent
         return not self.calls and self._last is None and (stored or not self._spent)
+
+    @property
+    def _row_ends(self) -> float | None:
+        """When the store may forget this period. The end that a row was made with stays."""
+        if self.ends_at is not None or self._kept_s is None:
+            return self.ends_at
+        return self._clock() + self._kept_s
 
     async def load(self) -> None:
         """Learn the earlier spending from the store, once in each period. Raises JournalError."""
@@ -298,7 +309,7 @@ class Purse(RunFunds):
         a call ends, and settles, just then, and its grant ends with that settlement."""
         needs = self._lack(held)
         try:
-            grant = await store.lease(self.name, self._starts, self.ends_at, self.allowance, needs)
+            grant = await store.lease(self.name, self._starts, self._row_ends, self.allowance, needs)
         except AgentflowError as error:
             self._failure, self._none_for = error, self._asked_for
         else:
@@ -339,7 +350,7 @@ class Purse(RunFunds):
         assert self._store is not None
         spent = self._spent - self._settled
         self._number += 1
-        work = self._store.settle(self.name, self._starts, self.ends_at, spent, self._number)
+        work = self._store.settle(self.name, self._starts, self._row_ends, spent, self._number)
         self._in_order(self._quietly(work))
         self._settled = self._spent
         self._lease_only(Spending())

@@ -231,3 +231,34 @@ async def test_an_observer_is_told_the_scores_it_asks_for(tmp_path: Path) -> Non
         ("r1", "broken", None),
     ]
     assert "no idea" in (board.scores[1].error or "")
+
+
+class Deaf:
+    """An observer that cannot take scores."""
+
+    def __call__(self, event: object) -> None:
+        """Events are of no interest here."""
+
+    async def scored(self, score: LiveScore) -> None:
+        """Fail, a turn of the loop later."""
+        await asyncio.sleep(0)
+        raise RuntimeError("the board is full")
+
+
+async def test_an_observer_that_fails_takes_no_score_from_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its error is logged; the scores are stored and counted, and the next observer is told them."""
+    taken: list[LiveScore] = []
+
+    class Board(Deaf):
+        async def scored(self, score: LiveScore) -> None:
+            taken.append(score)
+
+    async with opened(tmp_path) as flow:
+        flow.subscribe(Deaf())
+        flow.subscribe(Board())
+        online = flow.score(length)
+        await answered(flow, "r1", "hi")
+    assert (online.scored, online.failed) == (1, 0)
+    assert [each.name for each in taken] == ["length"] and "the board is full" in caplog.text

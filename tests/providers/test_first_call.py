@@ -9,7 +9,10 @@ import sys
 import pytest
 
 from agentflow import AgentFlow, ConfigurationError, Provider
+from agentflow.core.data.messages import ModelRequest, user
 from agentflow.errors import ProviderError
+from agentflow.providers.http_adapter import HttpAdapter
+from agentflow.providers.table import open_provider
 from tests.support.children import HANG_S
 from tests.support.model_server import ModelServer
 from tests.support.model_server_wire import Reply
@@ -31,6 +34,20 @@ async def test_a_connection_to_a_vendor_is_open_before_the_first_call(dialect: s
         assert server.connections == 1
         (head,) = server.heads
         assert head.path == "/v1" and "sk-0123456789" not in str(head)
+
+
+@pytest.mark.parametrize("aiohttp", [False, True])
+async def test_the_call_finds_the_connection_with_either_transport(aiohttp: bool) -> None:
+    """The pools of httpx2 and of aiohttp both keep what the preparation has opened."""
+    async with ModelServer([Reply(text="hi")]) as server:
+        options = {"base_url": f"{server.url}/v1", "api_key": "k", "traits": {"own": False}, "aiohttp": aiohttp}
+        adapter = open_provider("openai-chat", **options)
+        assert isinstance(adapter, HttpAdapter)
+        await adapter.warm()
+        deltas = [each async for each in adapter.stream(ModelRequest(messages=(user("Say hi"),), model="m"))]
+        await adapter.aclose()
+        assert deltas[-1].response is not None and deltas[-1].response.text == "hi"
+        assert (len(server.heads), server.connections) == (1, 1)
 
 
 async def test_nothing_is_sent_to_a_server_of_this_machine_or_without_leave() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Protocol, runtime_checkable
 
 from agentflow.core.data.frozen import frozen
@@ -21,6 +22,6 @@ class LiveScore:
 class ScoreObserver(Protocol):
     """An observer of a flow that is told the scores of its runs as well: :class:`~agentflow.OpenTelemetry`."""
 
-    def scored(self, score: LiveScore) -> None:
-        """Take a score; called on the event loop, after the score was stored."""
+    def scored(self, score: LiveScore) -> Awaitable[None] | None:
+        """Take a score; called on the event loop, after the score was stored. It may be async."""
         ...
