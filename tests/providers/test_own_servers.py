@@ -17,21 +17,26 @@ from agentflow.events import Event, WaitStarted
 from agentflow.providers import Clocks, RetryPolicy, open_provider
 from agentflow.providers.dialects.address import is_own
 from agentflow.settings import load_settings
+from tests.support.children import HANG_S
 from tests.support.model_server import ModelServer, Raw, Request
 
 
 class Slots:
-    """Replies of a server that answers ``count`` calls at once; ``most`` were at work together."""
+    """Replies of a server that answers ``count`` calls at once, none before ``together`` are there; ``most`` were at work together."""
 
-    def __init__(self, count: int, silent: bool = False) -> None:
+    def __init__(self, count: int, silent: bool = False, together: int = 0) -> None:
         self.silent = silent
+        self._together, self._are_there = together, asyncio.Event()
         self.most = self.working = 0
         self._free = asyncio.Semaphore(count)
 
     async def __call__(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.working += 1
         self.most = max(self.most, self.working)
+        if self.most >= self._together:
+            self._are_there.set()
         try:
+            await asyncio.wait_for(self._are_there.wait(), HANG_S)
             async with self._free:
                 await asyncio.sleep(0.3)
                 body = b'data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
@@ -89,7 +94,7 @@ async def test_calls_wait_for_what_a_server_answers_at_once(
     about: dict[str, Any], options: dict[str, Any], most: int
 ) -> None:
     """Four at once, or as many as the server or its user says; it is asked when a fifth call has to wait, and then once."""
-    slots = Slots(12)
+    slots = Slots(12, together=most)
     async with ModelServer([Raw(slots)], repeat=True, about=about) as server:
         provider = open_provider("openai-chat", base_url=f"{server.url}/v1", api_key="k", **options)
         waits: list[Event] = []
