@@ -151,7 +151,7 @@ async def test_a_model_reads_why(answer: Any) -> None:
         assert seen.warnings == ["tool/approver-failed"] and "terminal" not in seen.read
     else:
         assert "did not run: only on Mondays. " in seen.read and not seen.warnings
-    assert "go on without it" in seen.read and "approve=" not in seen.read
+    assert "continue without it" in seen.read and "approve=" not in seen.read
 
 
 async def test_nobody_there_is_a_no_that_the_developer_is_told_of() -> None:

@@ -60,7 +60,7 @@ async def test_refusals_name_what_grants(tmp_path: Path) -> None:
         refused = [await as_model(flow, "echo a | tr a b"), await as_model(flow, "echo a")]
         shell, rule = [each.notes["error"]["details"]["hint"] for each in refused]
         assert not any(word in each.content for each in refused for word in ("shell=", "allow_commands", "AgentFlow"))
-        assert "run one program" in refused[0].content and "go on without it" in refused[1].content
+        assert "run one program" in refused[0].content and "continue without it" in refused[1].content
         assert "shell=True" in shell and "shell = true" in shell
         assert "allow_commands=[" in rule and "allow_commands = [" in rule and "'echo *'" in rule.replace('"', "'")
     with pytest.raises(ConfigurationError, match="must be a list"):

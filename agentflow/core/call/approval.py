@@ -161,5 +161,5 @@ def refusal(what: str, denied: Denied) -> str:
     why = f": {denied.why}" if denied.why else ""
     return (
         f"{what} was not approved and did not run{why}. Do not ask for the same again; "
-        "go on without it, ask for something else, or say in your answer that it was refused"
+        "continue without it, ask for something else, or say in your answer that it was refused"
     )
