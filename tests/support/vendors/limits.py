@@ -478,12 +478,12 @@ RULES = (
         "https://github.com/ItzCrazyKns/Vane/issues/969", "2026-01-04",
     ),
     Rule(
-        "no form of the answer beside tools", "output", ("groq",), _format_and_tools,
+        "no form of the answer together with tools", "output", ("groq",), _format_and_tools,
         "json mode cannot be combined with tool/function calling",
         "https://console.groq.com/docs/structured-outputs", "2026-11-28",
     ),
     Rule(
-        "whoever asks for JSON says so in the prompt", "output", (*OPENAI, *RESPONSES, "deepseek", "groq"), _says_json,
+        "a request for JSON mentions it in the prompt", "output", (*OPENAI, *RESPONSES, "deepseek", "groq"), _says_json,
         "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.",
         "https://api-docs.deepseek.com/guides/json_mode", "2026-11-28",
         {"deepseek": "Prompt must contain the word 'json' in some form to use 'response_format' of type 'json_object'."},
