@@ -153,8 +153,8 @@ class ProgramLoaded(EventBase):
     a Python function of the host (``host``).
 
     Spans named ``name`` point into ``text``, which is cut after 256 KiB; ``digest`` is that of the whole text;
-    ``language`` is ``sexp`` or ``python``. Of a file of the host ``name`` is without directories, and ``text`` has the functions of it that
-    the run has called so far, each on its own lines; a later event of that file has them all.
+    ``language`` is ``sexp`` or ``python``. For a file of the host, ``name`` has no directories, and ``text`` has the functions that the run
+    has called so far, each on its own lines; a later event for the same file has all of them.
     """
 
     name: str = ""
@@ -166,10 +166,10 @@ class ProgramLoaded(EventBase):
 
 @frozen
 class ProgramBounds(EventBase):
-    """The most that the program of this run may do, worked out from its text before it runs, where an observer asks for it.
+    """The bounds of this run's program, computed from its text before it runs, if an observer asks for them.
 
-    ``most`` has ``model_calls``, ``tool_calls``, ``input_tokens``, ``output_tokens``, ``usd`` and ``width`` (how many calls run at once),
-    each as text; one that nothing bounds is left out. See :class:`~agentflow.Bounds`.
+    ``most`` has ``model_calls``, ``tool_calls``, ``input_tokens``, ``output_tokens``, ``usd`` and ``width`` (concurrent calls),
+    each as text; an unbounded quantity is left out. See :class:`~agentflow.Bounds`.
     """
 
     most: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
@@ -273,7 +273,7 @@ class AttemptFinished(FinishedBase):
 @frozen
 class ToolStarted(EventBase):
     """A tool call began, made by the program or by a model (then ``call_id`` is set); ``sources`` are the sources of its
-    arguments, in a flow with a policy; ``external``: somebody else carries it out."""
+    arguments, in a flow with a policy; ``external``: the client executes it."""
 
     name: str = ""
     arguments: Any = None
@@ -334,11 +334,11 @@ class WaitFinished(FinishedBase):
 
 @frozen
 class EffectReplayed(EventBase):
-    """An effect of a resumed run was answered from its record instead of being carried out.
+    """An effect of a resumed run was answered from its record and not executed.
 
-    ``kind`` is task, tool, model, context, host, timer, draw, question, approval, solve or workflow; ``outcome`` that of the
-    recorded effect.
-    With ``origin`` ``reuse`` an earlier run gave the result, which had cost it ``usage`` and ``cost_usd`` (None: unknown).
+    ``kind`` is task, tool, model, context, host, timer, draw, question, approval, solve or workflow; ``outcome`` is that of
+    the recorded effect.
+    With ``origin`` ``reuse`` the result came from an earlier run, at a cost of ``usage`` and ``cost_usd`` (None: unknown).
     """
 
     kind: str = ""
@@ -410,15 +410,15 @@ class Log(EventBase):
 
 @frozen
 class StateChanged(EventBase):
-    """Code of the run has changed the state that it shares (``ctx.state``): ``changes`` are operations of JSON Patch. It is not
-    published again when a run is resumed."""
+    """Code of the run has changed the shared state (``ctx.state``): ``changes`` are operations of JSON Patch. A resumed run
+    does not publish it again."""
 
     changes: tuple[Mapping[str, Any], ...] = ()
 
 
 @frozen
 class Endorsed(EventBase):
-    """A program, or who approved it, answers for a value that came from ``sources``, for ``reason``: it may go anywhere now."""
+    """A program, or its approver, endorsed a value from ``sources``, for ``reason``: the value may now go anywhere."""
 
     sources: tuple[str, ...] = ()
     reason: str = ""
@@ -426,7 +426,7 @@ class Endorsed(EventBase):
 
 @frozen
 class PolicyDenied(EventBase):
-    """The policy denied an effect, which has not begun: ``argument`` of ``name`` came from ``sources``, of which ``refused`` may not reach it."""
+    """The policy denied an effect before its start: ``argument`` of ``name`` came from ``sources``; those in ``refused`` may not reach it."""
 
     name: str = ""
     argument: str = ""
@@ -437,7 +437,7 @@ class PolicyDenied(EventBase):
 
 @frozen
 class HistoryCompacted(EventBase):
-    """A summary stands for the first ``turns`` turns of a conversation now; the tokens of history are estimates."""
+    """A summary has replaced the first ``turns`` turns of a conversation; the tokens of history are estimates."""
 
     turns: int = 0
     tokens_before: int = 0
@@ -446,7 +446,7 @@ class HistoryCompacted(EventBase):
 
 @frozen
 class Warning(EventBase):
-    """Something the user should know that is not a failure; ``code`` is stable."""
+    """A notice for the user about a problem that is not a failure; ``code`` is stable."""
 
     code: str = ""
     message: str = ""
