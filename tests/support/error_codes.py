@@ -111,8 +111,8 @@ def _text(node: ast.AST) -> str:
 def draft(entry: Raised) -> str:
     """A row of the page for a code, from what its places and its class say."""
     cause = next(iter(entry.messages), "") or _class_text(AgentflowError, entry.code)
-    mend = next((hint for hint in entry.hints if hint), "")
-    cells = [" ".join(text.replace("|", "\\|").split()) for text in (cause or "TODO", mend)]
+    fix = next((hint for hint in entry.hints if hint), "")
+    cells = [" ".join(text.replace("|", "\\|").split()) for text in (cause or "TODO", fix)]
     return f"| `{entry.code}` | {cells[0]} | {cells[1]} |"
 
 
@@ -129,7 +129,7 @@ def with_rows(page: str, rows: dict[str, str]) -> str:
         heading = f"## {code.partition('/')[0]}\n"
         at = page.find(heading)
         if at < 0:
-            page = page.rstrip("\n") + f"\n\n{heading}\n| code | cause | mend |\n|---|---|---|\n{row}\n"
+            page = page.rstrip("\n") + f"\n\n{heading}\n| code | cause | fix |\n|---|---|---|\n{row}\n"
             continue
         end = page.find("\n## ", at)
         end = len(page) if end < 0 else end
