@@ -96,9 +96,10 @@ class DrySampleJournal(DryJournal):
         write: Callable[[T], Any] | None = None,
         read: Callable[[Any], T] | None = None,
         marks: str = "",
+        asked: bytes | None = None,
     ) -> T:
         """The kept result of a task, which ``work`` asks for; else the old value."""
-        done = super().record(kind, name, digest, call, work, write=write, read=read, marks=marks)
+        done = super().record(kind, name, digest, call, work, write=write, read=read, marks=marks, asked=asked)
         if self.at is not None:
             return await done
         records, path = self._dry, call.path

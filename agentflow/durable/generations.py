@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import field
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ from agentflow.core.data.errors import AgentflowError, JournalError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import CompiledTask, Template
 from agentflow.core.data.templates import TaskTemplate
-from agentflow.core.events.journal_rows import EffectRow, NewRun, RunRow
+from agentflow.core.events.journal_rows import EffectRow, EffectState, NewRun, RunRow
 from agentflow.durable.pool import Pool
 from agentflow.durable.stored_input import MODELS, draw_here, draw_of
 from agentflow.durable.values.record_values import fingerprint
@@ -75,11 +75,44 @@ class Change:
                 hint=f"agentflow resume {run_id} --plan --json lists the paths of its effects",
             )
 
-    def pool(self, rows: Iterable[EffectRow], used: Iterable[EffectRow] = ()) -> Pool:
-        """The records of the base that may answer. ``used`` are those of the generation itself."""
+    def pool(self, base: RunRow | None, rows: Iterable[EffectRow], used: Iterable[EffectRow] = ()) -> Pool:
+        """The records of ``base`` that may answer, from its ``rows``: none if it was removed. ``used`` are those of the generation itself."""
         if self.draw and self.cut is None:
             rows = [each for each in rows if each.kind not in MODELS]
+        if base is not None:
+            rows = still_true(rows, differing(base, self.overrides))
         return Pool(rows, exact=self.cut is not None, cut=self.cut, used=used)
+
+
+_CALLED = frozenset({"task", "tool"})
+
+
+def differing(base: RunRow, overrides: Overrides) -> frozenset[str]:
+    """The names of the tasks that ``overrides`` changes otherwise than the run ``base`` did; ``*`` for all."""
+    before: Overrides = base.input.get("overrides") or {}
+    return frozenset(
+        name for name in {*before, *overrides} if dict(before.get(name, {})) != dict(overrides.get(name, {}))
+    )
+
+
+def still_true(rows: Iterable[EffectRow], changed: frozenset[str], anew: Container[str] = ()) -> list[EffectRow]:
+    """The records that may still answer: not those of tasks and tools in ``anew``, nor the effects within which one of these,
+    or a task in ``changed`` (``*``: any task), was called. Effects still in progress stay."""
+    rows = list(rows)
+    stale = {each.path for each in rows if each.kind in _CALLED and each.name in anew}
+    other = {each.path for each in rows if each.kind == "task" and (each.name in changed or EVERY in changed)}
+    gone = stale | {above for path in stale | other for above in _above(path)}
+    return [
+        each
+        for each in rows
+        if each.state == EffectState.OPEN
+        or (each.path not in gone and (each.kind == "tool" or stale.isdisjoint(_above(each.path))))
+    ]
+
+
+def _above(path: str) -> list[str]:
+    """The paths of the effects around that at ``path``."""
+    return [path[:at] for at, char in enumerate(path) if char in "/!"]
 
 
 class TaskOverrides:
@@ -100,7 +133,7 @@ class TaskOverrides:
         text: str,
         further: Callable[[CompiledTask], Mapping[str, Any]] | None = None,
     ) -> None:
-        self._overrides = overrides
+        self.overrides = overrides
         self._prepare = prepare
         self._further = further
         self._every = overrides.get(EVERY, {})
@@ -135,7 +168,7 @@ class TaskOverrides:
         return changed
 
     def _of(self, template: Template) -> Template:
-        fields = dict(self._overrides.get(template.name, {}))
+        fields = dict(self.overrides.get(template.name, {}))
         if cast(CompiledTask, template).template.is_function:  # which no model answers
             return self._with(template, fields)
         fields = {**self._every, **fields}
@@ -154,11 +187,6 @@ class TaskOverrides:
             raise JournalError(
                 f"the override does not fit: {error.message}", code="durable/override", hint=error.hint
             ) from error
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of the tasks with overrides; ``*`` for all."""
-        return frozenset(self._overrides)
 
     def task(self, name: str) -> Template | None:
         """The registered task of this name, if it is overridden."""

@@ -59,6 +59,7 @@ from agentflow.durable.values.record_values import (
     with_marks,
     with_sources,
     with_span,
+    without_below,
 )
 from agentflow.durable.waiting import answered, slept
 from agentflow.lang.trace import annotate
@@ -247,7 +248,9 @@ class RunJournal:
             write = partial(as_data, adapter)
         if row is None:
             marks = marks_of([*parts.values()])
-            value = await self.record(kind, name, digest, call, work, write=write, read=read, marks=marks)
+            own = without_below(parts)
+            asked = digest if own is parts else fingerprint(kind, name, own)
+            value = await self.record(kind, name, digest, call, work, write=write, read=read, marks=marks, asked=asked)
         else:
             value = self.replayed(row, call)
             value = value if read is None else read(value)
@@ -271,14 +274,15 @@ class RunJournal:
         write: Callable[[T], Any] | None = None,
         read: Callable[[Any], T] | None = None,
         marks: str = "",
+        asked: bytes | None = None,
     ) -> T:
         """Do ``work``, which has no record yet, and record its outcome under ``digest``, the digest of its content, with the
-        ``marks`` of its parts."""
+        ``marks`` of its parts. ``asked`` is the digest of what its own steps depend on, if that is less."""
         started, site = time.time(), self.site(call.span)
         opening = partial(self._opening, kind, name, digest, call, started)
         meter = Meter(self.meter)
         inner = self._within(
-            program=self.program, outside=site, at=call.path, meter=meter, asked=digest, opening=opening
+            program=self.program, outside=site, at=call.path, meter=meter, asked=asked or digest, opening=opening
         )
         call.run = view_of(call.run, journal=inner, charge_usage=meter.charging(call.run))
         session = call.session
@@ -629,9 +633,9 @@ class Journaled:
             adapter = self._output_of(effect, call)
             write = None if adapter is None else partial(as_data, adapter)
             work = partial(self.runner.perform, effect, call)
-            result = await journal.record(
-                kind, name, digest, call, work, write=write, marks=marks_of(arguments, definition)
-            )
+            marks, own = marks_of(arguments, definition), without_below(definition)
+            asked = digest if own is definition else fingerprint(kind, name, arguments, own)
+            result = await journal.record(kind, name, digest, call, work, write=write, marks=marks, asked=asked)
             return result if adapter is None else await journal.typed(result, adapter, f"the {kind} {name}", call)
         if call.reading is not None:
             sources = sources_in(row)

@@ -472,7 +472,9 @@ class LiveRuns:
         try:
             if owned.run.base is not None:
                 change = Change.of(owned.run)
-                records.pool = change.pool(await self._store.effects(owned.run.base), owned.records)
+                base = await self._store.find(owned.run.base)
+                inherited = await self._store.effects(owned.run.base)
+                records.pool = change.pool(base, inherited, owned.records)
                 records.overrides = overrides_of(change, self._engine.tasks, work.program.source)
             end = await self._run(owned, records, work, session)
         except asyncio.CancelledError:

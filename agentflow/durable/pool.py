@@ -28,8 +28,8 @@ class Pool:
 
     Parameters: ``rows`` are all records of that run; with ``exact`` an effect is answered only from the record at its own
     path; ``cut`` is a path: the record there, and those that started after it had ended, are left out. ``used`` are records
-    of the generation itself, each of which already used up one of the pool. With ``inner`` the steps of an ended effect
-    answer too, for an effect that is carried out otherwise than it was.
+    of the generation itself, each of which already used up one of the pool. The model calls of an ended effect answer equal ones
+    of an equal effect, with tasks that do otherwise; with ``inner`` its other steps do, too, for any effect.
     """
 
     def __init__(
@@ -45,7 +45,10 @@ class Pool:
         self._exact = exact
         self._parts = _parts_of(rows)
         kept = rows if cut is None else before(rows, cut)
-        self._free = {row.path: row for row in _answers(kept, inner=inner)}
+        ended = {row.key for row in kept if row.state in (EffectState.OK, EffectState.FAILED)}
+        self._steps = {row.path for row in kept if row.leaf in ended}
+        answers = [row for row in kept if row.state == EffectState.OK and row.kind not in _OWN]
+        self._free = {row.path: row for row in answers if inner or row.kind == "model" or row.path not in self._steps}
         self._open = [row for row in kept if row.state == EffectState.OPEN and row.kind in _WORK]
         self._by_content: defaultdict[bytes, list[EffectRow]] = defaultdict(list)
         for row in sorted(self._free.values(), key=lambda row: path_order(row.path), reverse=True):
@@ -91,8 +94,9 @@ class Pool:
 
     @property
     def unused(self) -> list[EffectRow]:
-        """The records not used so far, in the order of their paths."""
-        return sorted(self._free.values(), key=lambda row: path_order(row.path))
+        """The records not used so far, without the steps of ended effects, in the order of their paths."""
+        unused = [row for row in self._free.values() if row.path not in self._steps]
+        return sorted(unused, key=lambda row: path_order(row.path))
 
     def spent(self, row: EffectRow) -> tuple[Usage, float | None]:
         """The tokens and US dollars of a recorded effect with its steps, paid by whichever run carried it out."""
@@ -119,12 +123,6 @@ def before(rows: Iterable[EffectRow], cut: str) -> list[EffectRow]:
     return [
         row for row in rows if row.path not in dropped and (end is None or row.started is None or row.started < end)
     ]
-
-
-def _answers(rows: list[EffectRow], *, inner: bool) -> list[EffectRow]:
-    """The records that can answer: successes, without the steps of ended effects unless ``inner``."""
-    ended = set[bytes]() if inner else {row.key for row in rows if row.state in (EffectState.OK, EffectState.FAILED)}
-    return [row for row in rows if row.state == EffectState.OK and row.kind not in _OWN and row.leaf not in ended]
 
 
 def _parts_of(rows: Iterable[EffectRow]) -> dict[bytes, list[EffectRow]]:

@@ -393,9 +393,11 @@ class DurableRuns:
         chosen = replace(chosen, draw=0) if chosen.draw == draw_of(row.input) else chosen
         rows = await self._store.effects(row.run)
         derives = change is not None or source is not None
-        inherited = await self._store.effects(row.base) if row.base is not None and not derives else []
+        base = row if derives else None if row.base is None else await self._store.find(row.base)
+        inherited = rows if derives else [] if base is None else await self._store.effects(base.run)
         own = [] if derives else answers(rows, retry=row.status == "failed")
-        pool = chosen.pool(rows) if derives else Change.of(row).pool(inherited, own) if inherited else None
+        chosen = chosen if derives else Change.of(row)
+        pool = None if base is None else chosen.pool(base, inherited, own)
         stored = row.input["limits"]
         return await make_plan(
             self._engine,
@@ -404,10 +406,10 @@ class DurableRuns:
             row,
             program,
             values,
-            rows=[*rows, *inherited],
+            rows=rows if derives else [*rows, *inherited],
             own=own,
             pool=pool,
-            overrides=overrides_of(chosen if derives else Change.of(row), self._engine.tasks, program.source),
+            overrides=overrides_of(chosen, self._engine.tasks, program.source),
             spec=RunSpec(
                 session=await self.sessions.copy(row),
                 limits=None if stored is None else Limits(**stored),

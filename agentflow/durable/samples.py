@@ -29,23 +29,21 @@ from agentflow.core.ports.ports import Tool
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.core.ports.toolbox import Toolbox
 from agentflow.durable.deriving import stored_run
-from agentflow.durable.generations import EVERY, Overrides, TaskOverrides
+from agentflow.durable.generations import Overrides, TaskOverrides, differing, still_true
 from agentflow.durable.journal import RunJournal
 from agentflow.durable.pool import Pool
 from agentflow.durable.remote import worker_forms
 from agentflow.durable.run_records import Records
 from agentflow.durable.stored_input import MODELS, PythonProgram, StoredInput, begin_draw, carry_out, prepared
 from agentflow.durable.values.codec import Codec, write_usage
-from agentflow.durable.values.record_values import fingerprint
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
 from agentflow.run.engine import Engine
 from agentflow.run.run_spec import RunSpec
+from agentflow.tasks.template_registry import tasks_below
 
 KEPT = "36500d"
 """How old the result of a sample may be to be used again: as old as the database keeps it."""
-_CALLED = frozenset({"task", "tool"})
-
 
 ToolCallMade: TypeAlias = "tuple[str, str, dict[str, Any] | None]"
 """The path of a tool call, the tool, and its arguments; None where only a record of the call is left."""
@@ -235,7 +233,7 @@ class Samples:
         bindings = await self._engine.given(spec.bindings or {})
         values = self._stored.as_read(self._stored.write(bindings), bindings)
         answers = [each for each in rows if draw == 0 or each.kind not in MODELS]
-        answers = _still_true(answers, tasks.names, frozenset() if anew is None else anew.names)
+        answers = still_true(answers, differing(row, tasks.overrides), () if anew is None else anew.names)
         ends: list[SampleEnd] = []
 
         async def work() -> None:
@@ -377,16 +375,6 @@ def version_of(function: Any) -> str:
     return str(getattr(function, "__version__", "") or getattr(_inner(function), "__version__", ""))
 
 
-def tasks_below(compiled: CompiledTask, tool: FindTool, task: FindTask) -> list[CompiledTask]:
-    """The task and those that its model may run: as tools, or by a handoff; with those that theirs may run."""
-    tasks = [compiled]
-    for each in tasks:  # which grows
-        named = [task(name) for name in each.template.tools or () if name not in each.toolbox]
-        run = [used.task or task(used.name) for used in _tools_of(each, tool) if used.kind == "subtask" or used.task]
-        tasks += [other for other in (*named, *run) if other is not None and all([other is not t for t in tasks])]
-    return tasks
-
-
 def names_below(compiled: CompiledTask, tool: FindTool, task: FindTask) -> set[str]:
     """The names of the task, and of the tools and tasks that it may call."""
     tasks = tasks_below(compiled, tool, task)
@@ -432,9 +420,6 @@ def code_of(compiled: CompiledTask, call: CallContext) -> str:
     for each in tasks_below(compiled, tool, task):
         box = cast(Toolbox, each.toolbox)
         functions += [*_functions(each), *box.around_tool, *box.around_model]
-        if each is not compiled:
-            inner = each if run.journal is None else cast(CompiledTask, run.journal.template(each))
-            digest.update(fingerprint("task", inner.fields, inner.returns))
         for used in _tools_of(each, tool):
             digest.update(used.reference.encode("utf-8", "surrogatepass"))
             functions += [function for function in (used.function, *used.around) if function is not None]
@@ -444,21 +429,6 @@ def code_of(compiled: CompiledTask, call: CallContext) -> str:
         if isinstance(code, CodeType):
             _add(digest, code)
     return digest.hexdigest()
-
-
-def _still_true(rows: list[EffectRow], changed: frozenset[str], anew: frozenset[str]) -> list[EffectRow]:
-    """The records of a case that may answer: not those of ``anew``, and of nothing that called one of these, or a task that is
-    ``changed`` (``*``: all)."""
-    stale = [each for each in rows if each.kind in _CALLED and each.name in anew]
-    other = [each for each in rows if each.kind == "task" and (each.name in changed or EVERY in changed)]
-    around = {each.path for each in rows for inner in (*stale, *other) if _is_below(inner.path, each.path)}
-    gone = around | {each.path for each in stale}
-    parts = {each.path for each in rows for outer in stale if each.kind != "tool" and _is_below(each.path, outer.path)}
-    return [each for each in rows if each.path not in gone | parts]
-
-
-def _is_below(path: str, other: str) -> bool:
-    return path.startswith((f"{other}/", f"{other}!"))
 
 
 def _inner(function: Any) -> Any:

@@ -100,11 +100,9 @@ def offered_to(
         natively = model is not None and model[0].profile(model[1]).searches_tools
         if not natively:
             objects, toolbox = searched(objects, toolbox or NO_TOOLBOX, loaded)
-    specs = tuple([tool.spec for tool in objects.values()])
+    specs = tuple([tool.spec_in(call.run) for tool in objects.values()])
     if natively:
-        specs = tuple(
-            [replace(tool.spec, deferred=True) if tool.defer_loading else tool.spec for tool in objects.values()]
-        )
+        specs = tuple([replace(spec, deferred=objects[spec.name].defer_loading) for spec in specs])
     return specs, (toolbox or NO_TOOLBOX).with_all(tasks) if tasks else toolbox
 
 

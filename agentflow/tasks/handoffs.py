@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.endings import HandedOver, Handoff
@@ -48,7 +48,8 @@ def receiver(giver: CompiledTemplate, handoff: Handoff, call: CallContext, named
     listed = giver.toolbox.get(f"{HANDOFF}{handoff.name}")
     following = handoff.compiled_in(call.run.services) or (named if listed is None else listed.task)
     if isinstance(following, CompiledTemplate):
-        return following
+        journal = call.run.journal
+        return following if journal is None else cast(CompiledTemplate, journal.template(following))
     raise TaskError(
         f"task '{giver.name}' hands over to '{handoff.name}', and there is no such task",
         code="tasks/handoff",

@@ -347,7 +347,7 @@ class TaskRunner:
             lambda: {
                 **named_arguments(request.inputs),
                 "the request": replace(request, inputs={}),
-                **dict(zip(PARTS, self.content(compiled, request, step, options), strict=True)),
+                **dict(zip(PARTS, self.content(compiled, request, step, options), strict=False)),
             },
             step,
             work,

@@ -10,15 +10,16 @@ import logging
 from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.context import NOTHING_INHERITED
 from agentflow.core.data.errors import AgentflowError, DataError, TaskError, cut
-from agentflow.core.data.known_names import Definitions, NameInfo, OutputAdapter, out_of_reach
+from agentflow.core.data.known_names import HANDOFF, CompiledTask, Definitions, NameInfo, OutputAdapter, out_of_reach
 from agentflow.core.data.models import validation_messages
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.templates import CONVERSES, STATELESS, HistoryConfig, TaskTemplate
@@ -472,16 +473,21 @@ def jaccard(a: frozenset[str], b: frozenset[str]) -> float:
 _NOT_CONTENT = frozenset({"priority", "prompt_cache", "reuse"})
 """Fields of a task that change its cost or its turn, but not its answer."""
 
+TASKS_BELOW = "the tasks that its model may run"
+"""The name in messages of the part of :func:`content_of` that the requests of the task itself do not depend on."""
+
 PARTS = (
     "the definition of the task",
     "the model",
     "the conversation",
     "the data context",
     "what earlier steps gave",
+    TASKS_BELOW,
 )
 """The names in messages of the parts of :func:`content_of`, in their order."""
 
 Find = Callable[[str], CompiledTemplate | None]
+C = TypeVar("C", bound=CompiledTask)
 
 
 def content_of(
@@ -493,7 +499,8 @@ def content_of(
     find: Find,
     settled: bool = True,
 ) -> list[Any]:
-    """Template, model, and the sent parts of the conversation and of earlier steps, as data that is equal for equal tasks.
+    """Template, model, and the sent parts of the conversation and of earlier steps, as data that is equal for equal tasks; then,
+    if there are any, the definitions of the tasks that the model may run.
 
     ``model`` is the full name of the model, ``find`` returns the templates that texts call. The contents of files and the
     results of lookups do not count; nor, with ``settled``, the conversation in concurrent host code, whose order differs
@@ -502,23 +509,49 @@ def content_of(
     history = compiled.history_with(request.history_config)
     sends = history.use_session_history and not (settled and "/~" in call.path)
     session = call.session
-    definition, versions = definition_of(compiled, find), _versions(compiled, call)
+    definition = definition_of(compiled, find)
+    offered, below = _offered(compiled, call, find) if compiled.template.tools else ((), ())
     return [
-        [definition, versions] if versions else definition,
+        [definition, offered] if offered else definition,
         model,
         session.digest(history.history_turns_to_include, compacted=history.compact_after_tokens is not None)
         if sends
         else None,
         None if session.data_context is None else plain(session.data_context),
         _handed_on(compiled, request, call),
+        *below,
     ]
 
 
-def _versions(compiled: CompiledTemplate, call: CallContext) -> list[list[str]]:
-    """The versions of the flow's tools that a task names; empty for most. Those of its own tools are in its definition."""
-    names = [name for name in compiled.template.tools or () if name not in compiled.toolbox]
-    tools: list[Any] = [cast(Any, call.run.services).tools.find(name, call) for name in sorted({*names})]
-    return [[each.name, each.version] for each in tools if each is not None and each.version is not None]
+# A model runs the tasks that it is given as it runs the code of a tool: their prompts are part of what answers
+def _offered(compiled: CompiledTemplate, call: CallContext, find: Find) -> tuple[list[Any], list[Any]]:
+    """The versions of the flow's tools that a task names (those of its own tools are in its definition) and the descriptions of
+    the tasks that its model may run; and, as one part if there are any, the definitions of these."""
+    journal, tool = call.run.journal, partial(cast(Any, call.run.services).tools.find, call=call)
+    named = [tool(name) for name in sorted({*(compiled.template.tools or ())}.difference(compiled.toolbox))]
+    offered: list[Any] = [[each.name, each.version] for each in named if each is not None and each.version is not None]
+    tasks = tasks_below(compiled, tool, find)[1:]
+    if not tasks:
+        return offered, []
+    if journal is not None:
+        tasks = [cast(CompiledTemplate, journal.template(each)) for each in tasks]
+    tasks.sort(key=lambda each: each.name)
+    offered += [[each.name, each.template.description or each.template.instructions] for each in tasks]
+    return offered, [[[each.name, definition_of(each, find)] for each in tasks]]
+
+
+def tasks_below(compiled: C, tool: Callable[[str], Tool | None], task: Callable[[str], C | None]) -> list[C]:
+    """The task and those that its model may run: as tools, or by a handoff; with those that theirs may run."""
+    tasks = [compiled]
+    for each in tasks:  # which grows
+        own = cast(Toolbox, each.toolbox)
+        run: list[C | None] = [used.task for used in own.values()]
+        for name in {*(each.template.tools or ())}.difference(own):
+            used = tool(name)
+            if used is None or used.kind == "subtask":
+                run.append((used and used.task) or task(name.removeprefix(HANDOFF)))
+        tasks += [other for other in run if other is not None and all([other is not before for before in tasks])]
+    return tasks
 
 
 def definition_of(compiled: CompiledTemplate, find: Find) -> str | list[Any]:

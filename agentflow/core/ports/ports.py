@@ -14,12 +14,12 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import field
+from dataclasses import field, replace
 from hashlib import blake2b
 from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from agentflow.core.call.approval import Denied
-from agentflow.core.call.call import CallContext, EventScope
+from agentflow.core.call.call import CallContext, EventScope, RunPort
 from agentflow.core.call.endings import HandedOver
 from agentflow.core.call.spending import PriceQuote
 from agentflow.core.data.context import DataContext
@@ -258,6 +258,15 @@ class Tool:
     def name(self) -> str:
         """The tool's name."""
         return self.spec.name
+
+    def spec_in(self, run: RunPort) -> ToolSpec:
+        """Its specification in ``run``, which may override what the task that it runs says of itself."""
+        declared, journal = self.task, run.journal
+        task: Any = declared if journal is None or declared is None else journal.template(declared)
+        if task is declared:
+            return self.spec
+        before, now = [each.template.description or each.template.instructions for each in (cast(Any, declared), task)]
+        return replace(self.spec, description=self.spec.description.replace(before, now))
 
     @property
     def reference(self) -> str:

@@ -19,7 +19,7 @@ from agentflow.core.events.journal_rows import EffectRow, JsonText, named_argume
 from agentflow.core.ports.ports import Tool
 from agentflow.durable.values.codec import LONG_TEXT, Shaped, comparable
 from agentflow.durable.values.data_adapter import DataAdapter, adapter_of, refuse_secret, unfit
-from agentflow.tasks.template_registry import PARTS
+from agentflow.tasks.template_registry import PARTS, TASKS_BELOW
 
 _FEW = 16
 _SMALL = 1 << 62
@@ -44,6 +44,17 @@ def quick_fingerprint(kind: str, *content: Any) -> bytes | None:
         entries: Any = each
         written.append(dict(sorted(entries.items())) if type(each) is dict and len(entries) > 1 else each)
     return _digest(written)
+
+
+def without_below(parts: Any) -> Any:
+    """The parts of an effect's content, the list of :func:`content_of` or by name, without the tasks that a model may run; the
+    same object if there are none: the requests of the task itself are the same, whatever these do."""
+    if isinstance(parts, dict):
+        named = cast("dict[str, Any]", parts)
+        return {name: each for name, each in named.items() if name != TASKS_BELOW} if TASKS_BELOW in named else named
+    if not isinstance(parts, list) or len(cast("list[Any]", parts)) < len(PARTS):
+        return cast(Any, parts)
+    return cast("list[Any]", parts)[:-1]
 
 
 _MARK = 4
