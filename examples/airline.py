@@ -1,6 +1,6 @@
-"""A chat with an airline: a desk that hands over to seats and refunds, tools that share a booking, and a check of what is promised.
+"""A chat with an airline: a desk that hands over to seats and refunds, tools that share a booking, and a check of promises.
 
-Needs no key: the model is scripted. AGENTFLOW_MODEL=anthropic:claude-sonnet-5-5 asks a real one.
+You need no key: the model is scripted. Set AGENTFLOW_MODEL=anthropic:claude-sonnet-5-5 for a real one.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ async def main() -> None:
     session, booking = Session(), Booking("Ada")
     async with flow:
         for message in ("I would like to sit at the window.", "I want my money back."):
-            agent = agents[session.agent or "desk"]  # whoever answered last goes on
+            agent = agents[session.agent or "desk"]  # the last agent to answer continues
             result = await flow.run(agent(message), session=session, deps=booking)
             print(f"Ada: {message}\n{session.agent}: {result.value}")
     print("booked:", booking.seat)

@@ -1,7 +1,7 @@
-"""A refund that a person approves, perhaps tomorrow and in another process. Needs no key: the model is scripted.
+"""A refund that a person approves, perhaps tomorrow and in another process. You need no key: the model is scripted.
 
-Small refunds need nobody. Of a large one the office may approve less, or refuse with a reason that the model reads. What was
-paid for before the question is not paid for again: the model is asked for the refund once.
+Small refunds need no approval. For a large one the office may approve less, or refuse with a reason that the model reads. Work that was
+paid for before the question is not repeated: the model is asked for the refund once.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ async def main() -> None:
                 handle = await shop.start(PROGRAM, {"customer": customer, "amount": amount}, run_id=run_id)
                 print(run_id, await handle.wait(), paid)
 
-        # The office: sees what is asked, and answers. The first answer counts.
+        # The office reads the question and answers. The first answer counts.
         decisions = {
             "large": Approved(arguments={"customer": "Ada", "amount": 15}),
             "odd": Denied("Eve has bought nothing"),
@@ -64,7 +64,7 @@ async def main() -> None:
                     print(question.question)
                     await office.send(run_id, question.key, decision)
 
-        # The shop again: goes on with them. The model asks for nothing anew; it reads what became of its call.
+        # The shop again continues them. The model repeats no request; it reads the outcome of its call.
         for run_id in decisions:
             async with open_flow(database, writes) as shop:
                 handle = await shop.resume(run_id)

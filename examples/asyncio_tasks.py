@@ -1,6 +1,6 @@
-"""A durable workflow in plain asyncio, whose process is killed while its tasks are at work. Needs no key: no model is asked.
+"""A durable workflow in plain asyncio, whose process is killed while its tasks are active. You need no key and no model.
 
-Who was first is recorded, so that the workflow goes on as it began, and what was recorded is not done again.
+The order of completion is recorded, so the workflow continues as it began and repeats no recorded work.
 """
 
 import asyncio

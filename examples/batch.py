@@ -1,4 +1,4 @@
-"""500 workflows under one budget: at most 50 at once, failures tried again, a progress bar, results as JSON lines.
+"""500 workflows under one budget: at most 50 at once, failed ones tried again, a progress bar, results as JSON lines.
 
 python examples/batch.py > results.jsonl      needs no key; AGENTFLOW_MODEL=... for a real model
 """

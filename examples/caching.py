@@ -1,6 +1,6 @@
-"""Effort and prompt caching: what a loop with tools repeats is read from the provider's cache, for a tenth of its price.
+"""Effort and prompt caching: the repeated part of a tool loop is read from the provider's cache, for a tenth of its price.
 
-Needs no key: the server stands on this machine, and its cache is *simulated* by the rules that Anthropic publishes.
+You need no key: the server runs on this machine, and its cache is *simulated* by Anthropic's published rules.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A chat that lasts: end it whenever you like, start it again, and it remembers. No key, no network.
+"""A lasting chat: end it at any time, start it again, and it remembers. You need no key and no network.
 
 python examples/chat.py "I am Ada."
 python examples/chat.py "What did I say?"

@@ -1,8 +1,10 @@
-"""Claude on Amazon Bedrock: the vendor's SDK signs, frames of the cloud are read. Needs the extra ``bedrock``, and no account.
+"""Claude on Amazon Bedrock: the vendor's SDK signs, and agentflow reads the cloud's frames. You need the extra ``bedrock``, and no account.
+
+With an account, one command is enough:
 
     AWS_REGION=eu-west-1 agentflow run report.sexp --model bedrock:eu.anthropic.claude-sonnet-4-20250514-v1:0
 
-is all it takes with one. Here the cloud is a server on this machine that checks each signature, and always answers the same.
+Here the cloud is a server on this machine that checks each signature and always gives the same answer.
 """
 
 import asyncio

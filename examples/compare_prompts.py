@@ -1,7 +1,7 @@
-"""Is the cheaper model good enough? Recorded runs of a support flow are the cases, and only the changed calls are paid for.
+"""Is the cheaper model good enough? Recorded runs of a support flow are the cases, and you pay only for the changed calls.
 
-Needs no key: the models are scripted. The flow sorts a mail and answers it. Six mails that were answered before are evaluated again with a
-shorter prompt and with a smaller model.
+You need no key: the models are scripted. The flow sorts a mail and answers it. Six recorded mails are evaluated again, with a shorter
+prompt and with a smaller model.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ async def main() -> None:
             async def answer(mail: str) -> str:
                 return await reply(mail, await sort_mail(mail))
 
-            for number, mail in enumerate(MAILS):  # what your application did last week
+            for number, mail in enumerate(MAILS):  # last week's work of your application
                 await (await flow.start(answer(mail), run_id=f"mail-{number}", labels={"product": "lamps"})).result()
 
             cases = await flow.cases(product="lamps")

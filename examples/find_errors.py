@@ -1,4 +1,4 @@
-"""What can go wrong with a program, found without a model: every answer that matters is tried, and nothing is called."""
+"""Find the possible errors of a program without a model: every relevant answer is tried, and nothing is called."""
 
 import asyncio
 

@@ -1,6 +1,6 @@
-"""500 documents reviewed by three workers, one of which is killed under way, watched live. Needs no key: the model is scripted.
+"""Three workers review 500 documents, one of them is killed, and you watch live. You need no key: the model is scripted.
 
-It needs a PostgreSQL database, and agentflow[cli,scale]: DATABASE_URL=postgresql://app@localhost/app python examples/fleet.py
+You need a PostgreSQL database and agentflow[cli,scale]: DATABASE_URL=postgresql://app@localhost/app python examples/fleet.py
 """
 
 import asyncio
@@ -36,7 +36,7 @@ async def file_review(document: str, verdict: str) -> str:
 flow = AgentFlow(
     provider=None if "AGENTFLOW_MODEL" in os.environ else ScriptedProvider(answer),
     durable=os.environ.get("DATABASE_URL", "postgresql://localhost/agentflow"),
-    record=True,  # so that what a worker does is seen elsewhere
+    record=True,  # so that you can watch a worker from elsewhere
 )
 flow.tool(file_review, name="file-review")
 
@@ -83,7 +83,7 @@ async def main() -> None:
         print(len(set(documents) - filed), "documents were lost")
 
     for process in workers[1:]:
-        process.terminate()  # what is at work may end, nothing new is begun
+        process.terminate()  # active runs may end, and no new ones begin
     print("the others ended with", [await process.wait() for process in workers[1:]])
     await workers[0].wait()
 

@@ -1,9 +1,9 @@
-"""A page with tools of its own, and a state that it shares with an agent, over AG-UI. Needs no key.
+"""A page with its own tools, and a state that it shares with an agent, over AG-UI. You need no key.
 
     pip install 'agentflow[serve]'
     uvicorn examples.front_end_tools:server        # http://localhost:8000/agui/guide, for CopilotKit and others
 
-Without a server, as below, the file sends what such a page sends: first what its user said, then what its tool gave.
+Without a server, as below, the file sends the requests of such a page: first the user's message, then the result of a tool.
 """
 
 import asyncio

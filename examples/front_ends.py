@@ -1,9 +1,9 @@
-"""A flow behind front ends: AG-UI (CopilotKit and others) and the AI SDK's ``useChat``. Needs no key.
+"""A flow behind front ends: AG-UI (CopilotKit and others) and the AI SDK's ``useChat``. You need no key.
 
     pip install 'agentflow[serve]'
     uvicorn examples.front_ends:server        # http://localhost:8000/agui/refund and /ui/refund
 
-Without a server, as below, the file sends what such front ends send. A run that asks ends its stream, and the next request answers.
+Without a server, as below, the file sends the requests of such front ends. A question ends the stream, and the next request answers it.
 """
 
 import asyncio

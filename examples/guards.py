@@ -1,6 +1,6 @@
-"""Guards around an assistant: a question is judged while it is answered, a tool is watched, and a model never sees a card number.
+"""Guards around an assistant: a judge checks a question during the answer, a tool is watched, and models never see a card number.
 
-Needs no key: the model is scripted. AGENTFLOW_MODEL=anthropic:claude-sonnet-5-5 asks a real one.
+You need no key: the model is scripted. Set AGENTFLOW_MODEL=anthropic:claude-sonnet-5-5 for a real one.
 """
 
 import asyncio

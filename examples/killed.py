@@ -1,6 +1,6 @@
-"""A run whose process is killed, and which goes on as an edited program. Needs no key: the model is scripted.
+"""A run whose process is killed, and which continues as an edited program. You need no key: the model is scripted.
 
-What was stored before the kill is not done again: no text is written twice, and nothing is published twice.
+Work that was stored before the kill is not repeated: no text is written twice, and nothing is published twice.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Reads every file of a directory, asks one typed question of each at once, and sums the answers up. Needs no key.
+"""Reads every file of a directory, asks one typed question about each in parallel, and adds up the answers. You need no key.
 
 python examples/map_reduce.py [DIRECTORY]      AGENTFLOW_MODEL=... for a real model
 """
@@ -29,7 +29,7 @@ class Overview(BaseModel):
     most_urgent: str
 
 
-def model(request):  # a stand-in, by what is asked
+def model(request):  # a stand-in that answers by the question
     prompt = request.messages[-1].text
     if prompt.startswith("Sum up"):
         summaries = json.loads(prompt.splitlines()[1])

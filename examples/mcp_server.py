@@ -1,6 +1,6 @@
-"""A program of yours as a tool for MCP clients: editors, desktop assistants, other agents. Needs the extra ``mcp``.
+"""Your program as a tool for MCP clients: editors, desktop assistants, other agents. You need the extra ``mcp``.
 
-    agentflow mcp serve greet.sexp        # what a client's configuration names as the command of the server
+    agentflow mcp serve greet.sexp        # the command of the server in a client's configuration
 
 Here the client is the MCP SDK's own, which starts that command and calls the tool. The same tools are at ``/mcp`` of
 ``agentflow serve``.
@@ -17,7 +17,7 @@ from mcp.types import ElicitResult
 GREET = """(string-append "Hello, " (or message (ask-human "Whom?" {"type" "string"})) "!")"""
 
 
-async def answer(context, question):  # a client shows its user a form; this one knows what to say
+async def answer(context, question):  # a client shows its user a form; this one answers itself
     print("asked:", question.message)
     return ElicitResult(action="accept", content={"answer": "Grace"})
 

@@ -1,7 +1,7 @@
-"""The tools of an MCP server in a program and in a model's hands. Needs the extra ``mcp``.
+"""The tools of an MCP server, called by a program and by a model. You need the extra ``mcp``.
 
-The server is a program that runs in the sandbox: it may read the directory it is started in, and change nothing but what it
-was given. What does not say that it only reads waits for a yes. Any server will do: ``npx -y some-server``, or an address.
+The server is a program that runs in the sandbox: it may read its start directory, and write only the directories that you name. A tool
+that does not declare that it only reads waits for your approval. You can use any server: ``npx -y some-server``, or an address.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Images, documents and sound in a prompt: from memory, from an address, from a file. Needs no key.
+"""Images, documents and sound in a prompt: from memory, from an address, from a file. You need no key.
 
-The stand-in says what it was sent. A real model looks: AGENTFLOW_MODEL=openai-chat:gpt-audio python examples/media.py
+The stand-in lists its inputs. A real model looks at them: AGENTFLOW_MODEL=openai-chat:gpt-audio python examples/media.py
 """
 
 import asyncio
@@ -43,7 +43,7 @@ def model(request):
 async def main() -> None:
     real = "AGENTFLOW_MODEL" in os.environ
     async with AgentFlow(provider=None if real else ScriptedProvider(model), root=".") as flow:
-        memory = await attachment(wav())  # what it is, its first bytes say
+        memory = await attachment(wav())  # its type follows from its first bytes
         address = await attachment("https://example.com/report.pdf")  # the provider fetches it, agentflow does not
         file = Path("pixel.png")
         try:

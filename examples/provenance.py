@@ -1,6 +1,6 @@
-"""A web page tells the model to write to a stranger. A policy of where values come from stops it. Needs no key: the model is scripted.
+"""A web page orders the model to write to a stranger, and a policy on the sources of values stops it. You need no key: the model is scripted.
 
-The model obeys whatever it reads, and nobody has to notice: the address of a mail may come from the user, or from a person who has looked.
+The model obeys everything that it reads, and you need not notice: a mail's address may come from the user, or from a person who has looked.
 """
 
 import asyncio

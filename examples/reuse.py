@@ -1,6 +1,6 @@
-"""Results that other runs use again, and what the database tells of runs. Needs no key: the model is scripted.
+"""Results that other runs use again, and figures from the database of runs. You need no key: the model is scripted.
 
-Ten equal calls at once are one request, and a run of tomorrow asks for none.
+Ten concurrent equal calls make one request, and a run tomorrow makes none.
 """
 
 import asyncio

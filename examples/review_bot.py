@@ -1,6 +1,6 @@
-"""Reviews a file with tools: reads it, runs a check that somebody approves first, and gives typed findings. Needs no key.
+"""Reviews a file with tools: reads it, runs a check that you approve first, and returns typed findings. You need no key.
 
-python examples/review_bot.py [FILE]      asks on a terminal; without one it approves what only compiles the file
+python examples/review_bot.py [FILE]      asks on a terminal; without one it approves only the command that compiles the file
 """
 
 import asyncio

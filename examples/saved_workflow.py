@@ -1,6 +1,6 @@
-"""A model writes a workflow, which is checked, run, kept as a file, and used again without asking how. Needs no key.
+"""A model writes a workflow, which is checked, run, saved as a file, and used again without the model. You need no key.
 
-What the model writes may call the tools it was allowed and no others, within the limits of the run.
+The model's program may call only the tools that you allow, within the limits of the run.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""Serves a flow from FastAPI: as a model for OpenAI's clients, as runs, and as a page. Needs no key.
+"""Serves a flow from FastAPI: as a model for OpenAI's clients, as runs, and as a page. You need no key.
 
     pip install 'agentflow[serve]' fastapi
     uvicorn examples.serve:app        # then open http://localhost:8000/flows/, or point a chat client at /flows/v1
 
-Without a server, as below, the file asks the application itself.
+Without a server, as below, the file calls the application directly.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
-"""Streams what a model writes to browsers by server-sent events, from Starlette and from FastAPI. Needs no key.
+"""Streams a model's text to browsers by server-sent events, from Starlette and from FastAPI. You need no key.
 
     pip install starlette fastapi uvicorn
     uvicorn examples.sse:starlette_app        # or fastapi_app; then curl -N 'localhost:8000/poem?about=rain'
 
-Without a server, as below, the file asks both applications itself. A run ends with its response: when the browser
-goes away, the model call is cancelled.
+Without a server, as below, the file calls both applications directly. A run ends with its response: when the browser disconnects, the
+model call is cancelled.
 """
 
 import asyncio

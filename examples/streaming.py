@@ -1,4 +1,4 @@
-"""Two branches at once, their events as they come, and the value at the end. No key, no network."""
+"""Two concurrent branches, their events as they arrive, and the value at the end. You need no key and no network."""
 
 import asyncio
 import os

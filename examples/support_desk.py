@@ -1,6 +1,6 @@
-"""A support desk: an agent with tools that belong to one user, a tool of another; a tool that asks a model, and a no with a reason.
+"""A support desk: an agent with tools that belong to one user, and an agent as a tool of another; a tool that asks a model; a no with a reason.
 
-Needs no key: the model is scripted. AGENTFLOW_MODEL=anthropic:claude-sonnet-5-5 asks a real one.
+You need no key: the model is scripted. Set AGENTFLOW_MODEL=anthropic:claude-sonnet-5-5 for a real one.
 """
 
 import asyncio

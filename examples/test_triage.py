@@ -1,4 +1,4 @@
-"""An application and its tests, in one file: what a model answers is the test's to say, by task. Needs no key, ever.
+"""An application and its tests, in one file: the test sets the model's answers, by task. You never need a key.
 
 pytest examples/test_triage.py      (with pytest-asyncio)
 """

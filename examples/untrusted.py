@@ -1,4 +1,4 @@
-"""A program from somebody you do not trust runs with exactly what you grant it. No key, no network."""
+"""An untrusted program runs with exactly the grants that you give it. You need no key and no network."""
 
 import asyncio
 

@@ -1,6 +1,6 @@
-"""Writes a module, runs its tests, and writes it again until they pass: a director-evaluator loop. Needs no key.
+"""Writes a module, runs its tests, and writes it again until they pass: a director-evaluator loop. You need no key.
 
-The model may not run anything; the program does, in the sandbox of commands, in a directory of its own.
+The model may not run anything. The program runs the tests, in the sandbox of commands, in its own directory.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Explains a repository: finds the files a question is about, summarises each at the same time, answers from the summaries.
+"""Explains a repository: finds the relevant files for a question, summarises them in parallel, answers from the summaries.
 
 agentflow run examples/texts/explain_repo.py -b question="how are streams cut off detected?"
 """

@@ -1,4 +1,4 @@
-"""Writes, judges and rewrites a text until its judge is content, three times at most.
+"""Writes, judges and rewrites a text until its judge is satisfied, at most three times.
 
 agentflow run examples/texts/improve_text.py -b topic="tides" --model anthropic:claude-sonnet-5-5
 """

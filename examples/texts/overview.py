@@ -1,4 +1,4 @@
-"""Reads every file of a directory, asks one typed question of each at once, and sums the answers up.
+"""Reads every file of a directory, asks one typed question about each in parallel, and adds up the answers.
 
 agentflow run examples/texts/overview.py --model anthropic:claude-sonnet-5-5
 """

@@ -23,9 +23,9 @@ EXAMPLES = ROOT / "examples"
 PAGE = ROOT / "docs" / "examples.md"
 INTRO = """# Examples
 
-Each is one file that runs as it stands, without key and network: its model is a script, or the small extractive model `offline`. With
-`AGENTFLOW_MODEL=anthropic:claude-sonnet-5-5` (or any other model) in the environment a real one answers. What they print is what they
-printed when this page was written by `python -m tests.docs.examples_page`, and a test runs each of them again.
+Each example is one file that you can run unchanged, without key and network: its model is a script, or the small extractive model
+`offline`. For a real model, set `AGENTFLOW_MODEL`, for example to `anthropic:claude-sonnet-5-5`. The outputs are real:
+`python -m tests.docs.examples_page` runs every example and writes this page, and a test runs each of them again.
 """
 PROJECT = {
     "reader.py": '''def read(stream):
@@ -92,54 +92,54 @@ LISTED = (
         "explain_repo.sexp",
         "Explain a repository",
         ("-b", "question=how are streams that are cut off detected?", "--model", "offline"),
-        "Finds the files that a question is about, summarises them at the same time, answers from the summaries.",
+        "Finds the relevant files for your question, summarises them in parallel, and answers from the summaries.",
     ),
     Example(
         "improve_text.sexp",
         "Write, judge, rewrite",
         ("-b", "topic=tides", "--model", "offline"),
-        "A director-evaluator loop over three tasks. The model `offline` quotes what it is given, and grades by a constant.",
+        "A director-evaluator loop over three tasks. The model `offline` quotes its input and gives constant grades.",
     ),
     Example(
         "texts/explain_repo.py",
         "Explain a repository, in Python",
         ("-b", "question=how are streams that are cut off detected?", "--model", "offline"),
-        "The first example as a text in the [subset of Python](python-texts.md), with the same grants, limits and events.",
+        "The first example as a text in the [subset of Python](python-texts.md), with the same grants, limits and events. You run it with the same command.",
     ),
     Example(
         "texts/improve_text.py",
         "Write, judge, rewrite, in Python",
         ("-b", "topic=tides", "--model", "offline"),
-        "The second example as such a text; a loop in place of the director-evaluator form.",
+        "The second example as a Python text, with a loop instead of the director-evaluator form.",
     ),
     Example(
         "texts/overview.py",
-        "One question of every file, as a text",
+        "One question about every file, as a text",
         ("--model", "offline"),
-        "The next example's workflow without its host: tasks with typed answers, a branch for each file. `offline` fills schemas with constants.",
+        "The workflow of the next example, without its host program: tasks with typed answers, a branch for each file. `offline` fills schemas with constants.",
     ),
-    Example("map_reduce.py", "One question of every file, typed answers"),
+    Example("map_reduce.py", "One question about every file, typed answers"),
     Example("review_bot.py", "A reviewer with tools, and an approval before a command"),
     Example("batch.py", "500 workflows under one budget", (">", "results.jsonl")),
     Example("notebook.ipynb", "A notebook"),
     Example("streaming.py", "Events as they come"),
-    Example("chat.py", "A chat that is kept between restarts"),
+    Example("chat.py", "A chat that survives restarts"),
     Example("approval.py", "An approval that comes tomorrow"),
     Example("support_desk.py", "A support desk: tools of one user, an agent as a tool of another"),
-    Example("airline.py", "A chat that is handed over: dependencies, a check, the agent of the conversation"),
-    Example("guards.py", "Guards: a judge beside the answer, around a tool and around the model"),
+    Example("airline.py", "A chat with a hand-over: dependencies, a check, the agent of the conversation"),
+    Example("guards.py", "Guards: a judge during the answer, around a tool and around the model"),
     Example("compare_prompts.py", "Is the cheaper model good enough? Recorded runs, evaluated again"),
-    Example("killed.py", "A run that is killed, and goes on as an edited program"),
+    Example("killed.py", "A killed run that continues as an edited program"),
     Example("asyncio_tasks.py", "A durable workflow in plain asyncio, killed among its tasks"),
     Example("reuse.py", "Results that other runs use again"),
     Example("fleet.py", "500 documents, three workers, one of them killed", needs_postgres=True),
     Example("mcp_tools.py", "Tools of an MCP server"),
     Example("mcp_server.py", "A program as a tool for MCP clients"),
     Example("write_code.py", "Write code until its tests pass"),
-    Example("saved_workflow.py", "A workflow that a model wrote, kept and used again"),
-    Example("untrusted.py", "A program that nobody trusts"),
-    Example("provenance.py", "A page that tells the model what to do, and a policy"),
-    Example("sse.py", "Into a web page, as it is written"),
+    Example("saved_workflow.py", "A workflow by a model, saved and used again"),
+    Example("untrusted.py", "An untrusted program"),
+    Example("provenance.py", "A page with orders for the model, and a policy"),
+    Example("sse.py", "Streaming into a web page"),
     Example("serve.py", "As a model, as runs and as a page"),
     Example("front_ends.py", "Behind AG-UI and `useChat`"),
     Example("front_end_tools.py", "A page with tools and a state"),
@@ -148,13 +148,13 @@ LISTED = (
         "caching.py",
         "Effort and prompt caching",
         (),
-        "From a checkout of the repository: the cache is that of its tests' server, *simulated*.",
+        "Run this one from a checkout of the repository: the cache is that of its tests' server, *simulated*.",
     ),
     Example(
         "cloud.py",
         "Claude on Amazon Bedrock",
         (),
-        "From a checkout of the repository: the cloud is a server of its tests.",
+        "Run this one from a checkout of the repository: the cloud is a server of its tests.",
     ),
     Example("test_triage.py", "Tests of an application"),
     Example("find_errors.py", "Errors found without a model"),
