@@ -18,7 +18,7 @@ PAGES = [
     "README.md",
     *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md") if path.name != "examples.md"),
 ]
-WHOLE_PAGES = ("README.md", "docs/guide.md")
+WHOLE_PAGES = ("README.md", "docs/guide.md", "docs/language-tour.md")
 """Pages on which every block is a program."""
 WHOLE = re.compile(r"^import |^from ")
 """How a block begins that is a program, rather than a part of one."""
@@ -58,10 +58,10 @@ def test_the_test_files_of_the_testing_page_pass(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_guide_shows_what_check_says(tmp_path: Path) -> None:
-    """The program with mistakes in the guide has those that the guide prints below it, each at its span."""
-    page = (ROOT / "docs/guide.md").read_text("utf-8")
-    shown = re.search(r"^```lisp\n(.*?)^```\n\nit says\n\n```text\n(.*?)^```", page, re.M | re.S)
+def test_the_tour_of_the_language_shows_what_check_says(tmp_path: Path) -> None:
+    """The program with mistakes on the page has those that the page prints below it, each at its span."""
+    page = (ROOT / "docs/language-tour.md").read_text("utf-8")
+    shown = re.search(r"^```lisp\n(.*?)^```\n\nit prints\n\n```text\n(.*?)^```", page, re.M | re.S)
     assert shown is not None
     (tmp_path / "review.sexp").write_text(shown[1], "utf-8")
     done = said_by("check", "review.sexp", cwd=tmp_path)
@@ -77,12 +77,13 @@ def test_every_extra_is_in_the_page_on_installing() -> None:
     assert [name for name in extras if not any(f"`{name}`" in row.split("|")[1] for row in rows)] == []
 
 
-def test_the_workflow_text_in_python_of_the_readme_checks(tmp_path: Path) -> None:
-    """What the README shows as ``review.py`` is a workflow text in Python without mistakes."""
-    shown = re.search(r"^```py\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.M | re.S)
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+def test_the_workflow_text_in_python_of_a_page_checks(page: str, tmp_path: Path) -> None:
+    """The block ``py`` of the page is a workflow text in Python without mistakes."""
+    shown = re.search(r"^```py\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.M | re.S)
     assert shown is not None
     (tmp_path / "review.py").write_text(shown[1], "utf-8")
-    done = said_by("check", "review.py", cwd=tmp_path)
+    done = said_by("check", "-b", "countries", "review.py", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

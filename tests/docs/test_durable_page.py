@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agentflow import AgentFlow
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/durable.md").read_text("utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs/durable-reference.md").read_text("utf-8")
 ROW = re.compile(r"^\| `(af_\w+)` \| [^|]* \| ([^|]*) \|$", re.M)
 
 

@@ -75,6 +75,31 @@ def test_links_and_their_anchors_resolve(sources: Path) -> None:
     assert not lost, lost
 
 
+SEARCHED = """
+agent, approval, async, audit log, batch, budget per user, cache, callback, cancel, chat history, checkpoint, concurrency, context window, cost,
+cron, dataset, dependency injection, distributed, embedding, evaluation, fallback, function calling, guardrail, handoff, hook, human in the loop,
+idempotency, image, instructions, interrupt, judge, LangGraph, MCP, memory, mock, multi-agent, observability, OpenTelemetry, parallel, persistence,
+pipeline, prompt injection, prompt template, queue, quota, RAG, rate limit, reasoning, resume, retries, retrieval, sandbox, schedule,
+server-sent events, streaming, structured output, sub-agent, system prompt, temperature, thread, time travel, timeout, token usage, tool use,
+tracing, validation, vector store, worker
+"""
+"""Words of the field that readers search for."""
+
+
+def test_the_words_of_the_field_lead_to_a_page(sources: Path) -> None:
+    """Each has a heading of a page, or a row of the table 'If you look for' with a link."""
+    headings = [
+        re.sub(r"^#+ ", "", line)
+        for page in sources.glob("*.md")
+        for line in text_of(page).splitlines()
+        if line.startswith("#")
+    ]
+    rows = re.findall(r"^\| (.*?) \| .*\]\(.*\|$", (sources / "glossary.md").read_text("utf-8"), re.M)
+    places = "\n".join([*headings, *rows]).lower()
+    words = [word.strip() for word in SEARCHED.split(",")]
+    assert not [word for word in words if not re.search(rf"\b{re.escape(word.lower())}", places)]
+
+
 def test_llms_txt_says_what_each_page_is_about(builder: ModuleType, sources: Path) -> None:
     """Readers that are models get every page of the navigation with its first sentence."""
     lines = [line for line in builder.llms_txt(sources).splitlines() if line.startswith("- [")]
