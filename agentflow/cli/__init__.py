@@ -18,11 +18,12 @@ def main() -> None:
     missing = [name for name in EXTRA if find_spec(name) is None]
     if missing:
         from agentflow.cli.shared.common import UsageError, exit_code, show_error
+        from agentflow.lib.distribution import install
 
         error = UsageError(
             f"the command needs packages that are not installed: {', '.join(missing)}",
             code="cli/extra",
-            hint="pip install 'agentflow[cli]'; the library works without them",
+            hint=f"{install('cli')}; the library works without them",
         )
         show_error(error, as_json="--json" in sys.argv, colours=False)
         sys.exit(exit_code(error))

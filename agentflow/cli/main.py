@@ -9,13 +9,13 @@ from functools import partial
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
 from agentflow.cli.admin.mcp import mcp
 from agentflow.cli.admin.memory import memory
 from agentflow.cli.admin.sessions import sessions
 from agentflow.cli.runs.runs import runs
 from agentflow.cli.shared.common import guarded, read_either, run_async
+from agentflow.cli.shared.help_text import HelpGroup
 from agentflow.cli.shared.mcp_options import McpOptions
 from agentflow.cli.shared.options import (
     Application,
@@ -42,6 +42,7 @@ from agentflow.cli.shared.options import (
     open_flow,
     takes_options,
 )
+from agentflow.cli.shared.references import names_function
 
 _EPILOG = """\b
 To begin: agentflow demo, then agentflow repl.
@@ -62,7 +63,7 @@ GROUPS = {
 """The commands by purpose, in the order of the help."""
 
 
-class _Grouped(TyperGroup):
+class _Grouped(HelpGroup):
     """Lists the commands under the titles of :data:`GROUPS`."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -91,9 +92,9 @@ app.add_typer(sessions, name="sessions")
 
 def _show_version(requested: bool) -> None:
     if requested:
-        from importlib.metadata import version
+        from agentflow.lib.distribution import own_version
 
-        print(f"agentflow {version('agentflow')}")
+        print(f"agentflow {own_version()}")
         raise typer.Exit
 
 
@@ -122,13 +123,19 @@ def _execute(options: RunCommandOptions, read: Callable[[], tuple[str, str]]) ->
 def run(
     options: DurableOptions,
     file: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="A .sexp or .py program; - is standard input.")
+        str | None,
+        typer.Argument(
+            metavar="[FILE|MODULE:FLOW.WORKFLOW]",
+            help="A .sexp or .py program, or a workflow of your own Python module; - is standard input.",
+        ),
     ] = None,
     expression: Annotated[
         str | None, typer.Option("-e", "--expression", metavar="TEXT", help="The text of a program, instead of FILE.")
     ] = None,
 ) -> None:
-    """Run a program and print its value.
+    """Run a program, or a Python workflow, and print its value.
+
+    launch:flow.audit is the workflow audit of the flow in launch.py here, which runs as your own code; -b gives its arguments.
 
     With --durable, the results of tasks and tools are stored before the program continues: after a kill or Ctrl-C the same
     command resumes the run and pays for nothing twice. A run that has ended is started again, unless --run-id names it.
@@ -140,11 +147,19 @@ def run(
         or options.db is not None
         or options.session is not None
     ):
+        if names_function(file, expression, options.app):
+            from agentflow.cli.run.execute import execute_function
+
+            sys.exit(
+                run_async(partial(execute_function, file or "", options), as_json=options.as_json or options.events)
+            )
         _execute(options, lambda: read_either(file, expression))
-    from agentflow.cli.run.durable import execute_durably
+    from agentflow.cli.run.durable import execute_durably, execute_function_durably
 
     as_json = options.as_json or options.events
     work = partial(run_async, as_json=as_json, durable=True)
+    if names_function(file, expression, options.app):
+        sys.exit(work(partial(execute_function_durably, file or "", options)))
     sys.exit(guarded(lambda: work(partial(execute_durably, *read_either(file, expression), options)), as_json=as_json))
 
 

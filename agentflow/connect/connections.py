@@ -11,7 +11,7 @@ from contextvars import Context
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from agentflow.core.data.errors import AgentflowError, ConfigurationError
+from agentflow.core.data.errors import AgentflowError
 from agentflow.core.ports.ports import PromptRunner, Tool
 from agentflow.core.ports.service_port import ServicePort
 from agentflow.lib.event_loop import outlast
@@ -51,10 +51,10 @@ class McpConnections:
 
             check_names(servers)
         if servers and find_spec("mcp") is None:
-            raise ConfigurationError(
-                "MCP servers need the SDK of the protocol, which is not installed",
-                code="mcp/missing-extra",
-                hint="pip install 'agentflow[mcp]'",
+            from agentflow.lib.distribution import extra_missing
+
+            raise extra_missing(
+                "MCP servers need the SDK of the protocol, which is not installed", "mcp", code="mcp/missing-extra"
             )
         self.servers = tuple(servers)
         self._tools = tools

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
@@ -45,6 +44,7 @@ from agentflow.connect.size_limits import MAX_ASKED, MAX_PARTS
 from agentflow.connect.stdio import ENDED, stdio_streams
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.ports.service_port import ServiceCommand, ServicePort, ServiceProcess
+from agentflow.lib.distribution import own_version
 from agentflow.lib.redact import secrets_of
 
 _DATA = frozenset({"structuredContent", "inputSchema", "outputSchema", "requestedSchema", "_meta", "data"})
@@ -347,7 +347,7 @@ class Live:
 
         return Client(
             read_streams(streams, spoken),
-            client_info=Implementation(name="agentflow", version=version("agentflow")),
+            client_info=Implementation(name="agentflow", version=own_version()),
             elicitation_callback=elicit,
             sampling_callback=sample if server.sampling else None,
             list_roots_callback=tell_roots if roots else None,

@@ -14,6 +14,7 @@ from typing import Any, cast
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.evals.cases import NOTHING, Case, Scorer
 from agentflow.evals.promptfoo import scorers_of
+from agentflow.lib.distribution import install
 from agentflow.lib.text.filters import FilterField, parse_filter
 from agentflow.lib.text.suggest import did_you_mean
 
@@ -140,7 +141,7 @@ def _yaml(path: Path, text: str) -> Any:
         raise ConfigurationError(
             f"cases in YAML, as in {path}, need the extra 'evals'",
             code="config/extra",
-            hint="python3 -m pip install 'agentflow[evals]', or write them as JSON lines",
+            hint=f"{install('evals')}, or write them as JSON lines",
         ) from None
     try:
         return yaml.safe_load(text)

@@ -105,11 +105,9 @@ def open_rates(url: str) -> RateStore | None:
 def _servers(url: str) -> list[str]:
     """The databases in PostgreSQL that ``url`` names. Raises ConfigurationError (``config/durable``, ``config/extra``)."""
     if find_spec("asyncpg") is None:
-        raise ConfigurationError(
-            "durable runs in PostgreSQL need a package that is not installed: asyncpg",
-            code="config/extra",
-            hint="pip install 'agentflow[postgres]'",
-        )
+        from agentflow.lib.distribution import extra_missing
+
+        raise extra_missing("durable runs in PostgreSQL need a package that is not installed: asyncpg", "postgres")
     return shards_in(url)
 
 

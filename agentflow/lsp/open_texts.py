@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import BinaryIO, Protocol
 
 from lsprotocol import types
@@ -38,12 +37,14 @@ class _AtPosition(Protocol):
 class Server(LanguageServer):
     """A language server for programs.
 
-    ``vocabulary`` describes names around the text; ``surveyor`` creates a surveyor for each text; ``warning`` is shown once
-    an editor has connected.
+    ``vocabulary`` describes names around the text; ``surveyor`` creates a surveyor for each text; ``version`` is shown to
+    the editor, and ``warning`` once it has connected.
     """
 
-    def __init__(self, vocabulary: Vocabulary, surveyor: Callable[[], Surveyor], warning: str | None = None) -> None:
-        super().__init__("agentflow", version("agentflow"))  # pyright: ignore[reportUnknownMemberType]
+    def __init__(
+        self, vocabulary: Vocabulary, surveyor: Callable[[], Surveyor], version: str, warning: str | None = None
+    ) -> None:
+        super().__init__("agentflow", version)  # pyright: ignore[reportUnknownMemberType]
         self._vocabularies: dict[Surface, Vocabulary] = {
             "sexp": vocabulary,
             "python": PythonVocabulary(vocabulary.names, vocabulary.descriptions, vocabulary.foreign),

@@ -21,6 +21,7 @@ from agentflow.core.data.context import AssociativeMatchResult, ContextGeneratio
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, DataError, RunStopped, clip
 from agentflow.core.ports.executor_ports import FilePort
 from agentflow.core.ports.memory_ports import Candidate, CandidateSource, Embedder, Ranker
+from agentflow.lib.distribution import install
 from agentflow.lib.file_writer import name_text, text_name
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.text.sentence_rank import LexicalSentenceRanker
@@ -68,7 +69,7 @@ class EmbeddingSource:
             raise ConfigurationError(
                 "embeddings need numpy, which is not installed",
                 code="memory/numpy",
-                hint="install agentflow[embeddings]",
+                hint=install("embeddings"),
             )
         self.embedder = embedder
         self._index = index

@@ -11,6 +11,7 @@ from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.events.events import DeltaBase, EventBase, FinishedBase, RunFinished, WaitFinished
 from agentflow.core.events.journal_rows import FleetCounts, QueueLoad
 from agentflow.core.events.live_scores import LiveScore
+from agentflow.lib.distribution import install
 from agentflow.observe.event_spans import SCHEMA_URL, Attributes, Closed, Key, SpanFold, SpanStart, Told
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class OpenTelemetry:
             raise ConfigurationError(
                 "OpenTelemetry needs the package opentelemetry-api",
                 code="config/otel",
-                hint="pip install 'agentflow[otel]'",
+                hint=install("otel"),
             ) from error
         self.deltas = first_chunk
         capture = os.environ.get(_CAPTURE, "").lower() == "true" if content is None else content

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.messages import ModelProfile, ModelRequest, thinking_tokens
+from agentflow.lib.distribution import install
 from agentflow.providers.anthropic import AnthropicProvider
 from agentflow.providers.dialects.aws_events import AwsEventParser
 from agentflow.providers.dialects.openai_wire import anthropic_efforts
@@ -75,7 +76,7 @@ def _check_package(extra: str, module: str) -> None:
         raise ConfigurationError(
             f"{extra} signs requests with a package that is not installed: {module}",
             code="config/extra",
-            hint=f"pip install 'agentflow[{extra}]'",
+            hint=install(extra),
         )
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from agentflow.lib.distribution import NAME, install, own_version
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOW = """
@@ -77,7 +81,9 @@ def test_the_command_without_its_extra_says_what_to_install(library: Path) -> No
     """Without the extra ``cli`` the command names what is missing and how to install it, with exit code 2."""
     done = python(library, "-m", "agentflow", "--help")
     assert done.returncode == 2 and done.stdout == ""
-    assert "typer, rich, prompt_toolkit" in done.stderr and "pip install 'agentflow[cli]'" in done.stderr
+    assert (
+        "typer, rich, prompt_toolkit" in " ".join(done.stderr.split()) and "pip install 'agentflow[cli]'" in done.stderr
+    )
     done = python(library, "-m", "agentflow", "run", "-e", "1", "--json")
     assert done.returncode == 2 and '"code": "cli/extra"' in done.stdout
 
@@ -86,3 +92,19 @@ def test_the_extra_is_what_the_command_needs() -> None:
     """``agentflow[cli]`` brings each module that the command asks for, and the library alone none of them."""
     with_it, without = installed_with("agentflow[cli]"), installed_with("agentflow")
     assert {"typer", "rich", "prompt-toolkit"} <= set(with_it) - set(without)
+
+
+def test_the_name_of_the_distribution_is_spelt_once() -> None:
+    """A release under another name changes one line of the package, and ``pyproject.toml``: versions and hints to install
+    extras follow."""
+    asks = re.compile(r"""(version|metadata)\(["']agentflow["']\)|agentflow\[[a-z]""")
+    spelt = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in (ROOT / "agentflow").rglob("*.py")
+        for line in path.read_text("utf-8").splitlines()
+        if asks.search(line)
+    ]
+    assert not spelt, spelt
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        assert tomllib.load(file)["project"]["name"] == NAME
+    assert install("cli", "lsp") == f"pip install '{NAME}[cli,lsp]'" and own_version() == distribution(NAME).version

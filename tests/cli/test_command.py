@@ -35,6 +35,7 @@ def environment(tmp_path: Path, **extra: str) -> dict[str, str]:
     base = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY") and not k.startswith("AGENTFLOW_")}
     return {
         **base,
+        "COLUMNS": "400",
         "XDG_STATE_HOME": str(tmp_path / "state"),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "PYTHONPATH": str(ROOT),

@@ -44,7 +44,7 @@ def test_what_fits_stays_on_one_line_and_so_does_what_nobody_reads() -> None:
 def test_atoms_fill_lines_and_nested_values_have_their_own() -> None:
     """A list of numbers is a paragraph; a list of lists is a table of lines."""
     numbers = in_lines(list(range(60)), print_data).split("\n")
-    assert len(numbers) == 2 and numbers[1].startswith(" ")
+    assert len(numbers) == 3 and numbers[1].startswith(" ")
     rows = in_lines([{"path": "a" * 30, "score": n} for n in range(3)], print_data).split("\n")
     assert [row.strip(" ()") for row in rows] == [f'{{"path" "{"a" * 30}" "score" {n}}}' for n in range(3)]
 
@@ -67,7 +67,7 @@ def test_values_of_texts_in_python_are_shown_as_python_writes_them(value: object
 
 def test_long_data_of_texts_in_python_is_laid_out() -> None:
     """Over several lines that Python reads as the same data, in its order."""
-    value = [{"z": ["x" * 30] * 4, "a": (1, 2)}, {"b": None, "one": ("y" * 60, ["z" * 50]), "last": ({"k": "v" * 60},)}]
+    value = [{"z": ["x" * 30] * 4, "a": (1, 2)}, {"b": None, "one": ("y" * 50, ["z" * 40]), "last": ({"k": "v" * 50},)}]
     text = show_value(value, "python")
     assert literal_eval(text) == value and text.index("'z'") < text.index("'a'")
     assert max(map(len, text.split("\n"))) <= WIDTH and "\n" in text

@@ -48,8 +48,9 @@ def run_command(
 
 
 def said_by(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
-    """What a command that reads nothing says, as text, with these variables beside those of the tests."""
-    done = run_command(arguments, cwd=cwd, environment={**os.environ, **variables})
+    """What a command that reads nothing says, as text, with these variables beside those of the tests: long lines
+    are not wrapped."""
+    done = run_command(arguments, cwd=cwd, environment={**os.environ, "COLUMNS": "400", **variables})
     return subprocess.CompletedProcess(arguments, done.code, done.out.decode(), done.err.decode())
 
 

@@ -10,17 +10,19 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, metadata, version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from agentflow.cli.shared.common import Exit, labelled, write_json, write_out
+from agentflow.cli.shared.common import Exit, labelled, write_json
+from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.errors import AgentflowError, clip
 from agentflow.core.ports.service_port import ServiceCommand
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.executors.services import Service, Services
+from agentflow.lib.distribution import tested_versions, with_extras
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.text.safe_text import escape
 
@@ -106,12 +108,6 @@ def _package(name: str) -> str | None:
         return None
 
 
-def _tested() -> list[str]:
-    """The Python versions covered by the tests, oldest first, from the package's classifiers."""
-    classifiers = metadata("agentflow").get_all("Classifier") or []
-    return [each.rpartition(" ")[2] for each in classifiers if each.startswith("Programming Language :: Python :: 3.")]
-
-
 def python_note(running: tuple[int, int], tested: Sequence[str]) -> str | None:
     """A note about a Python version that the tests do not cover; None for a covered one. ``tested`` is sorted."""
     if "{}.{}".format(*running) in tested:
@@ -132,11 +128,15 @@ def _fts5() -> bool:
     return True
 
 
+def _missing(extra: str) -> str:
+    return f"not usable: install {with_extras(extra)}"
+
+
 def _embeddings() -> str:
     """Whether files can be found by meaning, and with which model."""
     model, url = os.environ.get("AGENTFLOW_EMBEDDINGS"), os.environ.get("AGENTFLOW_EMBEDDINGS_URL")
     if _package("numpy") is None:
-        return "not usable: install agentflow[embeddings]"
+        return _missing("embeddings")
     return f"{model} at {url or 'api.openai.com'}" if model else "usable: name a model, --embeddings MODEL"
 
 
@@ -144,7 +144,7 @@ def _serving() -> str:
     """Whether flows can be served."""
     missing = [name for name in ("starlette", "uvicorn") if _package(name) is None]
     if missing:
-        return "not usable: install agentflow[serve]"
+        return _missing("serve")
     keys = os.environ.get("AGENTFLOW_SERVE_KEYS")
     if keys is None:
         return "usable: on this machine alone, without AGENTFLOW_SERVE_KEYS"
@@ -158,15 +158,13 @@ def _serving() -> str:
 
 def _language_server() -> str:
     """Whether editors can start ``agentflow lsp``."""
-    return "usable: agentflow lsp" if _package("pygls") is not None else "not usable: install agentflow[lsp]"
+    return "usable: agentflow lsp" if _package("pygls") is not None else _missing("lsp")
 
 
 def _mcp_server() -> str:
     """Whether MCP clients can start ``agentflow mcp serve`` and use ``/mcp``."""
     missing = [name for name in ("mcp", "starlette") if _package(name) is None]
-    return (
-        "not usable: install agentflow[mcp]" if missing else "usable: agentflow mcp serve, and /mcp of agentflow serve"
-    )
+    return _missing("mcp") if missing else "usable: agentflow mcp serve, and /mcp of agentflow serve"
 
 
 def _clouds() -> dict[str, str]:
@@ -187,9 +185,9 @@ def _postgres() -> str:
     """Whether durable runs can be stored in PostgreSQL."""
     number, queue = _package("asyncpg"), _package("pgqueuer")
     if number is None:
-        return "not usable: install agentflow[postgres], or agentflow[scale] for workers too"
+        return f"{_missing('postgres')}, or {with_extras('scale')} for workers too"
     return f"usable: asyncpg {number}, " + (
-        "no workers: install agentflow[scale]" if queue is None else f"workers by pgqueuer {queue}"
+        f"no workers: install {with_extras('scale')}" if queue is None else f"workers by pgqueuer {queue}"
     )
 
 
@@ -208,7 +206,7 @@ def _mcp() -> str:
     """Whether tools of MCP servers can be used, and how many servers the settings name."""
     number = _package("mcp")
     if number is None:
-        return "not usable: install agentflow[mcp]"
+        return _missing("mcp")
     from agentflow.settings import load_settings
 
     try:
@@ -274,7 +272,7 @@ async def doctor(as_json: bool) -> int:
     sandboxes = {name: await _sandbox(name) for name in ("bubblewrap", "landlock")}
     report: dict[str, Any] = {
         "python": platform.python_version(),
-        "python_note": python_note(sys.version_info[:2], _tested()),
+        "python_note": python_note(sys.version_info[:2], tested_versions()),
         "platform": platform.platform(),
         "packages": {name: _package(name) for name in _PACKAGES},
         "keys": {name: bool(os.environ.get(name)) for name in _KEYS},
@@ -298,7 +296,7 @@ async def doctor(as_json: bool) -> int:
     if as_json:
         write_json(report)
     else:
-        write_out(labelled(_rows(report), 20))
+        say(labelled(_rows(report), 20).removesuffix("\n"), sys.stdout)
     return Exit.FAILED if problems else Exit.OK
 
 

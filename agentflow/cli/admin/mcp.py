@@ -11,10 +11,11 @@ import typer
 
 from agentflow.cli.shared.approving import approver
 from agentflow.cli.shared.common import Exit, UsageError, check_packages, run_async, write_json, write_out
+from agentflow.cli.shared.help_text import HelpGroup
 from agentflow.cli.shared.options import AsJson, FlowOptions, McpServeOptions, open_flow, takes_options
 from agentflow.lib.text.safe_text import clean
 
-mcp = typer.Typer(no_args_is_help=True, help="Serve over MCP; list tools of other servers.")
+mcp = typer.Typer(cls=HelpGroup, no_args_is_help=True, help="Serve over MCP; list tools of other servers.")
 
 
 @mcp.command("list")

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentflow.cli.shared.common import Exit, UsageError, run_async, write_json, write_out
+from agentflow.cli.shared.help_text import HelpGroup
 from agentflow.cli.shared.options import AsJson, Root
+from agentflow.cli.shared.wrapping import say
 from agentflow.lib.text.safe_text import clean
 
 if TYPE_CHECKING:
     from agentflow.core.data.remembered import Note
     from agentflow.memory.notes import NoteBook
 
-memory = typer.Typer(invoke_without_command=True, help="List, add, edit or forget remembered notes.")
+memory = typer.Typer(cls=HelpGroup, invoke_without_command=True, help="List, add, edit or forget remembered notes.")
 
 Database = Annotated[
     str | None,
@@ -78,7 +80,7 @@ async def show_notes(query: str | None, scope: str | None, db: str | None, *, as
     for note in notes:
         write_out(_line(note))
     if not notes:
-        print("nothing is remembered" if query is None else "nothing found", file=sys.stderr)
+        say("nothing is remembered" if query is None else "nothing found")
     return Exit.OK
 
 
@@ -158,7 +160,7 @@ def forget(
         if json:
             write_json({"ok": True, "forgotten": count})
         else:
-            print(f"{count} note{'' if count == 1 else 's'} forgotten", file=sys.stderr)
+            say(f"{count} note{'' if count == 1 else 's'} forgotten")
         return Exit.OK
 
     sys.exit(run_async(work, as_json=json))

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from agentflow.cli.shared.common import Exit, UsageError, write_json, write_out
 from agentflow.cli.shared.terminal import screen
+from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.context import MatchItem, MatchKind
 from agentflow.core.data.errors import AgentflowError
 from agentflow.lib.text.safe_text import clean
@@ -68,11 +69,11 @@ async def index_command(
         f"{report.commits:,} commits read\n"
     )
     if report.note:
-        print(f"git was not used: {clean(report.note)}", file=sys.stderr)
+        say(f"git was not used: {report.note}")
     for path, reason in report.skipped[:_SHOWN_SKIPS]:
-        print(f"skipped {clean(path)}: {clean(reason)}", file=sys.stderr)
+        say(f"skipped {path}: {reason}")
     if report.skipped_count > _SHOWN_SKIPS:
-        print(f"... {report.skipped_count - _SHOWN_SKIPS:,} more skipped (--json lists them)", file=sys.stderr)
+        say(f"... {report.skipped_count - _SHOWN_SKIPS:,} more skipped (--json lists them)")
     return Exit.OK
 
 
@@ -110,7 +111,7 @@ async def search_command(
         write_json({"ok": True, "query": query, "matches": listed})
         return Exit.OK
     if not matches:
-        print("nothing found", file=sys.stderr)
+        say("nothing found")
     console = screen(sys.stdout)
     for match in matches:
         if sys.stdout.isatty():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from agentflow.cli.shared.approving import approver
 from agentflow.cli.shared.common import Exit, UsageError, check_packages, write_out
 from agentflow.cli.shared.options import ServeOptions, open_flow
+from agentflow.cli.shared.wrapping import say
 
 _PACKAGES = ("starlette", "uvicorn")
 KEYS = "AGENTFLOW_SERVE_KEYS"
@@ -20,7 +20,7 @@ def print_new_key(name: str) -> int:
     from agentflow.serve.keys import new_key
 
     token, table = new_key(name)
-    print(f"the key of {name}, which is shown only now: {token}", file=sys.stderr)
+    say(f"the key of {name}, which is shown only now: {token}")
     write_out(table)
     return Exit.OK
 
@@ -64,7 +64,7 @@ async def serve_flow(paths: list[str], options: ServeOptions) -> int:
 
         def ready(address: str) -> None:
             names = ", ".join(server.service.offers) or "programs"
-            print(f"serving {names} at {address}", file=sys.stderr, flush=True)
+            say(f"serving {names} at {address}")
 
         await listen(server, sock, grace_s=options.grace, ready=ready)
     return Exit.OK

@@ -9,12 +9,14 @@ from typing import Annotated
 import typer
 
 from agentflow.cli.shared.common import Exit, moment, print_rows, run_async, write_json, write_out
+from agentflow.cli.shared.help_text import HelpGroup
 from agentflow.cli.shared.options import AsJson, Database
 from agentflow.cli.shared.state import stored_runs
+from agentflow.cli.shared.wrapping import say
 from agentflow.core.events.journal_rows import SessionInfo
 from agentflow.lib.text.safe_text import clean
 
-sessions = typer.Typer(invoke_without_command=True, help="List or delete stored conversations.")
+sessions = typer.Typer(cls=HelpGroup, invoke_without_command=True, help="List or delete stored conversations.")
 
 
 @sessions.callback()
@@ -67,5 +69,5 @@ async def delete_sessions(names: list[str], db: str | None, *, as_json: bool) ->
     else:
         write_out("".join([f"deleted {clean(name)}\n" for name in deleted]))
         for name in missing:
-            print(clean(f"there is no conversation '{name}'"), file=sys.stderr)
+            say(f"there is no conversation '{name}'")
     return Exit.FAILED if missing else Exit.OK

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from agentflow.cli.shared.application import check_durable, load_flow
 from agentflow.cli.shared.common import Exit, UsageError
 from agentflow.cli.shared.options import WorkerOptions, open_flow
+from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.errors import JournalError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ async def work(options: WorkerOptions) -> int:
         stop = asyncio.Event()
         _stop_at_signals(stop)
         names = ", ".join(name if not limit else f"{name} (at most {limit})" for name, limit in queues.items())
-        print(f"working on {names}, {options.slots} runs at a time", file=sys.stderr, flush=True)
+        say(f"working on {names}, {options.slots} runs at a time")
         async with asyncio.TaskGroup() as group:
             measuring = group.create_task(_measure(flow)) if options.otel else None
             await flow.work(queues, slots=options.slots, stop=stop, drain_s=options.drain)
@@ -57,7 +58,7 @@ async def _measure(flow: AgentFlow) -> None:
         try:
             gauges.record(await flow.store.load())
         except JournalError as error:
-            print(f"the queues cannot be measured: {error.message}", file=sys.stderr, flush=True)
+            say(f"the queues cannot be measured: {error.message}")
         await asyncio.sleep(MEASURE_S)
 
 
@@ -82,7 +83,7 @@ def _stop_at_signals(stop: asyncio.Event) -> None:
         stop.set()
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(each)
-        print("no more runs are started; a second signal ends the active ones", file=sys.stderr, flush=True)
+        say("no more runs are started; a second signal ends the active ones")
 
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from agentflow.cli.shared.common import Exit, UsageError, labelled, parse_bindin
 from agentflow.cli.shared.mcp_names import servers_of_flow, stand_ins
 from agentflow.cli.shared.options import FlowOptions, make_flow
 from agentflow.cli.shared.tool_files import tools_in_files
+from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.source import Source
@@ -61,7 +63,7 @@ async def bounds_files(
                 continue
             write_out(clean(rendered(name, bounds, sized)))
             for error in errors:
-                write_out(clean(error.render()) + "\n")
+                say(error.render(), sys.stdout)
     unused = sorted(named_sizes(sized).keys() - seen)
     if as_json:
         write_json({"ok": code == Exit.OK, "files": files, "unused_sizes": unused})

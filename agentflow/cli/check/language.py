@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentflow.cli.shared.common import Exit, read_program, write_json, write_out
+from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.known_names import NameInfo, Names, info_of_schema
 from agentflow.core.data.limits import Limits
@@ -66,14 +67,14 @@ def check_files(
         files.append({"file": name, "diagnostics": listed})
         if not as_json:
             for each in diagnostics:
-                write_out(clean(each.error.render()).replace("error[", f"{each.severity}[", 1) + "\n")
+                say(each.error.render().replace("error[", f"{each.severity}[", 1), sys.stdout)
     if as_json:
         write_json({"ok": not errors, "files": files, "notes": notes})
     else:
         for note in notes:
-            print(f"note: {note}", file=sys.stderr)
+            say(f"note: {note}")
         counts = [_count(errors, "error"), _count(warnings, "warning")] if errors or warnings else ["nothing found"]
-        print(f"{_count(len(paths), 'file')} checked, {', '.join(counts)}", file=sys.stderr)
+        say(f"{_count(len(paths), 'file')} checked, {', '.join(counts)}")
     return Exit.DIAGNOSTICS if errors else Exit.OK
 
 
@@ -123,7 +124,7 @@ def format_files(
             formatted = format_text(text, name=name)
         except AgentflowError as error:
             entry["error"] = error.to_dict()
-            print(clean(error.render()), file=sys.stderr)
+            say(error.render())
             code = Exit.DIAGNOSTICS
             continue
         entry["changed"] = formatted != text
@@ -138,7 +139,7 @@ def format_files(
             else:
                 write_file(Path(path), formatted.encode())
             if not as_json:
-                print(f"{'would change' if check else 'changed'} {name}", file=sys.stderr)
+                say(f"{'would change' if check else 'changed'} {name}")
     if as_json:
         write_json({"ok": code == Exit.OK, "files": report})
     return code

@@ -14,6 +14,7 @@ from agentflow.cli.check.language import names_of
 from agentflow.cli.shared.common import Exit, UsageError
 from agentflow.cli.shared.mcp_options import McpOptions
 from agentflow.core.data.errors import AgentflowError
+from agentflow.lib.distribution import install, own_version
 
 
 def serve_editor(
@@ -28,7 +29,7 @@ def serve_editor(
         raise UsageError(
             "the language server needs a package that is not installed: pygls",
             code="cli/extra",
-            hint="pip install 'agentflow[cli,lsp]'",
+            hint=install("cli", "lsp"),
         )
     from agentflow.lang.survey import Surveyor
     from agentflow.lsp.open_texts import Server, serve
@@ -44,7 +45,8 @@ def serve_editor(
         warnings += around.notes
         names, bound_names = around.names, names_of(bindings)
         vocabulary = Vocabulary(names, around.descriptions, around.foreign)
-        server = Server(vocabulary, lambda: Surveyor(names=names, bindings=bound_names), "\n".join(warnings) or None)
+        warning = "\n".join(warnings) or None
+        server = Server(vocabulary, lambda: Surveyor(names=names, bindings=bound_names), own_version(), warning)
         serve(server, stdin, stdout)
     return Exit.OK
 

@@ -26,6 +26,7 @@ from agentflow.cli.shared.common import (
 from agentflow.cli.shared.options import DemoOptions, FlowOptions, open_flow
 from agentflow.cli.shared.progress import AnswerText, Progress, Totals
 from agentflow.cli.shared.state import can_record
+from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import plain
@@ -87,7 +88,7 @@ async def run_demo(question: str | None, options: DemoOptions) -> int:
                 result = await flow.run(program, bindings={"question": query})
             except AgentflowError as error:
                 if answer.text:
-                    print("the answer above was cut off and is not a result", file=sys.stderr)
+                    say("the answer above was cut off and is not a result")
                 show_error(error, as_json=options.as_json)
                 return exit_code(error)
         if options.as_json:
@@ -104,18 +105,15 @@ async def run_demo(question: str | None, options: DemoOptions) -> int:
     _show_totals(result, totals, time.perf_counter() - began, seen)
     left_out: list[str] = result.value["left_out"]
     for path in left_out:
-        print(
-            f"left out: {clean(_within(path, where))} has no summary; the answer is based on the others",
-            file=sys.stderr,
-        )
+        say(f"left out: {_within(path, where)} has no summary; the answer is based on the others")
     return Exit.FAILED if left_out else Exit.OK
 
 
 def _announce(text: str, where: Path, model: str, question: str) -> None:
     print(clean(text), file=sys.stderr)
-    print(f"root      {where}\nmodel     {model}\nquestion  {clean(question)}\n", file=sys.stderr, flush=True)
+    say(f"root      {where}\nmodel     {model}\nquestion  {question}\n")
     if model == "offline":
-        print("(offline is an extractive stand-in, not a language model; --model uses a real one)\n", file=sys.stderr)
+        say("(offline is an extractive stand-in, not a language model; --model uses a real one)\n")
 
 
 def _show_rest(value: Any, answer: AnswerText, where: Path) -> None:
@@ -128,11 +126,10 @@ def _show_rest(value: Any, answer: AnswerText, where: Path) -> None:
 def _show_totals(result: RunResult, totals: Totals, seconds: float, events: str | None) -> None:
     usage = result.usage
     cost = "unknown" if result.cost is None else f"${result.cost:.4f}"
-    print(
+    say(
         f"\ntime         {seconds:.2f} s\n"
         f"calls        {totals.tasks} tasks, {totals.model_calls} model calls, {totals.tools} tool calls\n"
         f"tokens       {usage.input_tokens:,} in, {usage.output_tokens:,} out; cost {cost}\n"
         f"concurrency  {totals.peak} model calls at once\n"
-        f"events       {events or 'not recorded'}",
-        file=sys.stderr,
+        f"events       {events or 'not recorded'}"
     )

@@ -6,15 +6,13 @@ import asyncio
 import contextlib
 import os
 import sys
-import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import agentflow
-from agentflow.cli.run.execute import show_result, watching
+from agentflow.cli.run.execute import function_asked, raised_at, show_result, watching
 from agentflow.cli.shared.amounts import counted
 from agentflow.cli.shared.common import (
     CompileFailed,
@@ -38,10 +36,12 @@ from agentflow.cli.shared.options import (
     open_flow,
 )
 from agentflow.cli.shared.printed_values import FailedTexts
+from agentflow.cli.shared.references import arguments_for, function_named
 from agentflow.cli.shared.state import stored_at
+from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.errors import AgentflowError, WorkflowError
 from agentflow.core.data.limits import total
-from agentflow.core.data.source import Source
+from agentflow.core.data.source import Source, Surface
 from agentflow.core.data.values import plain, to_json
 from agentflow.lib.text.safe_text import clean
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from agentflow.core.events.journal_rows import OnInflight
     from agentflow.durable.handle import DurableRun
     from agentflow.durable.plan import PlannedEffect, RunPlan
+    from agentflow.flow.python import FlowCall
     from agentflow.lang.program import Program
 
 
@@ -164,12 +165,39 @@ async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
             return exit_code(error)
 
 
+async def execute_function_durably(reference: str, options: DurableOptions) -> int:
+    """Start or resume a durable run of a Python workflow and print its value. Returns the exit code. Raises UsageError."""
+    if options.allow is not None:
+        raise UsageError("--allow limits a program text, and a Python workflow is your own code", hint="leave it out")
+    function, options = function_asked(reference, options)
+    async with open_flow(options, durable=stored_at(options.db)) as flow, watching(flow, options) as failed:
+        function = function or function_named(flow, reference, f"--app {options.app}")
+        arguments = arguments_for(function, options.bind or (), reference)
+        try:
+            run_id = options.run_id or await _run_id(flow, reference, options)
+            if options.detach:
+                return await _detach(flow, function(**arguments), None, run_id, replace(options, allow=None))
+            async with _kept(flow, run_id, options) as kept, _session(flow, options.session) as session:
+                handle = await flow.start(function(**arguments), run_id=run_id, session=session, purse=options.purse)
+                if handle.status == "failed" and options.run_id is None:
+                    handle = await flow.resume(run_id)
+                kept.run_id = handle.run_id
+                return await _end(flow, handle, options, failed, "python")
+        except AgentflowError as error:
+            show_error(error, as_json=options.as_json or options.events)
+            return exit_code(error)
+
+
 async def _detach(
-    flow: AgentFlow, program: Program, bindings: dict[str, Any], run_id: str, options: DurableOptions
+    flow: AgentFlow,
+    program: Program | FlowCall[Any],
+    bindings: dict[str, Any] | None,
+    run_id: str,
+    options: DurableOptions,
 ) -> int:
     """Leave a run to workers, and print its id."""
     handle = await flow.start(
-        program,
+        cast(Any, program),
         bindings,
         run_id=run_id,
         allow=options.allow,
@@ -248,7 +276,7 @@ async def _plan(options: ChangeOptions, make: Callable[[AgentFlow], Awaitable[Ru
     if options.as_json:
         write_json(plan_data(plan))
     else:
-        write_out(clean(plan_text(plan)) + "\n")
+        say(plan_text(plan), sys.stdout)
     return Exit.OK
 
 
@@ -260,7 +288,7 @@ async def _change(run_id: str, options: ChangeOptions, begin: Callable[[AgentFlo
                 kept.run_id = handle.run_id
                 if handle.run_id != run_id:
                     how = "has a fork," if isinstance(options, ForkOptions) else "continues as"
-                    print(f"{run_id} {how} {handle.run_id}", file=sys.stderr)
+                    say(f"{run_id} {how} {handle.run_id}")
                 return await _end(flow, handle, options, failed)
         except AgentflowError as error:
             show_error(error, as_json=options.as_json or options.events)
@@ -283,7 +311,11 @@ def parse_overrides(texts: list[str]) -> dict[str, dict[str, Any]]:
 
 
 async def _end(
-    flow: AgentFlow, handle: DurableRun, options: DurableOptions | ChangeOptions, failed: FailedTexts
+    flow: AgentFlow,
+    handle: DurableRun,
+    options: DurableOptions | ChangeOptions,
+    failed: FailedTexts,
+    surface: Surface | None = None,
 ) -> int:
     """Wait until a run ends or suspends, print its outcome, and report on standard error the calls that records saved."""
     try:
@@ -291,27 +323,19 @@ async def _end(
             return show_waiting(flow, handle, options)
         result = await handle.result()
     except WorkflowError as error:
-        error.hint = error.hint or _place(error.__cause__)
+        error.hint = error.hint or raised_at(error.__cause__)
         raise
     finally:
         if handle.replayed:
             saved = handle.saved
             cost = f" and ${handle.saved_cost:.4f}" if handle.saved_cost else ""
-            print(
+            say(
                 f"{handle.run_id}: {counted(handle.replayed, 'effect')} {'was' if handle.replayed == 1 else 'were'} answered"
-                f" from records, which saved {counted(saved.requests, 'model call')}, {saved.total_tokens:,} tokens{cost}",
-                file=sys.stderr,
+                f" from records, which saved {counted(saved.requests, 'model call')}, {saved.total_tokens:,} tokens{cost}"
             )
-    run = await flow.find_run(handle.run_id)
-    return show_result(flow, result, options, failed, "sexp" if run is None else Source.of(run.name, "").surface)
-
-
-def _place(error: BaseException | None) -> str | None:
-    """Where the exception of a Python workflow's own code was raised; None for one that comes from a record."""
-    ours = str(Path(agentflow.__file__).parent)
-    frames = traceback.extract_tb(None if error is None else error.__traceback__)
-    theirs = [each for each in frames if not each.filename.startswith(ours)]
-    return f"in {theirs[-1].name}, {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else None
+    run = None if surface is not None else await flow.find_run(handle.run_id)
+    surface = surface or ("sexp" if run is None else Source.of(run.name, "").surface)
+    return show_result(flow, result, options, failed, surface)
 
 
 @dataclass
@@ -329,7 +353,7 @@ async def _kept(flow: AgentFlow, run_id: str, options: DurableOptions | ChangeOp
         yield kept
     except asyncio.CancelledError:
         line = flow.redact(resume_line(kept.run_id, options))
-        print(clean(f"{kept.run_id} is kept: the same command resumes it, or\n  {line}"), file=sys.stderr)
+        say(f"{kept.run_id} is kept: the same command resumes it, or\n  {line}")
         raise
 
 

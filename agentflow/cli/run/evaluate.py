@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import tomllib
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,9 @@ from agentflow.cli.run.durable import parse_overrides
 from agentflow.cli.shared.approving import answerer
 from agentflow.cli.shared.common import Exit, UsageError, write_json, write_out
 from agentflow.cli.shared.options import CasesOptions, EvalOptions, open_flow, parse_limits
+from agentflow.cli.shared.references import function_named, is_reference, resolve
 from agentflow.cli.shared.state import stored_at, stored_runs
+from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.limits import Limits
 from agentflow.core.events.questions import Question
 from agentflow.lib.text.safe_text import clean
@@ -45,12 +48,16 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
     below, drop = _thresholds("--fail-below", options.fail_below), _thresholds("--fail-drop", options.fail_drop)
     variants = _variants(options)
     cases = await asyncio.to_thread(partial(read_cases, Path(paths[-1]), where=" ".join(options.where or ())))
+    function = None
+    if len(paths) == 2 and is_reference(paths[0]):
+        function, app = resolve(paths[0], options.app)
+        options = replace(options, app=app)
     settings = options.settings()
     limits = parse_limits(options.limit or (), settings.make_limits()).lowered(options.max_cost, options.max_tokens)
     async with open_flow(options, durable=stored_at(options.db), limits=Limits(), approve=None) as flow:
         evaluate = partial(
             flow.evaluate,
-            _program(flow, paths[0], options) if len(paths) == 2 else None,
+            (function or _program(flow, paths[0], options)) if len(paths) == 2 else None,
             cases,
             variants=variants,
             scorers=scorers,
@@ -98,7 +105,7 @@ async def _agreed(forecast: Forecast, answer: Any) -> bool:
     """Whether the user at the terminal agrees to a forecast; one that costs nothing needs no answer."""
     if forecast.free:
         return True
-    print(clean(f"{forecast}\n"), file=sys.stderr)
+    say(f"{forecast}\n")
     return await answer(Question(question="Run it?", schema={"type": "boolean"}))
 
 
@@ -116,15 +123,11 @@ def _program(flow: AgentFlow, name: str, options: EvalOptions) -> Any:
     path = Path(name)
     if path.suffix in (".sexp", ".py") or path.exists():
         return path
-    functions = {each.name: each for each in flow.engine.functions.values()}
-    if name in functions:
-        return functions[name]
+    if options.app is not None:
+        return function_named(flow, name, f"--app {options.app}")
     raise UsageError(
         f"there is no program '{name}'",
-        hint=did_you_mean(name, functions)
-        or (
-            "name a .sexp or .py file" if options.app else "name a .sexp or .py file, or with --app a task or workflow"
-        ),
+        hint="name a .sexp or .py file, or a workflow or task of your own: launch:flow.audit",
     )
 
 

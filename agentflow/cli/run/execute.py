@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import traceback
 from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+import agentflow
 from agentflow.cli.shared.common import (
     CompileFailed,
     Exit,
@@ -20,11 +23,13 @@ from agentflow.cli.shared.common import (
     write_json,
     write_out,
 )
-from agentflow.cli.shared.options import RunCommandOptions, WatchOptions, open_flow
+from agentflow.cli.shared.options import FlowOptions, RunCommandOptions, WatchOptions, open_flow
 from agentflow.cli.shared.printed_values import FailedTexts, problems, result_exit_code, show_value
 from agentflow.cli.shared.progress import AnswerText, Progress
+from agentflow.cli.shared.references import arguments_for, function_named, is_reference, resolve
 from agentflow.cli.shared.terminal import same_screen
-from agentflow.core.data.errors import AgentflowError, UnboundSymbolError
+from agentflow.cli.shared.wrapping import columns, say, wrapped
+from agentflow.core.data.errors import AgentflowError, UnboundSymbolError, WorkflowError
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source, Surface
 from agentflow.core.data.values import plain
@@ -36,8 +41,11 @@ from agentflow.settings import read_file
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
+    from agentflow.flow.python_functions import Declared
     from agentflow.observe.report.observer import Report
     from agentflow.run.handle import RunResult
+
+FlowOptionsT = TypeVar("FlowOptionsT", bound=FlowOptions)
 
 
 class Denials:
@@ -82,8 +90,7 @@ class Said:
                 pass
 
     def _write(self, text: str) -> None:
-        self._stream.write(self._clean(text) + "\n")
-        self._stream.flush()
+        say(self._clean(text), self._stream)
 
 
 _SHOWN_ERRORS = 5
@@ -105,7 +112,7 @@ async def watching(
         return flow.redact(clean(text))
 
     if (file := read_file(Path())) is not None:
-        print(shown(file.told()), file=sys.stderr)
+        say(shown(file.told()))
     if options.progress or (options.progress is None and sys.stderr.isatty()):
         live = not (options.events and same_screen(sys.stdout, sys.stderr))
         flow.subscribe(Progress(sys.stderr, clean=shown, answer=answer, live=live))
@@ -143,7 +150,7 @@ async def watching(
     async with _written(report, options.report), events_to_file(flow, options.events_file):
         yield failed
     if options.explain:
-        print(shown(denials.text()), file=sys.stderr)
+        say(shown(denials.text()))
 
 
 @contextlib.asynccontextmanager
@@ -162,6 +169,44 @@ async def _written(report: Report | None, path: str | None) -> AsyncGenerator[No
         await report.write(path)
     except OSError as error:
         raise UsageError(f"the report cannot be written to {path}: {error.strerror or error}") from error
+
+
+async def execute_function(reference: str, options: RunCommandOptions) -> int:
+    """Run a Python workflow and print its value. Returns the exit code. Raises UsageError."""
+    if options.allow is not None:
+        raise UsageError("--allow limits a program text, and a Python workflow is your own code", hint="leave it out")
+    function, options = function_asked(reference, options)
+    as_json = options.as_json or options.events
+    async with open_flow(options) as flow, watching(flow, options) as failed:
+        function = function or function_named(flow, reference, f"--app {options.app}")
+        arguments = arguments_for(function, options.bind or (), reference)
+        try:
+            result = await flow.run(function(**arguments), purse=options.purse)
+        except AgentflowError as error:
+            show_error(error, as_json=as_json)
+            return exit_code(error)
+        except Exception as error:  # noqa: BLE001 - of the user's own code, as it would be recorded
+            said = f"{function.name} raised {type(error).__name__}: {error}"
+            show_error(WorkflowError(said, code="host/raised", hint=raised_at(error)), as_json=as_json)
+            return Exit.FAILED
+        return show_result(flow, result, options, failed, "python")
+
+
+def function_asked(reference: str, options: FlowOptionsT) -> tuple[Declared[..., Any] | None, FlowOptionsT]:
+    """The function that ``reference`` means, and the options with its flow as ``--app``; None for a name in the flow of
+    ``--app``, which is not loaded yet. Raises UsageError."""
+    if not is_reference(reference):
+        return None, options
+    function, app = resolve(reference, options.app)
+    return function, replace(options, app=app)
+
+
+def raised_at(error: BaseException | None) -> str | None:
+    """Where the exception of a Python workflow's own code was raised; None for one that comes from a record."""
+    ours = str(Path(agentflow.__file__).parent)
+    frames = traceback.extract_tb(None if error is None else error.__traceback__)
+    theirs = [each for each in frames if not each.filename.startswith(ours)]
+    return f"in {theirs[-1].name}, {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else None
 
 
 async def execute(name: str, text: str, options: RunCommandOptions) -> int:
@@ -186,7 +231,7 @@ async def execute(name: str, text: str, options: RunCommandOptions) -> int:
             if error.code == "name/unbound" and isinstance(error, UnboundSymbolError) and not error.hint:
                 error.hint = f"define it, or bind it: -b {error.name}=VALUE"
             if answer is not None and answer.text:
-                print("the answer above was cut off and is not a result", file=sys.stderr)
+                say("the answer above was cut off and is not a result")
             show_error(error, as_json=as_json)
             return exit_code(error)
         return show_result(flow, result, options, failed, program.surface, "" if answer is None else answer.last)
@@ -223,9 +268,11 @@ def show_result(
     failed = isinstance(value, TaskResult) and value.failed
     text = "" if failed else show_value(value, surface)
     if not failed and not (shown and text.strip() == clean(shown).strip()):
-        write_out(flow.redact(text) + "\n")
+        text = flow.redact(text)
+        is_prose = isinstance(value, str | TaskResult) and sys.stdout.isatty()  # elsewhere it is data
+        write_out((wrapped(text, columns(sys.stdout)) if is_prose else text) + "\n")
     for error in errors[:_SHOWN_ERRORS]:
         show_error(error)
     if len(errors) > _SHOWN_ERRORS:
-        print(f"... and {len(errors) - _SHOWN_ERRORS} more results have failed", file=sys.stderr)
+        say(f"... and {len(errors) - _SHOWN_ERRORS} more results have failed")
     return code

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Protocol, cast, get_args
 
 from agentflow.cli.shared.common import UsageError
-from agentflow.cli.shared.printed_values import print_data, python_notation
+from agentflow.cli.shared.printed_values import PYTHON as PYTHON_MARKS
+from agentflow.cli.shared.printed_values import in_lines, print_data, python_notation
+from agentflow.cli.shared.wrapping import StreamedWords, columns, wrapped
 from agentflow.core.data.errors import AgentflowError, clip
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import NameInfo
@@ -101,7 +103,7 @@ def _describe_python(name: str) -> str:
 def _show_python(value: Any) -> str | None:
     if value is None:
         return None
-    return clip(python_notation(value), MAX_SHOWN)
+    return clip(in_lines(value, python_notation, PYTHON_MARKS), MAX_SHOWN)
 
 
 SEXP = Language(
@@ -112,7 +114,7 @@ SEXP = Language(
     (*PRIMITIVES, *FORMS),
     describe,
     _form_of,
-    lambda value: print_data(value, limit=MAX_SHOWN),
+    lambda value: in_lines(value, lambda part: print_data(part, limit=MAX_SHOWN)),
 )
 PYTHON = Language(
     "python",
@@ -223,21 +225,27 @@ class Shell:
         self.env = env
         self._write = write
         self._streaming = False
+        self._words = StreamedWords(columns(sys.stdout))
 
     def watch(self, event: Any) -> None:
         """The observer: writes streamed model text and log lines."""
         if event.type == "text_delta" and event.text:
-            self._write(clean(event.text))
+            self._write(self._words.feed(clean(event.text)))
             self._streaming = True
         elif event.type == "log":
             self.say(f"{self.language.comment} {event.message}")
 
     def say(self, text: str) -> None:
-        """Write a line, after ending a streamed one."""
+        """Write prose on lines of its own, wrapped."""
+        self.end_line()
+        self._write(wrapped(clean(text), columns(sys.stdout)) + "\n")
+
+    def end_line(self) -> None:
+        """End a line of streamed text."""
         if self._streaming:
-            self._write("\n")
+            self._write(self._words.rest() + "\n")
+            self._words = StreamedWords(columns(sys.stdout))
             self._streaming = False
-        self._write(clean(text) + "\n")
 
     async def obey(self, line: str) -> bool:
         """Execute one input. Returns False to end the session."""
@@ -252,7 +260,7 @@ class Shell:
             case "quit" | "q" | "exit":
                 return False
             case "help" | "h":
-                self._write(HELP.format(unit=self.language.unit))
+                self.say(HELP.format(unit=self.language.unit).removesuffix("\n"))
             case "doc":
                 self.say(self.documentation(rest.strip()))
             case "names":
@@ -292,7 +300,8 @@ class Shell:
                 self.env.define("_", value)
                 shown = show(value, self.language)
                 if shown is not None:
-                    self.say(shown)
+                    self.end_line()
+                    self._write(clean(shown) + "\n")
 
         async with asyncio.TaskGroup() as group:
             task = group.create_task(run())
@@ -371,7 +380,7 @@ async def repl(
     unsubscribe = flow.subscribe(shell.watch)
     try:
         if banner:
-            output(f"agentflow: {language.unit}; ,help for help\n")
+            shell.say(f"agentflow: {language.unit}; ,help for help")
         while True:
             try:
                 line = await lines.read("> ")

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from agentflow.cli.shared.common import run_async
+from agentflow.cli.shared.help_text import HelpGroup
 from agentflow.cli.shared.options import (
     AsJson,
     CancelOptions,
@@ -23,7 +24,7 @@ from agentflow.cli.shared.options import (
 )
 from agentflow.core.data.event_log import LogBounds
 
-runs = typer.Typer(invoke_without_command=True, help="List earlier runs, newest first, or look at one.")
+runs = typer.Typer(cls=HelpGroup, invoke_without_command=True, help="List earlier runs, newest first, or look at one.")
 
 Directory = Annotated[
     str | None,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.shared.common import UsageError
+from agentflow.cli.shared.references import import_module
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
@@ -39,19 +37,8 @@ def load_flow(where: str) -> AgentFlow:
 
     module, _, name = where.partition(":")
     name = name or "flow"
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)
     hint = "write --app MODULE:FLOW, for example --app invoices.app:flow"
-    if not all(part.isidentifier() for part in module.split(".")):
-        raise UsageError(f"--app {where}: '{module}' is not the name of a module", code="cli/app", hint=hint)
-    try:
-        imported = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise _failed(where, error) from error
-        raise UsageError(f"--app {where}: there is no module '{error.name}' here", code="cli/app", hint=hint) from None
-    except Exception as error:
-        raise _failed(where, error) from error
+    imported = import_module(module, f"--app {where}", hint)
     flow = getattr(imported, name, None)
     if not isinstance(flow, AgentFlow):
         names = [each for each, value in vars(imported).items() if isinstance(value, AgentFlow)]
@@ -106,7 +93,3 @@ def check_durable(flow: AgentFlow, where: str) -> None:
             code="cli/app",
             hint="create it with AgentFlow(durable='sqlite:///runs.db')",
         )
-
-
-def _failed(where: str, error: Exception) -> UsageError:
-    return UsageError(f"--app {where}: importing it raised {type(error).__name__}: {error}", code="cli/app")

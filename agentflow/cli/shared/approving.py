@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.shared.common import UsageError
+from agentflow.cli.shared.wrapping import say
 
 if TYPE_CHECKING:
     from agentflow.core.call.approval import ApprovalRequest
@@ -16,9 +17,9 @@ async def ask_on_terminal(request: ApprovalRequest) -> bool | str:
     from agentflow.cli.shared.asking import prompt_session, yes_or_no
 
     shown, hidden = abridged(request.text)
-    print(f"\napproval needed: {request.tool}\n  {shown}", file=sys.stderr)
+    say(f"\napproval needed: {request.tool}\n  {shown}")
     if request.reason:
-        print(f"  because: {request.reason}", file=sys.stderr)
+        say(f"  because: {request.reason}")
     session = prompt_session()
     while True:
         more = f", v shows the {hidden:,} characters left out" if hidden else ""
@@ -30,10 +31,10 @@ async def ask_on_terminal(request: ApprovalRequest) -> bool | str:
         if said and not why:
             return True
         if hidden and answer.lower() == "v":
-            print(f"  {request.text}", file=sys.stderr)
+            say(f"  {request.text}")
             hidden = 0
         else:
-            print("  y runs it, n does not; n and a reason tells the model why", file=sys.stderr)
+            say("  y runs it, n does not; with n and a reason the model reads why")
 
 
 def abridged(text: str, limit: int = 2_000) -> tuple[str, int]:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.shared.common import parse_bindings, show_error
+from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.errors import DataError, cut
 from agentflow.core.data.values import to_json
 from agentflow.core.events.questions import Question
-from agentflow.lib.text.safe_text import clean
 from agentflow.run.questions import check_answer
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ async def answer_on_terminal(question: Question) -> Any:
     """Ask a question on the terminal, repeatedly until the answer is valid."""
     session = prompt_session()
     wanted = _wanted(question.schema)
-    print(f"\n{clean(question.question)}" + (f"\n  wanted: {clean(wanted)}" if wanted else ""), file=sys.stderr)
+    say(f"\n{question.question}" + (f"\n  wanted: {wanted}" if wanted else ""))
     while True:
         text = await session.prompt_async("[y/n] " if asks_yes_or_no(question) else "answer: ")
         try:

@@ -16,6 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from agentflow.cli.shared.python_files import command_for_module
+from agentflow.cli.shared.wrapping import columns, say, wrapped
 from agentflow.core.call.daemon_threads import DaemonThreads
 from agentflow.core.data.errors import (
     AgentflowError,
@@ -27,6 +29,7 @@ from agentflow.core.data.errors import (
     SexpSyntaxError,
 )
 from agentflow.core.data.source import is_file_name
+from agentflow.lib.distribution import install
 from agentflow.lib.text.safe_text import clean
 
 if TYPE_CHECKING:
@@ -105,12 +108,13 @@ def show_error(error: BaseException, *, as_json: bool = False, colours: bool = T
     text = inner.render() if isinstance(inner, AgentflowError) else f"error: {type(inner).__name__}: {inner}"
     if isinstance(inner, ProviderError) and inner.partial:
         text += f"\n  received before the failure, not a result: {inner.partial[-300:]!r}"
+    text = wrapped(clean(text), columns(sys.stderr))
     if not colours:
-        print(clean(text), file=sys.stderr)
+        print(text, file=sys.stderr)
         return
     from agentflow.cli.shared.terminal import error_text, print_text, screen
 
-    print_text(screen(sys.stderr), error_text(clean(text)))
+    print_text(screen(sys.stderr), error_text(text))
 
 
 def check_packages(*packages: str, extra: str) -> None:
@@ -120,7 +124,7 @@ def check_packages(*packages: str, extra: str) -> None:
         raise UsageError(
             f"the command needs packages that are not installed: {', '.join(missing)}",
             code="cli/extra",
-            hint=f"pip install 'agentflow[cli,{extra}]'",
+            hint=install("cli", extra),
         )
 
 
@@ -177,7 +181,7 @@ def parse_bindings(bindings: list[str]) -> dict[str, Any]:
 
 
 def read_program(path: str) -> tuple[str, str]:
-    """Name and text of a program file; ``-`` is standard input. Raises UsageError if it cannot be read."""
+    """Name and text of a program file; ``-`` is standard input. Raises UsageError if it cannot be read, or is a Python module."""
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
@@ -186,16 +190,25 @@ def read_program(path: str) -> tuple[str, str]:
             code="cli/unreadable",
             hint=f"to run this text: agentflow run -e {shlex.quote(path)}"
             if "(" in path
-            else "give a .sexp file, or - for standard input",
+            else "give a .sexp or .py file, - for standard input, or a Python workflow: launch:flow.audit",
         ) from error
     try:
-        return ("<stdin>" if path == "-" else path), data.decode("utf-8-sig")
+        name, text = ("<stdin>" if path == "-" else path), data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{path} is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}",
             code="cli/unreadable",
             hint="save the program as UTF-8",
         ) from error
+    command = command_for_module(name, text) if name.endswith(".py") else None
+    if command is not None:
+        raise UsageError(
+            f"{name} is a Python module of your own: it makes an AgentFlow. A workflow text imports from agentflow.workflow "
+            "alone",
+            code="cli/host-module",
+            hint=f"to run it: {command}",
+        )
+    return name, text
 
 
 def guarded(command: Callable[[], int], *, as_json: bool = False) -> int:
@@ -284,12 +297,12 @@ def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = F
         return guarded(lambda: asyncio.run(body()), as_json=as_json)
     except KeyboardInterrupt:
         again = "" if durable else ": everything was cancelled; run the same command to start again"
-        print(f"interrupted{again}", file=sys.stderr)
+        say(f"interrupted{again}")
         return Exit.INTERRUPTED
     except asyncio.CancelledError:
         if not terminated:
             raise
-        print("terminated" if durable else "terminated: everything was cancelled", file=sys.stderr)
+        say("terminated" if durable else "terminated: everything was cancelled")
         return Exit.TERMINATED
 
 

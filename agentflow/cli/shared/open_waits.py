@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.shared.application import option_name
 from agentflow.cli.shared.asking import parse_value, read_answer
-from agentflow.cli.shared.common import Exit, exit_code, moment, show_error, write_json, write_out
+from agentflow.cli.shared.common import Exit, exit_code, moment, show_error, write_json
 from agentflow.cli.shared.options import ChangeOptions, DatabaseOptions, DurableOptions, FlowOptions, ResumeOptions
 from agentflow.cli.shared.state import stored_runs
+from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.values import plain, to_json
 from agentflow.core.events.questions import Question
-from agentflow.lib.text.safe_text import clean
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
@@ -62,12 +62,12 @@ def show_waiting(flow: AgentFlow, handle: DurableRun, options: DurableOptions | 
         boolean = schema is not None and schema.get("type") == "boolean"
         wanted = "" if schema is None else f"\n  the answer must fit {to_json(schema)}"
         answer = flow.redact(send_line(handle.run_id, each["key"], "true" if boolean else "VALUE", db))
-        print(f"{clean(each['question'])}{clean(wanted)}\n  {clean(answer)}", file=sys.stderr)
+        say(f"{each['question']}{wanted}\n  {answer}")
     resume = flow.redact(resume_line(handle.run_id, options))
     if handle.wake_at is not None:
         when = moment(handle.wake_at)
-        print(f"{handle.run_id} waits until {when}", file=sys.stderr)
-    print(f"{clean(handle.run_id)} waits and is kept; this resumes it:\n  {clean(resume)}", file=sys.stderr)
+        say(f"{handle.run_id} waits until {when}")
+    say(f"{handle.run_id} waits and is kept; this resumes it:\n  {resume}")
     return Exit.WAITING
 
 
@@ -86,9 +86,10 @@ async def send_answer(run_id: str, key: str, value: str, url: str | None, *, as_
         return Exit.OK
     rest = f"; {len(left)} more to answer" if left else ""
     resume = shlex.join(["agentflow", "resume", run_id, *_at(url)])
-    write_out(
-        clean(f"answered{rest}: {resume} resumes it") + "\n"
-        "  add the options of the original command, such as --app, --model or --root, as printed when the run was suspended\n"
+    say(
+        f"answered{rest}; this resumes it:\n  {resume}\n"
+        "add the options of the original command, such as --app, --model or --root, as printed when the run was suspended",
+        sys.stdout,
     )
     return Exit.OK
 

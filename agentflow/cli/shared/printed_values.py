@@ -18,7 +18,7 @@ from agentflow.lang.printer import print_atom, print_value
 from agentflow.lang.python.texts import notation
 from agentflow.lib.text.safe_text import clean
 
-WIDTH = 100
+WIDTH = 80
 """Line width in columns, where possible."""
 MAX_TEXT = 20_000
 """Maximum length of data to lay out in characters; longer data stays on one line."""

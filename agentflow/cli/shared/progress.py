@@ -14,6 +14,7 @@ from rich.text import Text
 from agentflow.cli.shared.amounts import money
 from agentflow.cli.shared.cost_table import cost_table
 from agentflow.cli.shared.terminal import LiveRows, is_interactive, is_utf8, print_line, print_text, same_screen, screen
+from agentflow.cli.shared.wrapping import StreamedWords, columns
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import TaskResult
@@ -343,7 +344,7 @@ _DATA = ("{", "[", '"', "```")
 
 
 class AnswerText:
-    """The text of the task that produces a program's answer, written as it streams.
+    """The text of the task that produces a program's answer, written as it streams, and wrapped at words.
 
     Parameters: ``out`` is the stream to write to; ``gives`` returns whether a starting task produces the answer. Data is
     not streamed: text that looks like JSON is shown when it is complete. ``last`` is the streamed text of the last model
@@ -355,6 +356,7 @@ class AnswerText:
         self.text = ""
         self.last = ""
         self._gives = gives
+        self._words = StreamedWords(columns(out))
         self._tasks: set[int] = set()
         self._models: set[int] = set()
 
@@ -386,11 +388,12 @@ class AnswerText:
     def write(self, text: str) -> None:
         """Write the next piece."""
         self.text += text
-        self.out.write(text)
+        self.out.write(self._words.feed(text))
         self.out.flush()
 
     def end_line(self) -> None:
         """End the current line, if one was started."""
+        self.out.write(self._words.rest())
         if self.text and not self.text.endswith("\n"):
             self.write("\n")
 

@@ -42,6 +42,7 @@ from agentflow.journal.postgres.rows import beginning
 from agentflow.journal.postgres.schema import has_table
 from agentflow.journal.rows import load, unescape
 from agentflow.journal.writer import WriteJob, Writer
+from agentflow.lib.distribution import install
 
 _COLUMNS = "name, cron, zone, input, queue, extract(epoch from next)::float8, last"
 _DUE = f"select {_COLUMNS} from af_schedule where next <= now() order by next limit 100 for update skip locked"
@@ -226,7 +227,7 @@ def check_engine() -> None:
         raise ConfigurationError(
             "runs of workers need a package that is not installed: pgqueuer",
             code="config/extra",
-            hint="pip install 'agentflow[scale]'",
+            hint=install("scale"),
         )
 
 

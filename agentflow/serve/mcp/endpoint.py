@@ -10,6 +10,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agentflow.lib.distribution import install
 from agentflow.lib.own_threads import loaded
 from agentflow.serve.error_responses import RequestError
 from agentflow.serve.keys import KEY_IN_SCOPE, Key
@@ -59,7 +60,7 @@ class McpEndpoint:
                 "this server does not offer MCP: a package is missing",
                 code="serve/no-mcp",
                 status=501,
-                setting="pip install 'agentflow[mcp]' on the server",
+                setting=f"{install('mcp')} on the server",
             )
         await loaded("agentflow.serve.mcp.mcp_server")
         await loaded("mcp.server.streamable_http_manager")

@@ -9,7 +9,6 @@ import os
 import stat
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from importlib.metadata import version
 from typing import Any
 
 import mcp_types as types
@@ -22,6 +21,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from agentflow.connect.stdio import stdio_streams
 from agentflow.core.data.errors import AgentflowError, cut
 from agentflow.lang.card import language_card
+from agentflow.lib.distribution import own_version
 from agentflow.serve.error_responses import Reader, RequestError, dict_field, text_field
 from agentflow.serve.keys import APPROVAL_TTL, KEY_IN_SCOPE, Key
 from agentflow.serve.mcp.offered_tools import RUN_PROGRAM, failed, offers_by_tool, tools_of
@@ -51,7 +51,7 @@ class FlowMcp:
         """The SDK's server with our handlers."""
         server: Server[Any] = Server(
             "agentflow",
-            version=version("agentflow"),
+            version=own_version(),
             instructions="Tools are workflows; each call is a run, whose events are the resource agentflow://runs/ID.",
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
