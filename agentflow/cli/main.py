@@ -10,6 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from agentflow.cli.admin.local import local
 from agentflow.cli.admin.mcp import mcp
 from agentflow.cli.admin.memory import memory
 from agentflow.cli.admin.sessions import sessions
@@ -58,7 +59,7 @@ GROUPS = {
     "Look back": ("runs", "sessions", "memory"),
     "Serve": ("serve", "mcp", "worker", "schedule"),
     "Find": ("index", "search"),
-    "This machine": ("doctor", "trust"),
+    "This machine": ("doctor", "trust", "local"),
 }
 """The commands by purpose, in the order of the help."""
 
@@ -84,6 +85,7 @@ app = typer.Typer(
 )
 
 
+app.add_typer(local, name="local")
 app.add_typer(mcp, name="mcp")
 app.add_typer(memory, name="memory")
 app.add_typer(runs, name="runs")

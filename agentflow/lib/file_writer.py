@@ -125,6 +125,12 @@ def state_path() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "state") / "agentflow"
 
 
+def data_path() -> Path:
+    """The directory of what agentflow has installed for its user, by the XDG base directories; it may not exist yet."""
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "agentflow"
+
+
 def make_private_directory(path: Path) -> Path:
     """Create ``path`` and its missing parents, closed to others; leave existing ones unchanged. Raises OSError."""
     missing: list[Path] = []

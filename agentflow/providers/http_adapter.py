@@ -31,6 +31,7 @@ from agentflow.core.data.messages import (
 )
 from agentflow.core.data.provider_errors import (
     AuthenticationFailed,
+    BadRequest,
     CallTimeout,
     FirstByteTimeout,
     ProtocolError,
@@ -373,6 +374,8 @@ class HttpAdapter(ABC):
         own = self.traits.own
         if own:
             request = self._bounded(request)
+        if request.tools and not self.traits.tools:
+            raise _no_tools(self.name, request)
         call = HttpCall(request, self._clocks, self.name, self._wire(request))
         watch = call.watch
         number = 0
@@ -704,6 +707,17 @@ class HttpAdapter(ABC):
             status=call.status,
             request_id=call.request_id,
         )
+
+
+def _no_tools(provider: str, request: ModelRequest) -> BadRequest:
+    names = ", ".join([tool.name for tool in request.tools[:5]])
+    return BadRequest(
+        f"the model is not known to call tools, and the call offers it {names}",
+        code="provider/no-tools",
+        hint="offer it none: tools=[] in Python, (tools) in a task; or name a model that was trained for them",
+        provider=provider,
+        model=request.model,
+    )
 
 
 def _at_limit(request: ModelRequest, response: ModelResponse) -> list[Notice]:

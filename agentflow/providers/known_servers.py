@@ -223,6 +223,11 @@ GUESSES: Mapping[str, Traits] = MappingProxyType(
             limit_field="max_output_tokens", schemas="openai", strict=True, call_id=_LONG_ID, omit=_NO_CACHE_FIELDS
         ),
         _CHAT: Traits(schemas="common", strict=True, alternates=True, omit=_NO_CACHE_FIELDS),
+        "local": _chat(
+            "llama.cpp",
+            "the server of the extra local, which is started here: tests/providers/test_local_model.py",
+            strict=True,
+        ),
     }
 )
 """The guess for a server that is not known, by route."""

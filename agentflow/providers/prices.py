@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 _FRESH_S = 3_600.0
 _VENDORS = {"openai-chat": "openai", "bedrock": "aws", "vertex": "google", "foundry": "anthropic"}
-_FREE = frozenset({"offline", "scripted"})
+_FREE = frozenset({"local", "offline", "scripted"})
 HOUR = 1.6
 """Cost of caching a prompt for an hour as a multiple of that for five minutes: twice the input's price instead
 of a quarter more. https://platform.claude.com/docs/en/build-with-claude/prompt-caching"""
@@ -96,7 +96,7 @@ class Prices:
     Parameters: ``table`` maps models to :class:`Price`; keys are ``dialect:name``, ``name``, or a pattern of either with
     ``*`` and ``?``, of which the most specific counts; it takes precedence over genai-prices. ``offered`` is a table from
     files of another author: it may raise prices, but not lower them, and price unlisted models if it is ``vouched`` for.
-    With ``lookup`` false only the tables are used. The dialects ``offline`` and ``scripted`` are free unless a table lists
+    With ``lookup`` false only the tables are used. The dialects ``local``, ``offline`` and ``scripted`` are free unless a table lists
     them.
     """
 

@@ -132,14 +132,15 @@ ENTRY_POINTS = "agentflow.providers"
 class Dialect:
     """A row of the table: ``module`` and ``factory`` of its adapter, its key check, prefixes of its vendor's models.
 
-    ``key_check`` (``module:function``) raises if there is no key. A dialect without one is local: it has no model
-    names, and its factory takes no options. ``families`` serve hints only.
+    ``key_check`` (``module:function``) raises if there is no key. A dialect without one is on this machine, and needs no name
+    of a model. ``families`` serve hints only; ``takes_options`` says that the factory has the parameters of an HttpAdapter.
     """
 
     module: str
     factory: str
     key_check: str | None = None
     families: tuple[str, ...] = ()
+    takes_options: bool = True
 
 
 _BUILT_IN: Mapping[str, Dialect] = MappingProxyType(
@@ -147,12 +148,13 @@ _BUILT_IN: Mapping[str, Dialect] = MappingProxyType(
         "anthropic": Dialect("anthropic", "AnthropicProvider", "anthropic:check_key", ("claude",)),
         "bedrock": Dialect("clouds", "BedrockProvider", "clouds:check_bedrock", ("anthropic.", "us.anthropic.")),
         "foundry": Dialect("clouds", "FoundryProvider", "clouds:check_foundry"),
-        "offline": Dialect("offline", "OfflineProvider"),
+        "local": Dialect("local_model", "LocalProvider"),
+        "offline": Dialect("offline", "OfflineProvider", takes_options=False),
         "openai": Dialect(
             "openai", "OpenAIResponsesProvider", "dialects.openai_wire:check_key", ("gpt-", "o1", "o3", "o4")
         ),
         "openai-chat": Dialect("openai", "OpenAIChatProvider", "dialects.openai_wire:check_key"),
-        "scripted": Dialect("scripted", "ScriptedProvider"),
+        "scripted": Dialect("scripted", "ScriptedProvider", takes_options=False),
         "vertex": Dialect("clouds", "VertexProvider", "clouds:check_vertex"),
     }
 )
@@ -177,14 +179,14 @@ def dialects() -> list[str]:
 def open_provider(dialect: str, **options: Unpack[AdapterOptions]) -> ProviderAdapter:
     """An adapter for ``dialect``; nothing is imported, connected or built before its first call.
 
-    Parameters: see :class:`agentflow.providers.http_adapter.HttpAdapter`; local dialects (``offline``, ``scripted``) ignore
+    Parameters: see :class:`agentflow.providers.http_adapter.HttpAdapter`; ``offline`` and ``scripted`` ignore
     them. Raises ConfigurationError for an unknown dialect and for a missing key (the message names its variable).
     """
     row = _BUILT_IN.get(dialect)
     if row is not None:
-        if row.key_check is None:
+        if not row.takes_options:
             return _load(row.module, row.factory)()
-        if options.get("transport") is None:
+        if row.key_check is not None and options.get("transport") is None:
             _load(*row.key_check.split(":"))(options.get("base_url"), options.get("api_key"))
         return _load(row.module, row.factory)(**options)
     for point in _plug_ins():
@@ -410,7 +412,7 @@ class Router:
 
 
 def _is_local(dialect: str) -> bool:
-    """Whether ``dialect`` is built in and has no server, hence no model names."""
+    """Whether ``dialect`` is built in and on this machine, so that it needs no name of a model."""
     row = _BUILT_IN.get(dialect)
     return row is not None and row.key_check is None
 

@@ -148,7 +148,8 @@ def test_local_providers_need_neither_name_nor_network() -> None:
 
 def test_the_table_is_complete() -> None:
     """All dialects are listed."""
-    assert dialects() == ["anthropic", "bedrock", "foundry", "offline", "openai", "openai-chat", "scripted", "vertex"]
+    offline = ("local", "offline")
+    assert dialects() == ["anthropic", "bedrock", "foundry", *offline, "openai", "openai-chat", "scripted", "vertex"]
 
 
 def test_naming_an_adapter_loads_no_sdk() -> None:

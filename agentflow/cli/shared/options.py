@@ -120,7 +120,7 @@ class ModelOptions:
             "-m",
             metavar="DIALECT:NAME",
             help="The model, for example anthropic:claude-sonnet-5-5 or openai:gpt-5; openai-chat:NAME with --base-url "
-            "for a server of your own; offline for a stand-in without a key.",
+            "for a server of your own; local for a small model without a key; offline for a stand-in.",
         ),
     ] = None
     base_url: Annotated[

@@ -67,6 +67,7 @@ class Traits:
         blank_thinking: the key under which an answer with tool calls has at least an empty text.
         description_limit: the most characters of a tool's description; what is longer goes on in the system text. 0: any length.
         least_limit: the smallest length of an answer that may be asked for; a smaller one is raised to it.
+        tools: whether the model behind the server calls tools; a request that offers some to one that does not is refused here.
         pictures: whether the model behind the server takes pictures; if not, pictures that tools give are told in words.
         user_after_results: whether the user may speak directly after the results of tools in Chat Completions.
         omit: request fields that the server refuses, which are left out: ``stream_options``, ``prompt_cache_key``, ``store``.
@@ -97,6 +98,7 @@ class Traits:
     blank_thinking: str = ""
     description_limit: int = 0
     least_limit: int = 1
+    tools: bool = True
     pictures: bool = True
     user_after_results: bool = True
     omit: tuple[str, ...] = ()

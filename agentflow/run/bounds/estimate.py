@@ -421,7 +421,7 @@ def _is_capped(template: TaskTemplate, dialect: str) -> bool:
     return own or dialect in _ALWAYS_CAPPED
 
 
-_ALWAYS_CAPPED = frozenset({"anthropic", "offline", ""})
+_ALWAYS_CAPPED = frozenset({"anthropic", "local", "offline", ""})
 """Dialects whose requests always state a maximum length of the answer, the stand-in without a model, and none."""
 _FEWER: Mapping[Surface, str] = MappingProxyType(
     {
