@@ -6,22 +6,18 @@ server's documentation or refusals.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
 from agentflow.core.data.errors import ConfigurationError, clip
-from agentflow.core.data.messages import ModelRequest, user
-from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.lib.text.late_pattern import late_pattern
 from agentflow.providers.clocks import Clocks
 from agentflow.providers.dialects.address import is_own
 from agentflow.providers.dialects.traits import UNKNOWN, Traits, stated_traits
-from agentflow.providers.dialects.wire import record, records, string
+from agentflow.providers.dialects.wire import record, records
 
 OWN_GATE = 4
 """Calls at once to a server of unknown capacity."""
@@ -36,17 +32,7 @@ SLOTS = MappingProxyType({"/props": "total_slots", "/info": "max_concurrent_requ
 MODELS = "/v1/models"
 _BATCHING = MappingProxyType({"vllm": 256, "sglang": 256})
 """By ``owned_by`` of a model: servers that put calls into batches, with the usual size of one (``--max-num-seqs`` of vLLM)."""
-_PROBE_S = 60.0
-"""Seconds that the answer to one short prompt may take, in which a server may have to load its model."""
-_ADMITTED = {"colour": "green"}
-_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"colour": {"type": "string", "enum": ["green"]}},
-    "required": ["colour"],
-    "additionalProperties": False,
-}
 _MOST_SLOTS = 4_096
-_MOST_SHOWN = 20
 
 
 def slots_of(path: str, body: Any) -> int:
@@ -56,48 +42,6 @@ def slots_of(path: str, body: Any) -> int:
         return max([_BATCHING.get(owner, 0) for owner in owners if isinstance(owner, str)], default=0)
     said = record(body).get(SLOTS[path])
     return said if type(said) is int and 0 < said <= _MOST_SLOTS else 0
-
-
-async def described(look: Callable[[str], Awaitable[Any]]) -> dict[str, Any]:
-    """A server's report about itself, read by ``look``: whether it is ``reachable``, its ``models`` and ``slots``, and, for
-    llama.cpp, the ``context`` of a slot in tokens and whether its prompt template supports ``tools``. Missing facts are
-    left out."""
-    bodies = {path: await look(path) for path in (MODELS, *SLOTS)}
-    models = [string(record(each).get("id")) for each in records(record(bodies[MODELS]).get("data"))]
-    props = record(bodies["/props"])
-    context = record(props.get("default_generation_settings")).get("n_ctx")
-    template = props.get("chat_template")
-    said: dict[str, Any] = {
-        "reachable": any([body is not None for body in bodies.values()]),
-        "models": models[:_MOST_SHOWN],
-        "slots": next((slots for path, body in bodies.items() if (slots := slots_of(path, body))), None),
-        "context": context if type(context) is int else None,
-        "tools": "tools" in template if isinstance(template, str) else None,
-    }
-    return {name: value for name, value in said.items() if value not in (None, [])}
-
-
-async def enforces_schema(adapter: ProviderAdapter, model: str) -> bool:
-    """Whether a server keeps its model to an output schema: it is asked for one colour under a schema that admits another alone.
-
-    Costs one short answer. Raises ProviderError if there is none.
-    """
-    request = ModelRequest(
-        (user("Answer with the one word red, and with nothing else."),),
-        model=model,
-        output_schema=_SCHEMA,
-        max_output_tokens=64,
-        timeout_s=_PROBE_S,
-    )
-    text = ""
-    async with aclosing(adapter.stream(request)) as deltas:
-        async for delta in deltas:
-            if delta.response is not None:
-                text = delta.response.text
-    try:
-        return json.loads(text) == _ADMITTED
-    except ValueError:
-        return False
 
 
 # Few slots and slow answers: a call sent twice takes another slot (decision 39)

@@ -234,7 +234,7 @@ async def _model() -> dict[str, Any]:
     Your own server is asked about itself, and one that lists models also for one short answer, which shows whether it
     enforces a schema.
     """
-    from agentflow.providers import known_servers
+    from agentflow.providers import server_report
     from agentflow.providers.table import Router
     from agentflow.settings import load_settings
 
@@ -257,9 +257,9 @@ async def _model() -> dict[str, Any]:
         return said
     own: dict[str, Any] = {"reachable": False}
     try:
-        own = await known_servers.described(cast(Any, adapter).look)
+        own = await server_report.described(cast(Any, adapter).look)
         if "models" in own:
-            own["schema"] = await known_servers.enforces_schema(adapter, model)
+            own["schema"] = await server_report.enforces_schema(adapter, model)
     except AgentflowError as error:
         return {**said, "own": own, "problem": error.message}
     finally:
