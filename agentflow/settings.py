@@ -98,11 +98,11 @@ class Settings(BaseModel):
     root: str = "."
     """The directories that file tools and the index may see. In an untrusted file, below its directory."""
     roots: list[str] = []
-    """Further roots. In a file that is not trusted, below its directory."""
+    """Further roots. In an untrusted file, below its directory."""
     tasks: str | None = None
-    """A directory of XML task templates. In a file that is not trusted, below its directory."""
+    """A directory of XML task templates. In an untrusted file, below its directory."""
     workflows: str | None = None
-    """A directory of saved workflows. In a file that is not trusted, below its directory."""
+    """A directory of saved workflows. In an untrusted file, below its directory."""
     sandbox: Annotated[str, _judged(SandboxChoice)] = "auto"
     """The sandbox of commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``, which no file may set."""
     readable: list[str] = []
@@ -115,7 +115,7 @@ class Settings(BaseModel):
     shell: bool = False
     """Grant command texts with shell operators. Read from a file only after ``agentflow trust``."""
     limits: Annotated[dict[str, Any], _judged(read_limits)] = {}
-    """A table of limits, by name. A file that is not trusted can only lower the defaults."""
+    """A table of limits, by name. An untrusted file can only lower the defaults."""
     rates: Annotated[dict[str, Any], _judged(read_rates)] = {}
     """A table of models (``"anthropic:*"``), each with a table of ``requests_per_min`` and ``tokens_per_min``."""
     purses: Annotated[dict[str, Any], _judged(_judge_purses)] = {}
@@ -123,9 +123,9 @@ class Settings(BaseModel):
     flows that are given no ``purses=``. Read from a file only after ``agentflow trust``."""
     prices: Annotated[dict[str, Any], _judged(read_prices)] = {}
     """A table of models, each with a table of ``input`` and ``output`` dollars per million tokens; cannot lower a price that
-    is known. Those of a file that is not trusted only raise prices."""
+    is known. Those of an untrusted file only raise prices."""
     model_settings: dict[str, Any] = {}
-    """Native request fields of the model's dialect. A file that is not trusted may say those of sampling and thinking."""
+    """Native request fields of the model's dialect. An untrusted file may only set those of sampling and thinking."""
     traits: Annotated[dict[str, Any], _judged(stated_traits)] = {}
     """A table of traits of the model server, if it is unknown or differs: ``output = "json_object"``. An untrusted file may
     set how requests are written, but not ``own``, ``slots``, ``omit`` and the like."""
@@ -137,7 +137,7 @@ class Settings(BaseModel):
     system: str = ""
     """The base system prompt. Read from a file only after ``agentflow trust``."""
     concurrency: int | None = None
-    """Model calls at once; in a file that is not trusted at most 256."""
+    """Model calls at once; in an untrusted file at most 256."""
     rerank: bool = False
     """Let a model re-rank the results of the index."""
     embeddings: str | None = None
@@ -166,7 +166,7 @@ class Settings(BaseModel):
         return self._vouched
 
     def doubt_prices(self) -> None:
-        """Let the ``prices`` only raise those that are known: they come from a file that is not trusted."""
+        """Let the ``prices`` only raise those that are known: they come from an untrusted file."""
         self._vouched = False
 
     def for_router(self) -> RouterSettings:

@@ -146,7 +146,7 @@ def remember(text: str, /, *, key: str = ...) -> str:
     """Keeps a text for later runs."""
 
 def recall(question: str, /, *, limit: int = ...) -> list[str]:
-    """The texts that were remembered and that a question is about."""
+    """The remembered texts relevant to a question."""
 
 def sleep(seconds: float, /) -> None:
     """Waits so many seconds."""

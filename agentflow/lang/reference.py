@@ -70,7 +70,7 @@ _EFFECTS = (
     Entry(
         "get-context-items",
         "(get-context-items (query text) ...)",
-        "Like get_context, with everything known of each match: a list of items with path, content and score.",
+        "Like get_context, with all details of each match: a list of items with path, content and score.",
         "effect",
         "Context",
     ),

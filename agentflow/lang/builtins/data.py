@@ -22,7 +22,7 @@ _BYTES_PER_OBJECT = 184
 def parse_json(rt: Bounded, text: Any) -> Any:
     """The value of a JSON text: objects become dicts, arrays lists, ``null`` none.
 
-    A text that is not exactly one JSON value is the error ``json/invalid``, which says where. At most 200 levels of
+    A text that is not exactly one JSON value is the error ``json/invalid``, with the position. At most 200 levels of
     nesting and integers of 4,300 digits are read. The last of duplicate keys wins.
     """
     source = string("parse-json", 1, text)

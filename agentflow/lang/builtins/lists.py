@@ -175,7 +175,7 @@ def _gathered(lists: Sequence[Sequence[Any]]) -> Work[list[Any]]:
 def append(rt: Bounded, *lists: Any) -> Any:
     """A list of all elements of the lists, in order. Texts are joined by ``string-append``.
 
-    Takes time by the length of all lists but a last one that ``cons`` or ``rest`` gave.
+    The time grows with the length of all lists, except a last one from ``cons`` or ``rest``.
     """
     if len(lists) < MANY_OPERANDS and all([type(each) is list for each in lists]):
         size = sum(map(len, lists))
@@ -316,7 +316,7 @@ def is_list(value: Any) -> bool:
 
 @primitive("pair?", usage="(pair? value)", arity=(1, 1), size="plain", flow="o")
 def is_pair(value: Any) -> bool:
-    """Whether the value is a list with elements, so that ``first`` and ``rest`` may be asked of it."""
+    """Whether the value is a list with elements, so that ``first`` and ``rest`` work."""
     return isinstance(value, list | tuple | SharedList) and len(cast("list[Any]", value)) > 0
 
 

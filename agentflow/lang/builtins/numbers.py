@@ -345,5 +345,5 @@ def is_even(value: Any) -> bool:
 
 @primitive("odd?", usage="(odd? integer)", arity=(1, 1), size="plain", takes="i")
 def is_odd(value: Any) -> bool:
-    """Whether the integer is no multiple of 2."""
+    """Whether the integer is odd."""
     return integer("odd?", 1, value) % 2 == 1

@@ -261,7 +261,7 @@ async def _merge_sort(rt: Runtime, d: int, elements: list[Any], before: Any) -> 
 
 @primitive("gensym", usage="(gensym [stem])", arity=(0, 1), needs_rt=True, size="text", takes="f")
 def gensym(rt: Runtime, *stem: Any) -> Symbol:
-    """A new symbol, unlike any in the program: for the variables that a macro's template binds. `stem` is how it begins."""
+    """A new symbol, unlike any in the program, that begins with `stem`: for variables that a macro's template binds."""
     name = name_of(stem[0]) if stem else "g"
     if name is None or len(name) > _LONGEST_STEM:
         wrong_type("gensym", 1, f"a short name (at most {_LONGEST_STEM} characters)", stem[0])

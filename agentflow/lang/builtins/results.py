@@ -29,8 +29,8 @@ def result(who: str, value: object) -> TaskResult:
 def value_of(value: Any) -> Any:
     """The parsed content of a COMPLETE result, or its content if it has none.
 
-    Raises the error of a FAILED one, ``task/invalid-output`` if JSON was requested and the answer was not JSON, and the
-    error of the first part that its caller named and that failed: a whole with a failed part is no success.
+    Raises the error of a FAILED one, ``task/invalid-output`` if JSON was requested and the answer was not JSON, and
+    the error of the first failed part that its caller named: a result with a failed part is not a success.
     """
     outcome = value if isinstance(value, TaskResult) else result("value-of", value)
     # a failed result has notes, so that without any all is well: nearly all are such
@@ -45,7 +45,7 @@ def value_of(value: Any) -> Any:
 
 @primitive("content", usage="(content result)", arity=(1, 1), size="text", flow="o", takes="r")
 def content(value: Any) -> str:
-    """The result's text, whatever its status."""
+    """The result's text, for any status."""
     return result("content", value).content
 
 

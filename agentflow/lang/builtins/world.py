@@ -18,7 +18,7 @@ _LARGEST = 1 << 60
 
 @primitive("now", usage="(now)", arity=(0, 0), is_async=True, size="number")
 async def now(rt: Runtime, d: int) -> float:
-    """The time, in seconds since 1970 began (UTC), as a float."""
+    """The time, in seconds since the beginning of 1970 (UTC), as a float."""
     return await rt.perform(Draw("now"), None)
 
 
@@ -33,13 +33,13 @@ async def random(rt: Runtime, d: int, *below: Any) -> float | int:
 
 @primitive("uuid", usage="(uuid)", arity=(0, 0), is_async=True, size="text")
 async def uuid(rt: Runtime, d: int) -> str:
-    """A random UUID (version 4) as text: a name that nothing else has."""
+    """A random UUID (version 4) as text: a globally unique name."""
     return await rt.perform(Draw("uuid"), None)
 
 
 @primitive("sleep", usage="(sleep seconds)", arity=(1, 1), is_async=True, size="nil", takes="x")
 async def sleep(rt: Runtime, d: int, seconds: Any) -> list[Any]:
-    """Waits so many seconds, and returns nil. A durable run that has nothing else to do takes up no memory meanwhile."""
+    """Waits for that time and returns nil. A durable run that only waits takes no memory meanwhile."""
     seconds = exact(seconds)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < _LONGEST_S:
         wrong_type("sleep", 1, "seconds, as a number that is not negative,", seconds)
@@ -56,10 +56,10 @@ async def sleep(rt: Runtime, d: int, seconds: Any) -> list[Any]:
     asks=True,
 )
 async def ask_human(rt: Runtime, d: int, question: Any, *schema: Any) -> Any:
-    """Asks somebody, and returns the answer. `schema`, a JSON Schema as a dict or fields by name, is what the answer has to fit.
+    """Asks a person and returns the answer, which has to match `schema`, a JSON Schema as a dict or fields by name.
 
-    A durable run waits for the answer outside of the memory. Who is asked is the host's choice; where nobody can be, it
-    is an error. A program run with `allow` needs the grant `ask-human`.
+    A durable run waits for the answer outside memory. The host chooses the person; without one, it is an error. A program
+    run with `allow` needs the grant `ask-human`.
     """
     if not isinstance(question, str):
         wrong_type("ask-human", 1, "the question, as a string,", question)
@@ -70,10 +70,10 @@ async def ask_human(rt: Runtime, d: int, question: Any, *schema: Any) -> Any:
 
 @primitive("sources", usage="(sources value)", arity=(1, 1), sliced=True, size="data", flow="k")
 def sources(rt: Runtime, value: Any) -> Any:
-    """Where a value and its parts came from, as a sorted list of texts such as `"web"` and `"tool:fetch"`.
+    """The sources of a value and its parts, as a sorted list of texts such as `"web"` and `"tool:fetch"`.
 
-    The empty list is for what the program and its user say, and for every value in a flow without a policy. The list came from these sources
-    itself: the path of a file is what somebody chose to call it.
+    The list is empty for values of the program and its user, and for every value in a flow without a policy. The list
+    has these sources itself, since a source may contain a file name that another party chose.
     """
     return begun(_sources(value))
 
@@ -85,9 +85,10 @@ def _sources(value: Any) -> Work[Any]:
 
 @primitive("endorse", usage='(endorse value "reason")', arity=(2, 2), is_async=True, size="same", flow="k")
 async def endorse(rt: Runtime, d: int, value: Any, reason: Any) -> Any:
-    """The value as if the user had said it: whoever approves this answers for it. Nothing else makes a value forget where it came from.
+    """The value without its sources, as if the user had entered it: the approver takes responsibility.
 
-    It is recorded with its reason. A program run with `allow` needs the grant `endorse`, and each of its endorsements an approval.
+    Nothing else removes the sources of a value. The endorsement is recorded with its reason. A program run with `allow`
+    needs the grant `endorse`, and each of its endorsements an approval.
     """
     await rt.perform(Endorse((value, reason)), None)
     return (await rt.work(stripped(value)))[0]

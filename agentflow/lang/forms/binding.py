@@ -130,7 +130,7 @@ _VALUES = "(let-values (((name ... [. rest]) list) ...) body ...)"
 def let_values(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Like let, but each binding names the elements of a list: several values are a list here.
 
-    A list with more or fewer elements than names is an error; `. rest` takes any further ones, as a list.
+    A list with more or fewer elements than names is an error; `. rest` takes the remaining ones, as a list.
     """
     parts = operands(a, node, 2, None, _VALUES)
     if type(parts[0]) is not Form:
@@ -165,7 +165,7 @@ _CASES = "(case-lambda ((name ... [. rest]) body ...) ...)"
 
 @form("case-lambda", usage=_CASES, scoping=True)
 def case_lambda(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Returns a procedure that does, of its clauses, what the first one does that takes as many arguments as it is given."""
+    """Returns a procedure that runs the first of its clauses that accepts the number of arguments."""
     clauses = operands(a, node, 1, None, _CASES)
     outer = _scope(scope)
     inits: list[tuple[Var, IR]] = []

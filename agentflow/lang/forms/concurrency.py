@@ -37,8 +37,8 @@ def _procedures(a: Analyzer, forms: list[Node], scope: Scope) -> list[IR]:
 def parallel(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the forms concurrently, each in a branch; returns the list of their values, in the order written.
 
-    The first failure cancels the other branches and is raised when they have ended. With `:on workers` each branch of a run
-    that workers do is a run of its own, done by any of them: what it uses from outside, and its value, have to be data.
+    The first failure cancels the other branches and is raised when they have ended. With `:on workers` each branch of
+    a run on workers is a separate run on any of them: its captured variables and its value have to be data.
     """
     forms = _on_workers(a, node, "(parallel :on workers form ...)")
     if forms is None:
@@ -50,8 +50,8 @@ def parallel(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 def pmap(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Calls the procedure on the elements concurrently, at most `limit` at once; returns the values in order.
 
-    The first failure cancels the other branches and is raised when they have ended. With `:on workers`, and without a limit,
-    each call of a run that workers do is a run of its own, done by any of them: the procedure, the elements and the values
+    The first failure cancels the other branches and is raised when they have ended. With `:on workers`, and without a
+    limit, each call of a run on workers is a separate run on any of them: the procedure, the elements and the values
     have to be data.
     """
     remote = _on_workers(a, node, usage := "(pmap :on workers procedure list)")
@@ -73,8 +73,8 @@ def race(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the forms concurrently and returns the first success, after cancelling the others.
 
     A FAILED result counts as a failure. If all fail, an error with every cause is raised; if some of them are results,
-    the last of those, in the order written, is returned. With `:on workers` each branch of a run that workers do is a run of
-    its own, as in `parallel`.
+    the last of those, in the order written, is returned. With `:on workers` each branch of a run on workers is a
+    separate run, as in `parallel`.
     """
     forms = _on_workers(a, node, usage := "(race :on workers form ...)")
     if forms is not None:

@@ -17,7 +17,7 @@ def try_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the body; if it raises an error of the program, evaluates the handler with `e` bound to the error.
 
     `e` has the fields code, message, reason, span, cause, and, if raise created it, value. Limits and cancellation are
-    never caught. The finally forms are evaluated however the rest ends; their value is dropped.
+    never caught. The finally forms are evaluated on every exit; their value is dropped.
     """
     rest = list(node.items[1:])
     final: ir.Thunk | None = None
@@ -54,7 +54,8 @@ _GUARD = "(guard (e (test handler ...) ... (else handler ...)) body ...)"
 def guard(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the body; if it raises an error of the program, evaluates the first clause whose test is true.
 
-    The clauses are those of cond, with `e` bound to the error as catch binds it. If none applies, the error is raised on.
+    The clauses are those of cond, with `e` bound to the error as catch binds it. If none applies, the error is raised
+    again.
     """
     parts = operands(a, node, 2, None, _GUARD)
     spec = parts[0]
@@ -70,9 +71,9 @@ def guard(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 
 @form("dynamic-wind", usage="(dynamic-wind before body after)")
 def dynamic_wind(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Calls three procedures of no arguments: `before`, then `body`, whose value it returns, and `after` however that ends.
+    """Calls three procedures of no arguments: `before`, then `body`, whose value it returns, and always `after`.
 
-    `after` runs as the finally forms of a try do. If `before` raises, neither of the others is called.
+    `after` runs like the finally forms of a try. If `before` raises, the other two are not called.
     """
     parts = operands(a, node, 3, 3, "(dynamic-wind before body after)")
     inner = type(scope)(scope, scope.function)
@@ -105,7 +106,7 @@ def finally_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 
 @form("raise", usage="(raise value)")
 def raise_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Raises an error that carries this `value`. An error that was caught is raised again unchanged."""
+    """Raises an error with this `value`. A caught error is raised again unchanged."""
     (value,) = operands(a, node, 1, 1, "(raise value)")
     return ir.RuntimeCall(node, "raise", [a.expr(value, scope)])
 

@@ -13,7 +13,7 @@ from agentflow.lang.syntax import Form, Name, Node
 def loop(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the body `count` times, in the current scope; returns the last value, nil for 0.
 
-    The count, an integer that is not negative, is evaluated once.
+    The count, a non-negative integer, is evaluated once.
     """
     count, body = operands(a, node, 2, 2, "(loop count body)")
     return ir.Repeat(node, a.expr(count, scope), a.expr(body, scope))

@@ -16,13 +16,13 @@ from agentflow.lang.syntax import Form, Node
 
 @form("remember", usage="(remember text (key name))")
 def remember(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """Keeps a text for later runs, under a key that replaces what was kept under it; returns the note's id."""
+    """Stores a text for later runs and returns the note's id; it replaces the text with the same key."""
     return _tool_call(a, node, scope, "remember", "text", "key")
 
 
 @form("recall", usage="(recall question (limit n))")
 def recall(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
-    """The texts that were remembered and that a question is about, best first; the last ones if the question is empty."""
+    """The remembered texts relevant to a question, best first; the latest ones if the question is empty."""
     return _tool_call(a, node, scope, "recall", "query", "limit")
 
 

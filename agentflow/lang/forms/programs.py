@@ -18,7 +18,7 @@ _MACRO = "(defmacro name (parameter ...) template)"
 def eval_program(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates a program, given as a datum or as text, in a fresh environment with these bindings.
 
-    It may call only the tasks and tools named by allow, none without it. max-steps bounds its steps.
+    It may call only the tasks and tools in allow, and none without it. max-steps bounds its steps.
     """
     parts = operands(a, node, 1, None, _EVAL)
     program = a.expr(parts[0], scope)

@@ -19,9 +19,9 @@ def defatom(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Defines an atomic task: parameters, instructions with {{parameter}} slots, and options; returns its name.
 
     Options are subtype, description, model, system, output_format, history_config, context, settings, file_paths, priority, reuse, version,
-    max-turns, max-output-tokens and tools. A text is a string, or a form that gives one when the definition is reached. The task belongs to the environment
-    the program runs in: its closures, the programs it starts and later programs in the same environment find it; other
-    runs do not. Defining it again replaces it.
+    max-turns, max-output-tokens and tools. A text is a string, or a form that returns one when the definition is
+    reached. The task belongs to the environment of the program: its closures, the programs that it starts and later
+    programs in the same environment find it; other runs do not. A second definition replaces it.
     """
     parts = operands(a, node, 2, None, USAGE)
     name = parts[0]
@@ -92,7 +92,7 @@ def call_workflow(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 def solve(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Lets a model write a program for the goal, checks it and runs it. It may call only the allowed names.
 
-    With `explore` it is tried out first without calling anything, and the errors it may come to go back to the model.
+    With `explore` it first runs with simulated calls, and its possible errors are returned to the model.
     `max-model-calls` bounds the model calls of writing and running it together.
     """
     parts = operands(a, node, 1, None, _SOLVE)

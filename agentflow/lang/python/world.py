@@ -344,7 +344,7 @@ def remember(g: Emitter, node: ast.Call) -> ast.expr:
 
 @form("recall(question, limit=5)", takes="s")
 def recall(g: Emitter, node: ast.Call) -> ast.expr:
-    """The texts that were remembered and that a question is about, best first; the last ones if the question is empty."""
+    """The remembered texts relevant to a question, best first; the latest ones if the question is empty."""
     return _note(g, node, "recall", "query", "limit")
 
 
