@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -53,14 +53,16 @@ class Watch:
 
     Parameters: ``end`` is the loop time at which the call is ``over`` whatever it awaits, its consumer included; None
     while it waits to start. ``look`` is the latest loop time for the first firing of the timer: set to the earliest deadline
-    that may follow, so that no later move has to bring the timer forward.
+    that may follow, so that no later move has to bring the timer forward. ``later`` is asked when a deadline has come, for one
+    that may be later.
     """
 
-    __slots__ = ("_cancelling", "_due", "_fired", "_first", "_handle", "_loop", "_task", "end", "over")
+    __slots__ = ("_cancelling", "_due", "_fired", "_first", "_handle", "_loop", "_task", "end", "later", "over")
 
     def __init__(self, end: float | None = None, look: float | None = None) -> None:
         self.over = False
         self.end = end
+        self.later: Callable[[], float] | None = None
         self._first = look
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[object] | None = None
@@ -108,6 +110,8 @@ class Watch:
     def _look(self) -> None:
         now = self._loop.time()
         self.over = self.end is not None and now >= self.end
+        if self.later is not None and now >= self._due:
+            self._due = self.later()
         if self._task is not None and (self.over or now >= self._due):
             self._fired = True
             self._task.cancel()

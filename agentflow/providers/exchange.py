@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from agentflow.providers.clocks import Clocks, Watch
 from agentflow.providers.dialects import wire_faults
 from agentflow.providers.dialects.decoding import Decoder
 from agentflow.providers.dialects.wire import Wire
+from agentflow.providers.known_servers import Observed
 from agentflow.providers.proxies import PooledClient, proxy_of
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
@@ -60,6 +62,7 @@ class HttpCall:
         "decoder",
         "fields",
         "headers",
+        "heard",
         "loop",
         "path",
         "provider",
@@ -94,6 +97,14 @@ class HttpCall:
         self.request_id: str | None = None
         self.status: int | None = None
         self.waits_since: tuple[float, float | None] | None = None
+        self.heard: Observed | None = None
+
+    def wait_while_heard(self, server: Observed) -> None:
+        """Wait for the first event as long as one's own ``server`` sends anything, to whichever call: it answers others first, or it
+        is reading this one's prompt."""
+        self.heard = server
+        first = (self.clocks.first_byte_s if self.streaming else self.clocks.plain_first_byte_s) or 0.0
+        self.watch.later = lambda: min(server.heard + first, math.inf if self.deadline is None else self.deadline)
 
     def pause(self) -> None:
         """Stop the clocks while the call waits to start."""
@@ -160,6 +171,7 @@ class ResponseBody:
 
     def progress(self) -> None:
         """Restart the idle clock: something other than a ping arrived."""
+        self._call.watch.later = None
         self._due = self._call.due(self._call.clocks.idle_s)
 
     @property
@@ -193,7 +205,7 @@ class ResponseBody:
             return b""
         except asyncio.CancelledError:
             if watch.expired():
-                kind = FirstByteTimeout if self._first else IdleTimeout
+                kind = FirstByteTimeout if self._first or watch.later is not None else IdleTimeout
                 raise call.timed_out(kind, "the model sent nothing in time") from None
             raise
         except self._sdk.transport as error:
@@ -202,9 +214,11 @@ class ResponseBody:
             raise ProtocolError(f"the body cannot be decoded: {describe(error)}") from error
         finally:
             watch.disarm()
-        if self._first:
-            self._first = False
+        if call.heard is not None:
+            call.heard.heard = call.loop.time()
+        elif self._first:
             self.progress()
+        self._first = False
         self._left -= len(chunk)
         if self._left < 0:
             raise ProtocolError(

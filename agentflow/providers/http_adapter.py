@@ -34,6 +34,7 @@ from agentflow.core.data.provider_errors import (
     BadRequest,
     CallTimeout,
     FirstByteTimeout,
+    IdleTimeout,
     ProtocolError,
     RateLimited,
 )
@@ -414,7 +415,8 @@ class HttpAdapter(ABC):
                 except ProviderError as error:
                     self._complete(error, call, number)
                     again = not delivered and await self._without(error, call, refused)
-                    silent = own and isinstance(error, FirstByteTimeout)
+                    # a prompt that it may still be reading is not sent to it a second time
+                    silent = own and isinstance(error, FirstByteTimeout | IdleTimeout)
                     if silent:
                         error.hint = opened.observed.silence(self._clocks.first_byte_s, opened.gate.size)
                     over = delivered or silent
@@ -562,6 +564,8 @@ class HttpAdapter(ABC):
                 yield [ModelDelta(wait=Waiting("gate", True))]
                 call.go_on()
             await opened.throttle.take()
+            if self.traits.own:
+                call.wait_while_heard(opened.observed)
             pooled = opened.clients.take()
             try:
                 answer = await send(pooled, opened.sdk, call)

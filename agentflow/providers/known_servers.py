@@ -23,7 +23,7 @@ OWN_GATE = 4
 """Calls at once to a server of unknown capacity."""
 OWN_LIMIT = 2_048
 """Tokens of an answer without a stated maximum: such servers have no default, and a small model may never end."""
-OWN_CLOCKS = Clocks(first_byte_s=600.0, wall_s=1_800.0)
+OWN_CLOCKS = Clocks(first_byte_s=600.0, idle_s=600.0, wall_s=1_800.0)
 LOOK_CLOCKS = Clocks(connect_s=2.0, first_byte_s=2.0, plain_first_byte_s=2.0, idle_s=2.0, wall_s=5.0)
 """The clocks of a question about the server itself, which an idle server answers at once."""
 SLOTS = MappingProxyType({"/props": "total_slots", "/info": "max_concurrent_requests"})
@@ -46,15 +46,16 @@ def slots_of(path: str, body: Any) -> int:
 
 # Few slots and slow answers: a call sent twice takes another slot (decision 39)
 class Observed:
-    """Observations of the calls to one of your own servers: how many answers arrived concurrently, and how often none came
-    in time."""
+    """Observations of the calls to one of your own servers: how many answers arrived concurrently, how often none came in time,
+    and the loop time at which it was ``heard`` last, whatever it sent and to which call."""
 
-    __slots__ = ("answering", "asked", "timed_out", "widest")
+    __slots__ = ("answering", "asked", "heard", "timed_out", "widest")
 
     def __init__(self) -> None:
         self.answering: set[object] = set()
         self.widest = self.timed_out = 0
         self.asked = False
+        self.heard = 0.0
 
     def begin(self, call: object) -> None:
         """The answer to ``call`` has begun."""

@@ -11,7 +11,7 @@ import pytest
 from agentflow import AgentFlow, Provider
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.messages import ModelRequest, user
-from agentflow.core.data.provider_errors import FirstByteTimeout
+from agentflow.core.data.provider_errors import CallTimeout, FirstByteTimeout
 from agentflow.errors import AgentflowError
 from agentflow.events import Event, WaitStarted
 from agentflow.providers import Clocks, RetryPolicy, open_provider
@@ -139,6 +139,71 @@ async def test_a_call_that_is_not_answered_in_time_is_not_sent_again() -> None:
     assert all([isinstance(error, FirstByteTimeout) for error in errors])
     hints = [str(getattr(error, "hint", "")) for error in errors]
     assert "first_byte_s" in hints[0] and "answers 1 at a time" in hints[1] and "{'slots': 1}" in hints[1]
+
+
+class SlowServer:
+    """Replies of a server that answers one call after the other, each after ``pings`` comments at intervals of 0.1 s; then it
+    answers, or is ``silent``."""
+
+    def __init__(self, pings: int, silent: bool = False) -> None:
+        self._pings, self._silent = pings, silent
+        self._free = asyncio.Semaphore(1)
+
+    async def __call__(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with self._free:
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+            for _ in range(self._pings):
+                writer.write(b": reading the prompt\n\n")
+                await writer.drain()
+                await asyncio.sleep(0.1)
+            if self._silent:
+                await reader.read()  # until the caller hangs up
+                return
+            writer.write(
+                b'data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+            )
+            await writer.drain()
+
+
+async def test_a_prompt_that_is_being_read_is_waited_for() -> None:
+    """Comments are signs of life until the first event: a server that reads a long prompt is neither given up nor sent it again,
+    although all of it takes longer than its clocks."""
+    async with ModelServer([Raw(SlowServer(30))], repeat=True) as server:
+        clocks = Clocks(first_byte_s=1.5, idle_s=0.05)
+        provider = open_provider("openai-chat", base_url=f"{server.url}/v1", clocks=clocks)
+        async with AgentFlow("m", provider=provider) as flow:
+            assert await flow.ask("hi") == "hi"
+    assert len(server.requests) == 1
+
+
+async def test_comments_keep_a_call_alive_for_its_whole_time_alone() -> None:
+    """A server that sends nothing else is given up after ``wall_s``."""
+    async with ModelServer([Raw(SlowServer(100_000))], repeat=True) as server:
+        provider = open_provider("openai-chat", base_url=f"{server.url}/v1", clocks=Clocks(first_byte_s=0.5, wall_s=1))
+        async with AgentFlow("m", provider=provider) as flow:
+            with pytest.raises(CallTimeout):
+                await flow.ask("hi")
+    assert len(server.requests) == 1
+
+
+async def test_a_server_that_falls_silent_over_a_prompt_is_not_sent_it_again() -> None:
+    """After its comments too: whoever sends the prompt again begins its reading anew, and takes another slot."""
+    async with ModelServer([Raw(SlowServer(2, silent=True))], repeat=True) as server:
+        provider = open_provider("openai-chat", base_url=f"{server.url}/v1", clocks=Clocks(first_byte_s=0.5, idle_s=9))
+        async with AgentFlow("m", provider=provider) as flow:
+            with pytest.raises(FirstByteTimeout) as caught:
+                await flow.ask("hi")
+    assert len(server.requests) == 1 and caught.value.attempts == 1 and "first_byte_s" in str(caught.value.hint)
+
+
+async def test_a_queue_of_own_calls_is_no_dead_server() -> None:
+    """A call that waits behind others of the same flow is waited for as long as those are answered."""
+    async with ModelServer([Raw(SlowServer(3))], repeat=True) as server:
+        clocks = Clocks(first_byte_s=1.5, idle_s=9)
+        provider = open_provider("openai-chat", base_url=f"{server.url}/v1", clocks=clocks, gate=10)
+        async with AgentFlow("m", provider=provider) as flow:
+            assert await asyncio.gather(*[flow.ask(f"{number}") for number in range(10)]) == ["hi"] * 10
+    assert len(server.requests) == 10
 
 
 @pytest.mark.parametrize("dialect", ["openai", "openai-chat", "anthropic"])
