@@ -451,3 +451,51 @@ async def main() -> None:
 
 if __name__ == "__main__":
     asyncio.run(main())
+
+
+def approved_late(outcome: str = "ok") -> list[dict[str, Any]]:
+    """A run of three days: 4 s of a task whose tool fails once, three days for an approval, 6 s of a tool."""
+    days = 3 * 86_400.0
+    broken = {"code": "tool/broken", "message": "no such file"}
+    return [
+        event("run_started", 1, 100.0, None, name="p.sexp"),
+        event("task_started", 2, 100.0, 1, name="plan"),
+        event("tool_started", 3, 101.0, 2, name="read", arguments={}),
+        ended("tool_finished", 4, 102.0, 3, outcome="error", error=broken),
+        ended("task_finished", 5, 104.0, 2, outcome=outcome, **({} if outcome == "ok" else {"error": broken})),
+        event("wait_started", 6, 104.0, 1, reason="approval", key="k", question="Send it?"),
+        ended("wait_finished", 7, 104.0 + days, 6),
+        event("tool_started", 8, 104.0 + days, 1, name="send", arguments={}),
+        ended("tool_finished", 9, 110.0 + days, 8),
+        ended("run_finished", 10, 110.0 + days, 1, outcome=outcome, cost_usd=0.0, usage={"input_tokens": 0}),
+    ]
+
+
+@pytest.mark.browser
+async def test_a_long_wait_for_people_is_drawn_short(browser: Any, tmp_path: Path) -> None:
+    """Three days in which nothing but an approval was waited for take a few columns: the work keeps its proportions, the
+    row keeps its length in words, and the head says how much of the time it was."""
+    shown = await Page.open(browser, tmp_path / "r.html", report_html(approved_late()))
+    drawn = await bars(shown)
+    assert drawn["waits for approval"]["width"] < 8
+    assert drawn["plan"]["width"] == pytest.approx(38, abs=3) and drawn["send"]["width"] == pytest.approx(57, abs=4)
+    assert drawn["send"]["left"] + drawn["send"]["width"] == pytest.approx(100, abs=1.5)
+    assert "3 d 0 h" in await shown.text(".rows") and "⋯ 3 d 0 h" in await shown.text(".grid .pause")
+    about = await shown.page.get_attribute(".figures div", "title")
+    assert about == "of which 3 d 0 h for people"
+    axis = "report.timeline.axis"
+    for time in (100.0, 103.0, 104.0 + 86_400, 108.0 + 3 * 86_400):
+        assert await shown.page.evaluate(f"{axis}.real({axis}.drawn({time}))") == pytest.approx(time - 100, abs=1e-3)
+    await shown.close()
+
+
+@pytest.mark.browser
+async def test_an_error_that_the_model_recovered_from_is_no_banner(browser: Any, tmp_path: Path) -> None:
+    """A tool that failed in a task which succeeded is counted, and no banner; one whose task failed is the first failure."""
+    shown = await Page.open(browser, tmp_path / "r.html", report_html(approved_late()))
+    assert await shown.count(".banner") == 0 and "recovered errors\n1" in await shown.text("header")
+    await shown.close()
+    shown = await Page.open(browser, tmp_path / "f.html", report_html(approved_late("error")))
+    assert "tool/broken no such file" in await shown.text(".banner.first-error.failed")
+    assert "failed steps\n3" in await shown.text("header") and "recovered" not in await shown.text("header")
+    await shown.close()

@@ -15,8 +15,8 @@ class Run {
     this.sources = new Sources();
     this.id = ""; this.name = ""; this.labels = {};
     this.begin = Infinity; this.end = 0; this.idle = 0;
-    this.finish = null; this.firstError = null;
-    this.open = 0; this.widest = 0; this.folded = 0; this.failed = 0;
+    this.finish = null; this.failures = [];
+    this.open = 0; this.widest = 0; this.folded = 0;
     this.kinds = {};             // how many nodes there are of each kind
     this.part = 1; this.base = 0;
   }
@@ -69,7 +69,7 @@ class Run {
     this.sources.take(event.sources);
     if (node.parent) node.parent.groups = null;
     if (node.kind === "branch" || node.kind === "run") this.open -= 1;
-    if (node.state === "failed" && node.kind !== "attempt") { this.failed += 1; this.firstError ||= node; }
+    if (node.state === "failed" && node.kind !== "attempt") this.failures.push(node);
     if (node.kind === "run" && !node.parent) this.finish = event;
     if (event.folded) this.folded += event.folded;
   }
@@ -82,6 +82,9 @@ class Run {
     if (event.type === "text_delta") node.streamed = (node.streamed || "") + event.text;
     else if (!DELTAS.has(event.type)) node.notes.push(event);
   }
+
+  // The failures that ended something, and not those that a model read and recovered from: its task did not fail.
+  endings() { return this.failures.filter((node) => !recovered(node)); }
 
   // The questions and approvals that a run which has stopped waits for.
   questions() {
@@ -102,6 +105,13 @@ class Run {
 
 function sameSpan(a, b) {
   return a && b && a.source === b.source && a.line === b.line && a.column === b.column && a.end_line === b.end_line && a.end_column === b.end_column;
+}
+
+// Whether a step failed within a task that did not: its model read the error.
+function recovered(node) {
+  let around = node.parent;
+  while (around && (around.kind === "branch" || around.kind === "model")) around = around.parent;
+  return Boolean(around) && around.kind !== "run" && around.state !== "failed";
 }
 
 const REASONS = { permit: "a branch slot", budget: "the budget", rate: "the rate limit", gate: "a free connection", approval: "approval",

@@ -6,9 +6,76 @@ const WIDE = 20;
 const KINDS = ["branch", "task", "model", "tool", "context", "subtask", "wait"];
 const SPARKS = 60;
 
+// The time as it is drawn: while people are waited for and nothing else happens, a long pause is drawn short.
+class Axis {
+  constructor(run) {
+    this.begin = run.begin;
+    this.pauses = [];
+    this.waited = 0;
+    const waits = [], busy = [];
+    for (const node of run.nodes.values()) {
+      const extent = [node.begin, node.until === null ? run.end : node.until];
+      if (node.kind === "wait" && PEOPLE.has(node.start.reason)) waits.push(extent);
+      else if (!node.children.length) busy.push(extent);
+    }
+    if (!waits.length) return;
+    for (const [from, until] of without(united(waits), united(busy))) { this.pauses.push({ from, until, cut: 0 }); this.waited += until - from; }
+    const rest = Math.max(run.end - run.begin - this.waited, 1e-3);
+    for (const pause of this.pauses) pause.cut = Math.max(0, pause.until - pause.from - rest * PAUSE);
+    this.pauses = this.pauses.filter((pause) => pause.cut > 0);
+  }
+
+  // Seconds of the axis from the begin to a time.
+  drawn(time) {
+    let at = time - this.begin;
+    for (const { from, until, cut } of this.pauses) if (time > from) at -= cut * Math.min(1, (time - from) / (until - from));
+    return at;
+  }
+
+  // The seconds after the begin that stand at a point of the axis.
+  real(drawn) {
+    let passed = 0;
+    for (const { from, until, cut } of this.pauses) {
+      const left = from - this.begin - passed, wide = until - from - cut;
+      if (drawn <= left) break;
+      if (drawn < left + wide) return from - this.begin + ((drawn - left) / wide) * (until - from);
+      passed += cut;
+    }
+    return drawn + passed;
+  }
+}
+
+const PEOPLE = new Set(["approval", "question"]);
+const PAUSE = 0.06;  // how long a long pause is drawn, as a part of the time without such pauses
+
+// Intervals in order, those that touch as one.
+function united(intervals) {
+  const whole = [];
+  for (const [from, until] of intervals.sort((a, b) => a[0] - b[0])) {
+    const last = whole[whole.length - 1];
+    if (last && from <= last[1]) last[1] = Math.max(last[1], until); else whole.push([from, until]);
+  }
+  return whole;
+}
+
+// What is left of intervals without others; both united.
+function without(intervals, others) {
+  const left = [];
+  let at = 0;
+  for (let [from, until] of intervals) {
+    while (at < others.length && others[at][1] <= from) at += 1;
+    for (let each = at; each < others.length && others[each][0] < until; each += 1) {
+      if (others[each][0] > from) left.push([from, others[each][0]]);
+      from = Math.max(from, others[each][1]);
+    }
+    if (from < until) left.push([from, until]);
+  }
+  return left;
+}
+
 class Timeline {
   constructor(view) {
-    this.view = view; this.run = view.run;
+    this.view = view; this.run = view.run; this.axis = new Axis(view.run);
     this.closed = new Set(); this.seen = new Set(); this.only = new Set(); this.text = "";
     this.zoom = 1; this.from = 0; this.rows = []; this.slots = []; this.folds = new Map(); this.pending = false;
     this.search = element("input", { type: "search", placeholder: "Filter by name, path or text", "aria-label": "filter",
@@ -30,7 +97,7 @@ class Timeline {
     addEventListener("resize", () => this.redraw(), { signal: view.left.signal });
   }
 
-  whole() { return this.run.end - this.run.begin || 1e-6; }
+  whole() { return this.axis.drawn(this.run.end) || 1e-6; }
   shown() { return this.whole() / this.zoom; }
 
   // Take what has been folded since: forms with many branches begin folded.
@@ -47,7 +114,7 @@ class Timeline {
 
   drawChips() {
     const run = this.run, cost = run.finish && run.finish.cost_usd;
-    const chips = [["failed", run.failed], ["slow", 0], ["costly", 0], ["critical", 0], ...KINDS.map((kind) => [kind, run.kinds[kind]])];
+    const chips = [["failed", run.failures.length], ["slow", 0], ["costly", 0], ["critical", 0], ...KINDS.map((kind) => [kind, run.kinds[kind]])];
     const worth = (name, number) => (name === "slow" || name === "critical" ? run.nodes.size > 2 : name === "costly" ? cost : number);
     this.chips.replaceChildren(...chips.filter(([name, number]) => worth(name, number)).map(([name, number]) =>
       element("button", { type: "button", class: `chip ${name}`, "aria-pressed": String(this.only.has(name)), "data-chip": name,
@@ -155,7 +222,7 @@ class Timeline {
     this.look(about - this.shown() * share);
   }
 
-  // Show the time from `from` on, in seconds after the begin.
+  // Show the time from `from` on, in seconds of the axis.
   look(from) { this.from = Math.max(0, Math.min(this.whole() - this.shown(), from)); this.redraw(); }
 
   wheel(event) {
@@ -172,8 +239,15 @@ class Timeline {
     const step = power * ([1, 2, 5].find((each) => each * power >= rough) || 10);
     const marks = [];
     for (let at = Math.ceil(this.from / step) * step; at < this.from + span * 0.94; at += step) {
-      const mark = element("span", {}, at < step / 2 ? "0" : seconds(at));
+      const mark = element("span", {}, at < step / 2 ? "0" : seconds(this.axis.real(at)));
       mark.style.left = `${((at - this.from) / span) * 100}%`;
+      marks.push(mark);
+    }
+    for (const pause of this.axis.pauses) {
+      const left = ((this.axis.drawn((pause.from + pause.until) / 2) - this.from) / span) * 100;
+      if (left < 0 || left > 94) continue;
+      const mark = element("span", { class: "pause", title: "people were waited for, and nothing else happened: drawn shorter" }, `⋯ ${seconds(pause.until - pause.from)}`);
+      mark.style.left = `${left}%`;
       marks.push(mark);
     }
     this.grid.style.marginRight = `${this.list.offsetWidth - this.list.clientWidth}px`;
@@ -212,8 +286,8 @@ class Timeline {
 
   // What of a bar is in sight: left and width in percent, or null.
   extent(begin, until) {
-    const span = this.shown(), left = ((begin - this.run.begin - this.from) / span) * 100;
-    const right = ((until - this.run.begin - this.from) / span) * 100;
+    const span = this.shown(), left = ((this.axis.drawn(begin) - this.from) / span) * 100;
+    const right = ((this.axis.drawn(until) - this.from) / span) * 100;
     if (right < 0 || left > 100) return null;
     return [Math.max(-1, left), Math.min(101, right) - Math.max(-1, left)];
   }
@@ -286,7 +360,7 @@ class Slot {
     this.bar.style.left = this.spark.style.left = `min(${left}%, 100% - 3px)`;
     this.bar.style.width = this.spark.style.width = `${width}%`;
     this.spark.hidden = !group || timeline.zoom > 1;
-    if (!this.spark.hidden) this.spark.style.clipPath = sum.spark ||= sparkline(group, sum, run);
+    if (!this.spark.hidden) this.spark.style.clipPath = sparkline(group, sum, run, timeline.axis);
     this.length.textContent = seconds(sum.until - sum.begin);
   }
 
@@ -304,9 +378,9 @@ class Slot {
   }
 
   zoomIn() {
-    const timeline = this.timeline, length = Math.max(this.until - this.begin, timeline.whole() / 4096);
+    const timeline = this.timeline, { axis } = timeline, length = Math.max(axis.drawn(this.until) - axis.drawn(this.begin), timeline.whole() / 4096);
     timeline.zoom = Math.min(4096, Math.max(1, timeline.whole() / (length * 1.2)));
-    timeline.look(this.begin - timeline.run.begin - length * 0.1);
+    timeline.look(axis.drawn(this.begin) - length * 0.1);
   }
 }
 
@@ -325,10 +399,10 @@ function summed(group, run) {
 }
 
 // How many branches of a form were at work, over its time, as the outline of an area.
-function sparkline(group, sum, run) {
-  const counts = new Array(SPARKS).fill(0), step = (sum.until - sum.begin) / SPARKS || 1e-9;
+function sparkline(group, sum, run, axis) {
+  const counts = new Array(SPARKS).fill(0), begin = axis.drawn(sum.begin), step = (axis.drawn(sum.until) - begin) / SPARKS || 1e-9;
   for (const node of group) {
-    const first = Math.max(0, Math.floor((node.begin - sum.begin) / step)), last = ((node.until === null ? run.end : node.until) - sum.begin) / step;
+    const first = Math.max(0, Math.floor((axis.drawn(node.begin) - begin) / step)), last = (axis.drawn(node.until === null ? run.end : node.until) - begin) / step;
     for (let at = first; at < SPARKS && at < last; at += 1) counts[at] += 1;
   }
   const most = Math.max(1, ...counts);

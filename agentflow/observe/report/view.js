@@ -25,6 +25,7 @@ class View {
   update() {
     markCritical(this.run);
     document.title = `${this.run.name || this.run.id} - agentflow`;
+    this.timeline.axis = new Axis(this.run);
     this.drawHead();
     this.program.draw();
     this.timeline.update();
@@ -36,6 +37,7 @@ class View {
     const cached = usage.input_tokens ? Math.round((100 * (usage.cache_read_tokens || 0)) / usage.input_tokens) : null;
     const figure = (name, value, about = null, most = null) => (value === null || value === "" ? null : element("div", { title: about }, element("dt", {}, name),
       element("dd", {}, value, most ? element("small", { class: "most", title: "the most that the program may take, worked out before it ran" }, ` of at most ${most}`) : null)));
+    const ended = run.endings().length;
     const unpriced = finish && typeof finish.cost_usd !== "number";
     const parts = [
       element("div", { class: "title" }, element("span", { class: `badge ${state}` }, SHOWN[outcome] || outcome), element("h1", {}, visible(run.name || "run")),
@@ -44,23 +46,23 @@ class View {
         this.other ? element("button", { type: "button", id: "compare", "aria-pressed": "false", onclick: (event) => this.compare(event.currentTarget) }, "difference") : null,
         element("button", { type: "button", class: "icon", title: "light or dark", "aria-label": "light or dark", onclick: () => this.theme() }, "◐")),
       element("dl", { class: "figures" },
-        figure("time", seconds(run.end - run.begin), run.idle > 1 ? `and ${seconds(run.idle)} away` : null),
+        figure("time", seconds(run.end - run.begin), [run.idle > 1 ? `and ${seconds(run.idle)} away` : "", this.timeline.axis.waited ? `of which ${seconds(this.timeline.axis.waited)} for people` : ""].filter(Boolean).join(", ") || null),
         figure("cost", !finish || unpriced ? "unknown" : money(finish.cost_usd), unpriced ? "the price of a model is not known" : null, run.most.usd && `$${run.most.usd}`),
         figure("tokens in", finish ? count(usage.input_tokens) : null, null, run.most.input_tokens), figure("cached", cached === null ? null : `${cached} %`),
         figure("tokens out", finish ? count(usage.output_tokens) : null, null, run.most.output_tokens),
         figure("model calls", count(run.kinds.model), null, run.most.model_calls), figure("tasks", count(run.kinds.task)),
         figure("tool calls", run.kinds.tool ? count(run.kinds.tool) : null, null, run.most.tool_calls),
         figure("side by side", count((finish && finish.max_concurrency) || run.widest), "the most that ran at once", run.most.width),
-        figure("failed steps", run.failed ? count(run.failed) : null), figure("warnings", run.warnings.length ? count(run.warnings.length) : null),
+        figure("failed steps", ended ? count(ended) : null), figure("recovered errors", run.failures.length > ended ? count(run.failures.length - ended) : null, "errors that a model read, and answered: its task did not fail"), figure("warnings", run.warnings.length ? count(run.warnings.length) : null),
         figure("value comes from", finish && finish.sources && finish.sources.length ? visible(finish.sources.join(", ")) : null, "the sources that the value of the run depends on"),
         figure("steps left out", run.folded ? count(run.folded) : null, "steps that went well, counted instead of shown")),
       ...this.banners(state)];
     this.head.replaceChildren(...parts.filter(Boolean));
   }
 
-  // What a reader should know first: what the run waits for, or what failed first.
+  // What a reader should know first: what the run waits for, or the first failure that ended something; red if it ended the run.
   banners(state) {
-    const run = this.run, error = run.firstError;
+    const run = this.run, [error] = run.endings();
     const open = run.questions().map((node) => element("div", { class: "banner waiting" }, element("b", {}, "waits"), element("span", {}, visible(node.start.question || node.label)),
       element("code", {}, visible(`agentflow runs send ${run.id} ${node.start.key} VALUE`)), element("button", { type: "button", onclick: () => this.choose(node, true) }, "show")));
     open.push(...this.denied(error));
