@@ -6,16 +6,20 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
 from agentflow.cli.runs.run_list import open_catalogue
-from agentflow.cli.runs.run_show import show_run
+from agentflow.cli.runs.run_show import head, head_rows, show_run
+from agentflow.cli.runs.written_run import run_markdown, transcript_text
 from agentflow.cli.shared.amounts import money, seconds
 from agentflow.cli.shared.common import Exit, UsageError, write_json, write_out
 from agentflow.cli.shared.terminal import print_text, screen
+from agentflow.cli.shared.wrapping import columns
+from agentflow.core.events.journal_rows import EffectState
 from agentflow.durable.catalogue import RunCatalogue, RunSummary, summary_of
 from agentflow.durable.stored_input import reference_in
 from agentflow.durable.values.codec import lasting
@@ -23,19 +27,14 @@ from agentflow.lib.file_writer import write_private
 from agentflow.lib.text.safe_text import clean
 from agentflow.observe.files import SUFFIX, read_events, read_infos
 from agentflow.observe.joined_runs import EffectPair, joined, pairs_of, recorded_effects
-from agentflow.observe.run_view import message_of
+from agentflow.observe.run_view import RunView, message_of
+from agentflow.observe.transcript import passages
 
 _MOST_SHOWN = 100
 
 
-def show_difference(
-    one: RunSummary,
-    other: RunSummary,
-    pairs: Iterable[EffectPair],
-    *,
-    as_json: bool,
-) -> None:
-    """Print the effects that differ between two runs: a changed input, a changed output only, or present in one run only."""
+def differences(pairs: Iterable[EffectPair]) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """The effects of two runs, each with what changed, and their number by change."""
     rows: list[dict[str, Any]] = []
     for pair in pairs:
         effect, both = pair.either, (pair.first, pair.second)
@@ -53,6 +52,18 @@ def show_difference(
     counts = {
         name: sum(row["change"] == name for row in rows) for name in ("same", "input", "output", "first", "second")
     }
+    return rows, counts
+
+
+def show_difference(
+    one: RunSummary,
+    other: RunSummary,
+    pairs: Iterable[EffectPair],
+    *,
+    as_json: bool,
+) -> None:
+    """Print the effects that differ between two runs: a changed input, a changed output only, or present in one run only."""
+    rows, counts = differences(pairs)
     if as_json:
         runs = [{"run_id": each.run_id, "state": each.state, "cost_usd": each.cost_usd} for each in (one, other)]
         write_json({"runs": runs, "counts": counts, "effects": rows})
@@ -86,10 +97,14 @@ def _table(one: RunSummary, other: RunSummary, rows: list[dict[str, Any]], count
     return shown
 
 
-async def show(run: str | None, directory: str | None, db: str | None, *, as_json: bool) -> int:
-    """Print one run; without an id the latest. Returns the exit code."""
+async def show(
+    run: str | None, directory: str | None, db: str | None, *, transcript: bool = False, as_json: bool
+) -> int:
+    """Print one run; without an id the latest. With ``transcript`` print what was said in it. Returns the exit code."""
     async with open_catalogue(directory, db) as catalogue:
         summary, events = await read_run(catalogue, run)
+        if transcript:
+            return _transcript(summary, events, await _answers(catalogue, summary.run_id), as_json=as_json)
         row = await catalogue.row(summary.run_id)
         questions = await catalogue.questions(summary.run_id)
         records = [] if events else await catalogue.effects(summary.run_id)
@@ -108,6 +123,31 @@ async def show(run: str | None, directory: str | None, db: str | None, *, as_jso
     return Exit.OK
 
 
+def _transcript(summary: RunSummary, events: list[dict[str, Any]], answers: Mapping[str, Any], *, as_json: bool) -> int:
+    if not events:
+        raise _no_events(summary.run_id)
+    written = passages(events, answers)
+    if as_json:
+        write_json({"run_id": summary.run_id, "passages": [asdict(each) for each in written]})
+    else:
+        console = screen(sys.stdout)
+        print_text(console, head(summary, RunView(events)))
+        write_out(f"{transcript_text(written, columns(sys.stdout))}\n")
+    return Exit.OK
+
+
+async def _answers(catalogue: RunCatalogue, run_id: str) -> dict[str, Any]:
+    """The answers of people in a durable run, by the paths of their questions."""
+    asked = [each for each in await catalogue.effects(run_id) if each.kind in ("question", "approval")]
+    return {each.path: _outcome(each.value).get("ok") for each in asked if each.state == EffectState.OK}
+
+
+def _no_events(run_id: str) -> UsageError:
+    return UsageError(
+        f"the events of {run_id} were not recorded, or were removed", hint="agentflow runs show prints what is known"
+    )
+
+
 async def compare(one: str, other: str, directory: str | None, db: str | None, *, as_json: bool) -> int:
     """Print the differences of two runs by their events, or by their journals where the events are incomplete. Returns the exit code."""
     async with open_catalogue(directory, db) as catalogue:
@@ -120,10 +160,7 @@ async def compare(one: str, other: str, directory: str | None, db: str | None, *
         else:
             for summary, read in ((first, events), (second, more)):
                 if not read:
-                    raise UsageError(
-                        f"the events of {summary.run_id} were not recorded, or were removed",
-                        hint="agentflow runs show prints what is known",
-                    )
+                    raise _no_events(summary.run_id)
             pairs = pairs_of(events, more)
     show_difference(first, second, pairs, as_json=as_json)
     return Exit.OK
@@ -204,9 +241,17 @@ def event_text(event: Mapping[str, Any], began: float) -> str:
 
 
 async def report_runs(
-    run: str | None, other: str | None, output: str | None, directory: str | None, db: str | None, *, as_json: bool
+    run: str | None,
+    other: str | None,
+    output: str | None,
+    directory: str | None,
+    db: str | None,
+    *,
+    markdown: bool = False,
+    as_json: bool,
 ) -> int:
-    """Write a recorded run as an HTML page, with ``other`` also its difference to that run. Returns the exit code."""
+    """Write a recorded run as an HTML page, or in Markdown, with ``other`` also its difference to that run. Returns the exit
+    code."""
     from agentflow.observe.report.html import report_html
     from agentflow.providers.shown import wire_of
     from agentflow.providers.table import Router
@@ -214,20 +259,40 @@ async def report_runs(
 
     runs: list[list[dict[str, Any]]] = []
     names: list[str] = []
+    summaries: list[RunSummary] = []
     async with open_catalogue(directory, db) as catalogue:
         for name in (run, other) if other is not None else (run,):
             summary, events = await read_run(catalogue, name)
             if not events:
-                raise UsageError(
-                    f"the events of {summary.run_id} were not recorded, or were removed",
-                    hint="agentflow runs show prints what is known",
-                )
+                raise _no_events(summary.run_id)
             runs.append(events)
             names.append(summary.run_id)
-    settings = load_settings()
-    router = Router(settings.model, **settings.for_router())
-    path = Path(output or f"{names[0]}.html")
-    page = await asyncio.to_thread(lambda: report_html(*runs, wire=wire_of(router)))
+            summaries.append(summary)
+        answers = await _answers(catalogue, names[0]) if markdown else {}
+        questions = await catalogue.questions(names[0]) if markdown else []
+    if markdown:
+        view = RunView(runs[0])
+        difference = None
+        if other is not None:
+            rows, counts = differences(pairs_of(runs[1], runs[0]))
+            difference = _table(summaries[1], summaries[0], rows, counts).plain
+        page = run_markdown(
+            head_rows(summaries[0], view),
+            view,
+            passages(runs[0], answers),
+            questions,
+            error=summaries[0].error,
+            difference=difference,
+            db=db,
+        )
+        if output == "-":
+            write_out(page)
+            return Exit.OK
+    else:
+        settings = load_settings()
+        router = Router(settings.model, **settings.for_router())
+        page = await asyncio.to_thread(lambda: report_html(*runs, wire=wire_of(router)))
+    path = Path(output or f"{names[0]}.{'md' if markdown else 'html'}")
     try:
         await asyncio.to_thread(write_private, path, page)
     except OSError as error:

@@ -15,6 +15,7 @@ from agentflow.cli.shared.common import moment, write_json
 from agentflow.cli.shared.cost_table import cost_table
 from agentflow.cli.shared.open_waits import send_line
 from agentflow.cli.shared.terminal import print_text, screen
+from agentflow.cli.shared.wrapping import columns, wrapped
 from agentflow.core.data.limits import added, total
 from agentflow.core.data.source import Source, Span
 from agentflow.core.events.journal_rows import EffectRow, EffectState
@@ -131,7 +132,7 @@ def show_run(
         head(summary, view, function),
         *[open_question(each, db) for each in questions],
         *[program(name, view) for name in view.texts],
-        cost_table(view.tasks, console.width),
+        cost_table(view.tasks, columns(sys.stdout)),
         remarks(view),
     ):
         if part:
@@ -169,7 +170,7 @@ def run_data(summary: RunSummary, view: RunView, function: str | None = None) ->
     }
 
 
-def head(summary: RunSummary, view: RunView, function: str | None = None) -> Text:
+def head_rows(summary: RunSummary, view: RunView, function: str | None = None) -> list[tuple[str, str]]:
     """The run's id, outcome and totals; ``function`` is the Python function that is its program, if its text is not known."""
     usage = summary.usage or view.usage
     rows = [
@@ -196,11 +197,19 @@ def head(summary: RunSummary, view: RunView, function: str | None = None) -> Tex
         rows.append(("events", f"not recorded, or removed: below is {below}"))
     if function is not None:
         rows.append(("program", f"the Python function {function}, whose text is not stored with the run"))
+    return rows
+
+
+def head(summary: RunSummary, view: RunView, function: str | None = None) -> Text:
+    """The rows of :func:`head_rows` and the error of the run, as text for a terminal."""
     shown = Text()
-    for name, value in rows:
-        shown.append(f"{name:<8}", "dim").append(clean(value) + "\n")
+    width = columns(sys.stdout)
+    for name, value in head_rows(summary, view, function):
+        label, text = f"{name:<8}", wrapped(f"{name:<8}{clean(value)}", width)
+        shown.append(label, "dim").append(text[len(label) :] + "\n")
     if summary.error:
-        shown.append("error   ", "dim").append(clean(summary.error) + "\n", "bold red")
+        text = wrapped(f"error   {clean(summary.error)}", width)
+        shown.append("error   ", "dim").append(text[len("error   ") :] + "\n", "bold red")
     return shown
 
 
@@ -251,9 +260,11 @@ def remarks(view: RunView) -> Text:
     for key in [*[("denied", each) for each in view.denials], *said]:
         counts[key] = counts.get(key, 0) + 1
     shown = Text()
+    width = columns(sys.stdout)
     for (title, message), count in list(counts.items())[:20]:
-        shown.append(clean(title), "yellow").append(f" {clean(_one_line(message))}")
-        shown.append(f" ({count} times)\n" if count > 1 else "\n", "dim")
+        label, times = clean(title), f" ({count} times)" if count > 1 else ""
+        text = wrapped(f"{label} {clean(_one_line(message))}{times}", width)
+        shown.append(label, "yellow").append(text[len(label) :] + "\n")
     return shown
 
 

@@ -69,7 +69,16 @@ runs.command("list", hidden=True)(list_)
 
 
 @runs.command()
-def show(run: Run = None, directory: Directory = None, db: Database = None, json: AsJson = False) -> None:
+def show(
+    run: Run = None,
+    directory: Directory = None,
+    db: Database = None,
+    transcript: Annotated[
+        bool,
+        typer.Option("--transcript", help="Print prompts, answers, calls and questions instead, from top to bottom."),
+    ] = False,
+    json: AsJson = False,
+) -> None:
     """Show the effects of a run on its program's text, its cost and its failures.
 
     Each line starts with the state of the expressions that begin on it (+ done, = from records, > running, ~ suspended,
@@ -77,7 +86,7 @@ def show(run: Run = None, directory: Directory = None, db: Database = None, json
     """
     from agentflow.cli.runs.run_read import show as show_run
 
-    sys.exit(run_async(partial(show_run, run, directory, db, as_json=json), as_json=json))
+    sys.exit(run_async(partial(show_run, run, directory, db, transcript=transcript, as_json=json), as_json=json))
 
 
 @runs.command()
@@ -275,14 +284,22 @@ def report(
     output: Annotated[
         str | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write it. Default: RUN.html here.")
     ] = None,
+    markdown: Annotated[
+        bool,
+        typer.Option("--markdown", help="Write Markdown instead, to read from top to bottom: RUN.md; -o - prints it."),
+    ] = False,
     directory: Directory = None,
     db: Database = None,
     json: AsJson = False,
 ) -> None:
-    """Write a run as an HTML page: its program, its timeline and every model call."""
+    """Write a run as an HTML page, or in Markdown: its program, its timeline and every model call."""
     from agentflow.cli.runs.run_read import report_runs
 
-    sys.exit(run_async(partial(report_runs, run, other, output, directory, db, as_json=json), as_json=json))
+    sys.exit(
+        run_async(
+            partial(report_runs, run, other, output, directory, db, markdown=markdown, as_json=json), as_json=json
+        )
+    )
 
 
 @runs.command()
