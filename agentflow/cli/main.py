@@ -54,7 +54,7 @@ Exit codes: 0 ok, 1 the workflow failed, 2 usage or settings, 3 diagnostics,
 
 GROUPS = {
     "Run": ("run", "resume", "repl", "demo"),
-    "Check": ("check", "explore", "fmt", "lsp"),
+    "Check": ("check", "explore", "fmt", "lsp", "skill"),
     "Evaluate": ("eval", "cases"),
     "Look back": ("runs", "sessions", "memory"),
     "Serve": ("serve", "mcp", "worker", "schedule"),
@@ -354,6 +354,30 @@ def lsp(
     from agentflow.cli.check.language_server import serve_editor
 
     sys.exit(guarded(lambda: serve_editor(options, tasks=tasks, app=app, bindings=bind)))
+
+
+@app.command()
+def skill(
+    context: typer.Context,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="DIR", help="Where to write the folder agentflow. Default: .agents/skills here."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Write a skill that teaches a coding agent to write, check and test agentflow.
+
+    SKILL.md and its references have the checker's messages, the commands and the languages of the installed version. Write it
+    again after an update.
+    """
+    from agentflow.cli.check.skill import write_skill
+
+    group: Any = context.find_root().command
+    listed = {
+        title: [(name, group.commands[name].get_short_help_str(200)) for name in names]
+        for title, names in GROUPS.items()
+    }
+    sys.exit(guarded(lambda: write_skill(out, listed, as_json=json), as_json=json))
 
 
 @app.command()

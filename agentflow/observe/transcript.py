@@ -22,7 +22,7 @@ _SAID = frozenset({"log", "warning", "policy_denied"})
 
 
 @frozen
-class Passage:
+class ReadStep:
     """A step of a run, as a reader sees it.
 
     ``heading`` names it, ``depth`` is its depth below the run, ``at`` its begin in seconds after that of the run; ``seconds``
@@ -43,32 +43,34 @@ class Passage:
 
 
 @dataclass
-class _Node:
+class _TreeStep:
     start: Mapping[str, Any]
     at: float
     end: Mapping[str, Any] | None = None
-    children: list[_Node | tuple[str, str, float]] = field(default_factory=list["_Node | tuple[str, str, float]"])
+    children: list[_TreeStep | tuple[str, str, float]] = field(
+        default_factory=list["_TreeStep | tuple[str, str, float]"]
+    )
 
     @property
     def kind(self) -> str:
         return str(self.start["type"]).removesuffix("_started")
 
 
-def passages(events: Iterable[Mapping[str, Any]], answers: Mapping[str, Any] | None = None) -> list[Passage]:
+def passages(events: Iterable[Mapping[str, Any]], answers: Mapping[str, Any] | None = None) -> list[ReadStep]:
     """The steps of a run, in the order in which to read them.
 
     ``answers`` are those of people, by the paths of their questions: events do not have them.
     """
-    writer = _Writer(answers or {})
+    writer = _StepReader(answers or {})
     for root in _tree(events):
         writer.write(root, 0)
     return writer.written
 
 
-def _tree(events: Iterable[Mapping[str, Any]]) -> list[_Node]:
+def _tree(events: Iterable[Mapping[str, Any]]) -> list[_TreeStep]:
     """The steps of a run by what they ran within. A slice that resumes the run adds what was not there."""
-    roots: list[_Node] = []
-    nodes: dict[tuple[int, int], _Node] = {}
+    roots: list[_TreeStep] = []
+    nodes: dict[tuple[int, int], _TreeStep] = {}
     seen: set[tuple[str, str]] = set()
     began: float | None = None
     for event in events:
@@ -78,7 +80,7 @@ def _tree(events: Iterable[Mapping[str, Any]]) -> list[_Node]:
         around = nodes.get((part, event.get("parent") or 0))
         into = roots if around is None else around.children
         if kind.endswith("_started"):
-            node = nodes[part, event.get("seq", 0)] = _Node(event, time - began)
+            node = nodes[part, event.get("seq", 0)] = _TreeStep(event, time - began)
             seen.add((node.kind, str(event.get("path"))))
             cast("list[Any]", into).append(node)
         elif kind.endswith("_finished"):
@@ -89,21 +91,21 @@ def _tree(events: Iterable[Mapping[str, Any]]) -> list[_Node]:
             around.children.append((kind, str(event.get("message") or ""), time - began))
         elif around is not None and kind == "effect_replayed":
             name, where = str(event.get("name") or ""), str(event.get("path"))
-            known = str(event.get("kind"))
-            if (known, where) not in seen and known in ("task", "tool", "context"):
-                around.children.append(("from records", f"{known} {name}".rstrip(), time - began))
+            replayed = str(event.get("kind"))
+            if (replayed, where) not in seen and replayed in ("task", "tool", "context"):
+                around.children.append(("from records", f"{replayed} {name}".rstrip(), time - began))
     return roots
 
 
-class _Writer:
+class _StepReader:
     """Writes passages; what was said before is not repeated."""
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
-        self.written: list[Passage] = []
+        self.written: list[ReadStep] = []
         self._answers = answers
         self._systems: set[str] = set()
 
-    def write(self, node: _Node, depth: int) -> None:
+    def write(self, node: _TreeStep, depth: int) -> None:
         kind, deeper = node.kind, depth
         if kind not in _SILENT and node.start.get("reason") not in _SILENT and not _is_empty(node):
             heading, texts = self._told(node)
@@ -115,7 +117,7 @@ class _Writer:
             if isinstance(child, tuple):
                 label, text, at = child
                 label = label.replace("policy_denied", "denied")
-                self.written.append(Passage("note", label, deeper, at, 0.0, "ok", None, None, (("", text),)))
+                self.written.append(ReadStep("note", label, deeper, at, 0.0, "ok", None, None, (("", text),)))
             elif child.kind == "model":
                 self._model(child, deeper, said)
                 request: Mapping[str, Any] = child.start.get("request") or {}
@@ -123,7 +125,7 @@ class _Writer:
             else:
                 self.write(child, deeper)
 
-    def _told(self, node: _Node) -> tuple[str, list[tuple[str, str]]]:
+    def _told(self, node: _TreeStep) -> tuple[str, list[tuple[str, str]]]:
         """The heading and the texts of a step other than a model call."""
         start, end = node.start, node.end or {}
         failed = message_of(end)
@@ -139,7 +141,7 @@ class _Writer:
                 name = start.get("name") or request.get("name") or request.get("subtype") or "subtask"
                 heading = f"{node.kind} {name}({', '.join(f'{key}={_short(value)}' for key, value in inputs.items())})"
                 content = str(result.get("content") or "")
-                models = [each for each in node.children if isinstance(each, _Node) and each.kind == "model"]
+                models = [each for each in node.children if isinstance(each, _TreeStep) and each.kind == "model"]
                 answered = bool(models) and _text(_response(models[-1])) == content
                 return heading, [("failed", failed)] if failed else [] if answered or not content else [
                     ("result", content)
@@ -153,8 +155,8 @@ class _Writer:
                 ]
             case "context":
                 asked: Mapping[str, Any] = start.get("input") or {}
-                found = "\n".join(str(each) for each in end.get("paths") or ())
-                return "context", [("question", str(asked.get("text") or "")), ("files", found)]
+                files = "\n".join(str(each) for each in end.get("paths") or ())
+                return "context", [("question", str(asked.get("text") or "")), ("files", files)]
             case "wait":
                 reason, path = str(start.get("reason")), str(start.get("path"))
                 texts = [("question", str(start["question"]))] if start.get("question") else []
@@ -166,7 +168,7 @@ class _Writer:
             case kind:
                 return f"{kind} {start.get('name') or ''}".rstrip(), [("failed", failed)] if failed else []
 
-    def _model(self, node: _Node, depth: int, said: list[Mapping[str, Any]]) -> None:
+    def _model(self, node: _TreeStep, depth: int, said: list[Mapping[str, Any]]) -> None:
         """A model call: of its messages those that the call before it in the same task did not have."""
         start, end = node.start, node.end or {}
         request: Mapping[str, Any] = start.get("request") or {}
@@ -194,11 +196,11 @@ class _Writer:
         heading = " ".join(["model", *([str(name)] if name else []), *([f"turn {turn}"] if turn > 1 else [])])
         self.written.append(_passage(node, heading, depth, [each for each in texts if each[1]]))
         for child in node.children:
-            if isinstance(child, _Node):
+            if isinstance(child, _TreeStep):
                 self.write(child, depth + 1)
 
 
-def _is_empty(node: _Node) -> bool:
+def _is_empty(node: _TreeStep) -> bool:
     """Whether a branch only repeats, in a later slice, what was answered from records."""
     return node.kind == "branch" and not node.children and int(node.start.get("slice") or 1) > 1
 
@@ -211,10 +213,10 @@ def _is_known(message: Mapping[str, Any]) -> bool:
     )
 
 
-def _passage(node: _Node, heading: str, depth: int, texts: list[tuple[str, str]]) -> Passage:
+def _passage(node: _TreeStep, heading: str, depth: int, texts: list[tuple[str, str]]) -> ReadStep:
     end = node.end
     usage: Mapping[str, Any] | None = None if end is None or node.kind != "model" else end.get("usage")
-    return Passage(
+    return ReadStep(
         kind=node.kind,
         heading=heading,
         depth=depth,
@@ -230,7 +232,7 @@ def _passage(node: _Node, heading: str, depth: int, texts: list[tuple[str, str]]
 _OUTCOMES = {"ok": "ok", "suspended": "waiting", "cancelled": "cancelled"}
 
 
-def _response(node: _Node) -> Any:
+def _response(node: _TreeStep) -> Any:
     response: Mapping[str, Any] = (node.end or {}).get("response") or {}
     return response.get("parts")
 

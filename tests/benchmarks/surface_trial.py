@@ -1,6 +1,6 @@
 """Which surface models write better programs in: 60 goals with checkable outcomes, each solved in both.
 
-    python -m tests.benchmarks.surface_trial anthropic:claude-sonnet-5-5 openai:gpt-5 [--goals 10] [--rounds 3]
+    python -m tests.benchmarks.surface_trial anthropic:claude-sonnet-5-5 openai:gpt-5 [--goals 10] [--rounds 3] [--skill SKILL.md]
 
 For each model and surface: goals reached in the first round and in all rounds, rounds that were needed, and tokens; then what was
 wrong with the programs that had to be written again, the most frequent first: what a surface refuses most often is what it should
@@ -17,6 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, get_args
 
 from agentflow import AgentFlow, AgentflowError, Event, Limits
@@ -153,9 +154,9 @@ class Score:
         return f"{model:36} {surface:8} {self.first:4} {self.reached:4} {self.goals:4} {rounds:8.2f} {self.tokens:10,}"
 
 
-def flow_of(model: str | None, provider: ProviderAdapter | None = None) -> AgentFlow:
-    """A flow with the tools of the goals."""
-    flow = AgentFlow(model, provider=provider, limits=Limits(wall_s=600))
+def flow_of(model: str | None, provider: ProviderAdapter | None = None, *, system: str | None = None) -> AgentFlow:
+    """A flow with the tools of the goals; ``system`` is a text that models read before each goal, such as a skill."""
+    flow = AgentFlow(model, provider=provider, system=system, limits=Limits(wall_s=600))
 
     @flow.tool
     def fetch(path: str) -> str:
@@ -207,10 +208,14 @@ async def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("models", nargs="+", metavar="MODEL")
     parser.add_argument("--goals", type=int, default=len(GOALS), help="the first so many alone")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--skill", type=Path, help="a text that models read before each goal: what agentflow skill writes"
+    )
     options = parser.parse_args(arguments)
+    skill = None if options.skill is None else options.skill.read_text("utf-8")
     print(f"{'model':36} {'surface':8} {'1st':>4} {'all':>4} {'of':>4} {'rounds':>8} {'tokens':>10}")
     for model in options.models:
-        async with flow_of(model) as flow:
+        async with flow_of(model, system=skill) as flow:
             for surface, score in (await trial(flow, GOALS[: options.goals], options.rounds)).items():
                 print(score.line(model, surface), flush=True)
                 for what, count in score.refused.most_common(10):

@@ -93,7 +93,7 @@ def test_the_markdown_report_has_the_same_passages(project: Path) -> None:
     done = command(project, "runs", "report", *where, "--markdown", "-o", "-")
     assert done.returncode == 0, done.stderr
     text = done.stdout
-    parts = ["- **run**: r", "## Costs", "| task find | 1 |", "## Program fetch.sexp", "## What happened", "task find(thing", "Shall I fetch them?"]  # fmt: skip
+    parts = ["- **run**: r", "## Costs", "| task find | 1 |", "## Program fetch.sexp", "## What happened", "task find(thing", "text\nShall I fetch"]  # fmt: skip
     found = [text.find(part) for part in parts]
     assert -1 not in found and found == sorted(found), found
     assert "````text\nIt is *here*: ```x```.\n````" in text

@@ -11,13 +11,13 @@ from agentflow.cli.shared.wrapping import wrapped
 from agentflow.core.events.questions import Question
 from agentflow.lib.text.safe_text import clean
 from agentflow.observe.run_view import RunView, Tally
-from agentflow.observe.transcript import Passage
+from agentflow.observe.transcript import ReadStep
 
 _TIME = 10
 _INDENT = 2
 
 
-def transcript_text(passages: Iterable[Passage], width: int) -> str:
+def transcript_text(passages: Iterable[ReadStep], width: int) -> str:
     """The passages for a terminal of ``width`` columns: a heading each, and below it what was said, wrapped at words."""
     lines: list[str] = []
     for each in passages:
@@ -31,7 +31,7 @@ def transcript_text(passages: Iterable[Passage], width: int) -> str:
     return clean("\n".join([line.rstrip() for line in lines]))
 
 
-def _facts(each: Passage) -> list[str]:
+def _facts(each: ReadStep) -> list[str]:
     """The time, tokens and cost of a passage in words, and its outcome unless that is ok."""
     facts = [] if each.outcome == "ok" else [each.outcome]
     if each.kind == "note":
@@ -48,7 +48,7 @@ def _facts(each: Passage) -> list[str]:
 def run_markdown(
     rows: Iterable[tuple[str, str]],
     view: RunView,
-    passages: Sequence[Passage],
+    passages: Sequence[ReadStep],
     questions: Sequence[Question] = (),
     *,
     error: str | None = None,
