@@ -365,9 +365,9 @@ def skill(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Write a skill that teaches a coding agent to write, check and test agentflow.
+    """Write a skill (SKILL.md) for coding agents.
 
-    SKILL.md and its references have the checker's messages, the commands and the languages of the installed version. Write it
+    It teaches them to write, check and test agentflow. SKILL.md and its references have the checker's messages, the commands and the languages of the installed version. Write it
     again after an update.
     """
     from agentflow.cli.check.skill import write_skill

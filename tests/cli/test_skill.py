@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from agentflow.cli.check.skill import MISTAKES, message_for
 from agentflow.cli.main import GROUPS
 from agentflow.core.data.messages import ModelRequest
 from tests.benchmarks.surface_trial import GOALS, Score, attempt, flow_of
+from tests.support.children import pytest_command
 from tests.support.commands import said_by
 
 BLOCK = re.compile(r"^```(\w+) (file|text)=(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -55,7 +55,7 @@ def test_its_module_and_its_test_run(skill: Path, tmp_path: Path) -> None:
     for name, text in blocks(skill).items():
         (tmp_path / name).write_text(text)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_launch.py"],
+        pytest_command(tmp_path / "tmp", "test_launch.py"),
         cwd=tmp_path,
         capture_output=True,
         text=True,
