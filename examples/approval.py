@@ -10,13 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import agentflow
 from agentflow import AgentFlow, Approved, Denied, ScriptedProvider, tool
 
-PROGRAM = """
-(defatom settle (params (customer string) (amount number))
-  (instructions "Give {{customer}} {{amount}} EUR back, and write a line to them."))
-(value-of (settle (customer customer) (amount amount)))
-"""
 paid: list[str] = []
 
 
@@ -25,6 +21,12 @@ async def refund(customer: str, amount: float) -> str:
     """Pay money back."""
     paid.append(f"{amount:g} EUR to {customer}")
     return "done"
+
+
+@agentflow.task(tools=[refund])
+async def settle(customer: str, amount: float) -> str:
+    """Give {{customer}} {{amount}} EUR back, and write a line to them."""
+    ...
 
 
 def asks(customer: str, amount: float) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def writes(request: Any) -> str:
 def open_flow(database: Path, *answers: Any) -> AgentFlow:
     """A flow over the database. Its model gives the ``answers`` that are left."""
     provider = None if "AGENTFLOW_MODEL" in os.environ else ScriptedProvider(list(answers))
-    return AgentFlow(provider=provider, tools=[refund], durable=f"sqlite:///{database}")
+    return AgentFlow(provider=provider, tasks=[settle], durable=f"sqlite:///{database}")
 
 
 async def main() -> None:
@@ -50,7 +52,7 @@ async def main() -> None:
         # The shop: five EUR are paid, twenty wait. Nothing of a run that waits is in memory, and the process may end.
         for run_id, customer, amount in (("small", "Bob", 5), ("large", "Ada", 20), ("odd", "Eve", 900)):
             async with open_flow(database, asks(customer, amount), writes) as shop:
-                handle = await shop.start(PROGRAM, {"customer": customer, "amount": amount}, run_id=run_id)
+                handle = await shop.start(settle(customer, amount), run_id=run_id)
                 print(run_id, await handle.wait(), paid)
 
         # The office reads the question and answers. The first answer counts.

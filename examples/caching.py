@@ -15,8 +15,6 @@ from tests.support.prompt_cache import SimulatedCache
 
 GUIDE = "Rules of the house, which every call repeats. " * 200
 TURNS = [{"tool_calls": [{"id": f"c{n}", "name": "read_page", "arguments": {"page": n}}]} for n in range(1, 5)]
-READ = """(defatom read (params) (system guide) (instructions "Read all pages.") (tools read_page) (effort "low"))
-          (content (read))"""
 
 
 async def main() -> None:
@@ -29,6 +27,10 @@ async def main() -> None:
                 """Read a page."""
                 return f"Page {page}: " + "rain and wind " * 150
 
+            @flow.task(system=GUIDE, tools=[read_page], effort="low")
+            async def read() -> str:
+                """Read all pages."""
+
             def show(event):
                 if isinstance(event, ModelFinished):
                     usage = event.response.usage
@@ -37,7 +39,7 @@ async def main() -> None:
             flow.subscribe(show)
             async with flow:
                 print(f"prompt_cache={cache!r}, simulated:")
-                result = await flow.run(READ.replace("guide", f'"{GUIDE}"'))
+                result = await flow.run(read())
                 share = result.usage.cache_read_tokens / result.usage.input_tokens
                 print(f"  {result.value} {share:.0%} read from the cache, {result.cost:.4f} USD")
             print("  effort:", {each.body["output_config"]["effort"] for each in server.requests})

@@ -19,7 +19,6 @@ from tests.support.cloud_server import Asked, cloud_server, frames, signature
 
 MODEL = "bedrock:eu.anthropic.claude-sonnet-4-20250514-v1:0"
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"  # of Amazon's documentation
-ASK = '(defatom capital (params (country)) (instructions "Capital of {{country}}?")) (value-of (capital (country "France")))'
 
 
 def bedrock(secret: str):
@@ -38,9 +37,13 @@ async def main() -> None:
     os.environ.pop("AWS_BEARER_TOKEN_BEDROCK", None)
     os.environ |= {"AWS_REGION": "eu-west-1", "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": SECRET}
     for secret in (SECRET, "another"):
-        async with bedrock(secret) as server, AgentFlow(MODEL, base_url=server.url) as flow, flow.stream(ASK) as run:
+        async with (
+            bedrock(secret) as server,
+            AgentFlow(MODEL, base_url=server.url) as flow,
+            flow.stream(flow.ask("Capital of France?")) as run,
+        ):
             try:
-                pieces = [event.text async for event in run if isinstance(event, TextDelta)]
+                pieces = [delta.text async for delta in run.of(TextDelta)]
                 result = await run.result()
                 print(server.asked[0].path)
                 print(pieces, result.value, f"{result.cost:.6f} USD")

@@ -11,13 +11,6 @@ from pathlib import Path
 from agentflow import AgentFlow, ScriptedProvider
 
 COUNT = int(os.environ.get("DOCUMENTS", "500"))
-REVIEW = """
-(defatom review (params (text string)) (instructions "Say in a line what is wrong with this contract:\n{{text}}"))
-
-(let ((verdict (value-of (review (text text)))))
-  (file-review (document document) (verdict verdict))
-  verdict)
-"""
 DESK = Path(os.environ.get("REVIEWS", "reviews.txt")).absolute()
 
 
@@ -26,6 +19,14 @@ async def answer(request: object) -> str:
     return "It does not say who pays for the horses."
 
 
+flow = AgentFlow(
+    provider=None if "AGENTFLOW_MODEL" in os.environ else ScriptedProvider(answer),
+    durable=os.environ.get("DATABASE_URL", "postgresql://localhost/agentflow"),
+    record=True,  # so that you can watch a worker from elsewhere
+)
+
+
+@flow.tool
 async def file_review(document: str, verdict: str) -> str:
     """File a review."""
     with DESK.open("a") as desk:
@@ -33,12 +34,18 @@ async def file_review(document: str, verdict: str) -> str:
     return "filed"
 
 
-flow = AgentFlow(
-    provider=None if "AGENTFLOW_MODEL" in os.environ else ScriptedProvider(answer),
-    durable=os.environ.get("DATABASE_URL", "postgresql://localhost/agentflow"),
-    record=True,  # so that you can watch a worker from elsewhere
-)
-flow.tool(file_review, name="file-review")
+@flow.task
+async def review(text: str) -> str:
+    """Say in a line what is wrong with this contract:
+    {{text}}"""
+    ...
+
+
+@flow.workflow
+async def review_document(document: str, text: str) -> str:
+    verdict = await review(text)
+    await flow.call_tool("file_review", document=document, verdict=verdict)
+    return verdict
 
 
 async def worker() -> asyncio.subprocess.Process:
@@ -61,7 +68,7 @@ async def main() -> None:
         documents = [f"contract-{number}" for number in range(1, COUNT + 1)]
         runs = await asyncio.gather(
             *[
-                flow.start(REVIEW, {"document": name, "text": "..."}, run_id=name, where="workers", tenant="legal")
+                flow.start(review_document(name, "..."), run_id=name, where="workers", tenant="legal")
                 for name in documents
             ]
         )
@@ -89,4 +96,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    import fleet  # the module that the workers import, and not the script __main__
+
+    asyncio.run(fleet.main())

@@ -13,11 +13,7 @@ import os
 import httpx2
 
 from agentflow import AgentFlow, ScriptedProvider, tool
-from agentflow.serve import Export, FlowServer
-
-REFUND = """(defatom thank (params (what string)) (instructions "Thank for {{what}}."))
-            (let ((paid (pay (order message))))
-              (if (failed? paid) "Nothing was paid." (value-of (thank (what (content paid))))))"""
+from agentflow.serve import FlowServer
 
 
 @tool(approval=True)
@@ -27,12 +23,24 @@ def pay(order: str) -> str:
 
 
 def model(request):  # a stand-in; AGENTFLOW_MODEL=anthropic:claude-sonnet-5-5 asks a real one
-    return f"Thank you for waiting: {request.messages[-1].text[10:-1]} is on its way."
+    last = request.messages[-1]
+    if last.text:
+        return {"tool_calls": [{"name": "pay", "arguments": {"order": last.text}}]}
+    return (
+        "Nothing was paid." if last.parts[0].is_error else f"Thank you for waiting: {last.parts[0].text} is on its way."
+    )
 
 
 real = "AGENTFLOW_MODEL" in os.environ
-flow = AgentFlow(provider=None if real else ScriptedProvider(model), tools=[pay])
-refund = Export(program=REFUND, allow=["pay", "thank", "defatom"])  # untrusted, so its calls need the approval
+flow = AgentFlow(provider=None if real else ScriptedProvider(model))
+
+
+@flow.task(tools=[pay])
+async def refund(message: str) -> str:
+    """{{message}}"""
+    ...
+
+
 server = FlowServer(flow, {"refund": refund}, hosts=["app"])
 
 
@@ -46,7 +54,9 @@ async def post(client: httpx2.AsyncClient, path: str, body: dict) -> list[dict]:
 async def agui(client: httpx2.AsyncClient) -> None:
     said = {"threadId": "t1", "runId": "r1", "messages": [{"id": "m1", "role": "user", "content": "order 17"}]}
     events = await post(client, "/agui/refund", said)
-    [asked] = events[-1]["outcome"]["interrupts"]
+    if not (interrupts := events[-1]["outcome"].get("interrupts")):
+        return  # another model may not ask for the refund
+    [asked] = interrupts
     print(" ", asked["reason"], "|", asked["message"].splitlines()[0])
     answer = {"interruptId": asked["id"], "status": "resolved", "payload": True}
     events = await post(client, "/agui/refund", {**said, "runId": "r2", "resume": [answer]})
@@ -57,7 +67,9 @@ async def agui(client: httpx2.AsyncClient) -> None:
 async def use_chat(client: httpx2.AsyncClient) -> None:
     said = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "order 18"}]}
     events = await post(client, "/ui/refund", {"id": "c1", "messages": [said]})
-    call = next(event for event in events if event["type"] == "tool-input-available")
+    call = next((event for event in events if event["type"] == "tool-input-available"), None)
+    if call is None:
+        return
     asked = next(event for event in events if event["type"] == "tool-approval-request")
     print(" ", call["toolName"], "|", call["input"])
     part = {"type": "tool-pay", "toolCallId": call["toolCallId"], "state": "approval-responded"}

@@ -13,17 +13,19 @@ from pathlib import Path
 from agentflow import AgentFlow, ScriptedProvider
 
 PROGRAM = """
-(defatom describe (params (city string)) (instructions "Describe {{city}} in a line."))
+@task
+def describe(city: str) -> str:
+    '''Describe {{city}} in a line.'''
 
-(define (report city)
-  (let ((text (value-of (describe (city city)))))
-    (publish (city city) (text text))
-    text))
+def report(city):
+    text = describe(city)
+    publish(city=city, text=text)
+    return text
 
-(map report cities)
+[report(city) for city in cities]
 """
 EDITED = PROGRAM.replace(
-    "(map report cities)", '; how many there are\n(format "{} reports" (length (map report cities)))'
+    "[report(city) for city in cities]", '# how many there are\nf"{len([report(city) for city in cities])} reports"'
 )
 CITIES = {"cities": ["Oslo", "Lima", "Pune"]}
 
@@ -54,7 +56,7 @@ def open_flow(directory: Path, *, killed_at: str = "") -> AgentFlow:
 async def begin(directory: Path) -> None:
     """What the process does that is killed."""
     async with open_flow(directory, killed_at="Lima") as flow:
-        await (await flow.start(PROGRAM, CITIES, run_id="cities")).result()
+        await (await flow.start(PROGRAM, CITIES, run_id="cities", surface="python")).result()
 
 
 async def main() -> None:
@@ -64,9 +66,9 @@ async def main() -> None:
         print("the process ended with signal", -await process.wait())
 
         async with open_flow(directory) as flow:
-            plan = await flow.plan("cities", program=EDITED)
+            plan = await flow.plan("cities", program=EDITED, surface="python")
             print("the edited program would reuse", len(plan.reused), "effects")
-            handle = await flow.resume("cities", program=EDITED)
+            handle = await flow.resume("cities", program=EDITED, surface="python")
             print((await handle.result()).value)
 
         if "AGENTFLOW_MODEL" not in os.environ:

@@ -59,7 +59,7 @@ async def main() -> None:
             result = await flow.handler.execute_prompt("Note that I have to buy milk.")
             print("model:", result.content)
 
-            print((await flow.run('(get-field (value-of (notes:list_notes)) "result")')).value)
+            print((await flow.call_tool("notes:list_notes"))["result"])
 
 
 asyncio.run(main())

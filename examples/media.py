@@ -12,9 +12,6 @@ from pathlib import Path
 from agentflow import AgentFlow, AgentflowError, ScriptedProvider
 from agentflow.media import AudioPart, DocumentPart, ImagePart, attachment
 
-LOOK = """(defatom look (params photo question) (instructions "{{question}} {{photo}}"))
-          (pmap (lambda (each) (content (look (photo each) (question "What is this?")))) things)"""
-
 
 def png() -> bytes:
     """A red pixel."""
@@ -49,8 +46,12 @@ async def main() -> None:
         try:
             print("a prompt:", await flow.ask(["What are these?", memory, address, file]))
             things = [memory, address, await attachment(file)]
-            looked = await flow.run(LOOK, bindings={"things": things})  # a program hands them on as they are
-            for said in looked.value:
+
+            @flow.task
+            async def look(thing: ImagePart | DocumentPart | AudioPart) -> str:
+                """What is this? {{thing}}"""
+
+            for said in await flow.map(look, things):
                 print("a task:", said)
         except AgentflowError as error:  # not every model takes all three
             print(error)

@@ -9,14 +9,22 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
+import agentflow
 from agentflow import AgentFlow, ScriptedProvider
 
-PROGRAM = """
-(defatom classify (params (mail string)) (instructions "Which folder does this go to? {{mail}}") (reuse "7d"))
 
-(pmap (lambda (mail) (value-of (classify (mail mail)))) mails)
-"""
-MAILS = {"mails": ["the invoice of May"] * 10}
+@agentflow.task(reuse="7d")
+async def classify(mail: str) -> str:
+    """Which folder does this go to? {{mail}}"""
+    ...
+
+
+@agentflow.workflow
+async def classify_all(mails: list[str]) -> list[str]:
+    return await asyncio.gather(*[classify(mail) for mail in mails])
+
+
+MAILS = ["the invoice of May"] * 10
 
 real = "AGENTFLOW_MODEL" in os.environ  # then that model answers
 
@@ -25,8 +33,10 @@ async def main(directory: Path) -> None:
     model = ScriptedProvider(lambda request: "bills")
     database = directory / "runs.db"
     for day in ("monday", "tuesday"):  # two lives of the program
-        async with AgentFlow(provider=None if real else model, durable=f"sqlite:///{database}") as flow:
-            handle = await flow.start(PROGRAM, MAILS, run_id=day)
+        async with AgentFlow(
+            provider=None if real else model, durable=f"sqlite:///{database}", tasks=[classify_all]
+        ) as flow:
+            handle = await flow.start(classify_all(MAILS), run_id=day)
             result = await handle.result()
             requests = result.usage.requests, handle.saved.requests
             print(f"{day}: {len(result.value)} answers, requests made and saved: {requests}")

@@ -17,9 +17,6 @@ from fastapi import FastAPI
 from agentflow import AgentFlow, Limits, ScriptedProvider
 from agentflow.serve import FlowServer
 
-CAPITAL = """(defatom capital (params (country string)) (instructions "What is the capital of {{country}}?"))
-             (value-of (capital (country message)))"""
-
 
 def model(request):  # a stand-in; AGENTFLOW_MODEL=anthropic:claude-sonnet-5-5 asks a real one
     return f"I was asked: {request.messages[-1].text}"
@@ -29,13 +26,19 @@ real = "AGENTFLOW_MODEL" in os.environ
 flow = AgentFlow(provider=None if real else ScriptedProvider(model), limits=Limits(wall_s=60))
 
 
+@flow.task
+async def capital(country: str) -> str:
+    """What is the capital of {{country}}?"""
+    ...
+
+
 @flow.workflow
 async def compare(first: str, second: str) -> str:
     """Compare two countries."""
     return str(await flow.ask(f"Which is larger, {first} or {second}?"))
 
 
-server = FlowServer(flow, {"capital": CAPITAL, "compare": compare}, hosts=["localhost", "127.0.0.1", "app"])
+server = FlowServer(flow, {"capital": capital, "compare": compare}, hosts=["localhost", "127.0.0.1", "app"])
 
 
 @asynccontextmanager

@@ -23,8 +23,6 @@ from starlette.routing import Route
 from agentflow import AgentFlow, AgentflowError, Limits, ScriptedProvider
 from agentflow.events import TextDelta
 
-POEM = '(defatom poem (params (about string)) (instructions "A short poem about {{about}}.")) (value-of (poem (about about)))'
-
 
 def model(request):  # a stand-in; AGENTFLOW_MODEL=anthropic:claude-sonnet-5-5 asks a real one
     return f"A line {request.messages[-1].text.split('poem ')[1]}"
@@ -34,9 +32,15 @@ real = "AGENTFLOW_MODEL" in os.environ
 flow = AgentFlow(provider=None if real else ScriptedProvider(model), limits=Limits(wall_s=60))
 
 
+@flow.task
+async def poem(about: str) -> str:
+    """A short poem about {{about}}."""
+    ...
+
+
 async def events(about: str) -> AsyncIterator[str]:
     """What the model writes as it comes, then the whole value; or the error, which a started response has no status for."""
-    async with flow.stream(POEM, bindings={"about": about}) as run:
+    async with flow.stream(poem(about)) as run:
         try:
             async for event in run:
                 if isinstance(event, TextDelta):
@@ -56,11 +60,11 @@ async def lifespan(_app: object) -> AsyncIterator[None]:
         yield
 
 
-async def poem(request: Request) -> StreamingResponse:
+async def starlette_poem(request: Request) -> StreamingResponse:
     return stream(request.query_params["about"])
 
 
-starlette_app = Starlette(routes=[Route("/poem", poem)], lifespan=lifespan)
+starlette_app = Starlette(routes=[Route("/poem", starlette_poem)], lifespan=lifespan)
 fastapi_app = FastAPI(lifespan=lifespan)
 
 

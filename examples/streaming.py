@@ -8,22 +8,28 @@ from collections import defaultdict
 from agentflow import AgentFlow, ScriptedProvider
 from agentflow.events import BranchStarted, TextDelta
 
-PROGRAM = """
-(defatom describe (params (city string)) (instructions "Describe {{city}} in one line."))
-(pmap (lambda (city) (value-of (describe (city city)))) cities 2)
-"""
-
 
 def model(request):  # answers like a model would, whatever the order of the branches
     city = "Rome" if "Rome" in request.messages[-1].text else "Oslo"
     return f"{city} is worth a visit."
 
 
+flow = AgentFlow(provider=None if "AGENTFLOW_MODEL" in os.environ else ScriptedProvider(model))
+
+
+@flow.task
+async def describe(city: str) -> str:
+    """Describe {{city}} in one line."""
+    ...
+
+
+@flow.workflow
+async def describe_all(cities: list[str]) -> list[str]:
+    return await flow.map(describe, cities, limit=2)
+
+
 async def main() -> None:
-    async with (
-        AgentFlow(provider=None if "AGENTFLOW_MODEL" in os.environ else ScriptedProvider(model)) as flow,
-        flow.stream(PROGRAM, bindings={"cities": ["Rome", "Oslo"]}) as run,
-    ):
+    async with flow, flow.stream(describe_all(["Rome", "Oslo"])) as run:
         pieces = defaultdict(list)
         async for event in run:
             if isinstance(event, BranchStarted):

@@ -1,4 +1,4 @@
-"""Writes a module, runs its tests, and writes it again until they pass: a director-evaluator loop. You need no key.
+"""Writes a module, runs its tests, and writes it again until they pass. You need no key.
 
 The model may not run anything. The program runs the tests, in the sandbox of commands, in its own directory.
 """
@@ -9,37 +9,6 @@ import tempfile
 from pathlib import Path
 
 from agentflow import AgentFlow, Limits, ScriptedProvider
-
-PROGRAM = """
-(defatom write-module
-  (params (wanted string) (tests string) (advice string))
-  (instructions "Write the Python module roman.py: {{wanted}}
-
-These tests must pass:
-{{tests}}
-
-{{advice}}
-Answer with the code alone, without a fence."))
-
-(define (try-out code)
-  (value-of (system:write_file (file_path "roman.py") (content code) (overwrite true)))
-  (system:execute_shell_command (command "python -m unittest -q test_roman") (timeout 60)))
-
-(define (decide outcome advice code round)
-  (log-message "round" round (if (failed? outcome) "fails" "passes"))
-  (if (failed? outcome)
-      (list 'continue (format "The last version was\\n{}\\nand failed:\\n{}" code (get-field (get-field outcome 'notes) 'stderr)))
-      (list 'stop code)))
-
-(director-evaluator-loop
-  (max-iterations 5)
-  (initial-director-input "")
-  (director (lambda (advice round) advice))
-  (executor (lambda (advice round)
-              (value-of (write-module (wanted wanted) (tests tests) (advice advice)))))
-  (evaluator (lambda (code advice round) (try-out code)))
-  (controller decide))
-"""
 
 WANTED = "a function roman(n) that gives n from 1 to 3999 as a Roman numeral."
 TESTS = """
@@ -76,8 +45,37 @@ async def main(directory: str) -> None:
     real = "AGENTFLOW_MODEL" in os.environ
     limits = Limits(wall_s=300, model_calls=5)
     async with AgentFlow(provider=None if real else ScriptedProvider(model), root=directory, limits=limits) as flow:
-        flow.subscribe(lambda event: print(event.message) if event.type == "log" else None)
-        print((await flow.run(PROGRAM, bindings={"wanted": WANTED, "tests": TESTS})).value)
+
+        @flow.task
+        async def write_module(wanted: str, tests: str, advice: str) -> str:
+            """Write the Python module roman.py: {{wanted}}
+
+            These tests must pass:
+            {{tests}}
+
+            {{advice}}
+            Answer with the code alone, without a fence."""
+
+        async def failures() -> str:
+            """The output of the tests; empty if they pass."""
+            command = {"command": "python -m unittest -q test_roman", "timeout": 60}
+            result = await flow.executors.execute_shell_command(command)
+            return result.notes["stderr"] if result.failed else ""
+
+        @flow.workflow
+        async def write_until_tests_pass(wanted: str, tests: str) -> str:
+            advice = ""
+            for number in range(5):
+                code = await write_module(wanted, tests, advice)
+                await flow.call_tool("system:write_file", file_path="roman.py", content=code, overwrite=True)
+                output = await flow.step(failures)
+                print("round", number, "fails" if output else "passes")
+                if not output:
+                    return code
+                advice = f"The last version was\n{code}\nand failed:\n{output}"
+            return "no version passed the tests"
+
+        print(await write_until_tests_pass(WANTED, TESTS))
 
 
 with tempfile.TemporaryDirectory() as directory:

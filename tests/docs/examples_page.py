@@ -88,36 +88,6 @@ class Example:
 
 
 LISTED = (
-    Example(
-        "explain_repo.sexp",
-        "Explain a repository",
-        ("-b", "question=how are streams that are cut off detected?", "--model", "offline"),
-        "Finds the relevant files for your question, summarises them in parallel, and answers from the summaries.",
-    ),
-    Example(
-        "improve_text.sexp",
-        "Write, judge, rewrite",
-        ("-b", "topic=tides", "--model", "offline"),
-        "A director-evaluator loop over three tasks. The model `offline` quotes its input and gives constant grades.",
-    ),
-    Example(
-        "texts/explain_repo.py",
-        "Explain a repository, in Python",
-        ("-b", "question=how are streams that are cut off detected?", "--model", "offline"),
-        "The first example as a text in the [subset of Python](python-texts.md), with the same grants, limits and events. You run it with the same command.",
-    ),
-    Example(
-        "texts/improve_text.py",
-        "Write, judge, rewrite, in Python",
-        ("-b", "topic=tides", "--model", "offline"),
-        "The second example as a Python text, with a loop instead of the director-evaluator form.",
-    ),
-    Example(
-        "texts/overview.py",
-        "One question about every file, as a text",
-        ("--model", "offline"),
-        "The workflow of the next example, without its host program: tasks with typed answers, a branch for each file. `offline` fills schemas with constants.",
-    ),
     Example("map_reduce.py", "One question about every file, typed answers"),
     Example("review_bot.py", "A reviewer with tools, and an approval before a command"),
     Example("batch.py", "500 workflows under one budget", (">", "results.jsonl")),
@@ -129,16 +99,41 @@ LISTED = (
     Example("airline.py", "A chat with a hand-over: dependencies, a check, the agent of the conversation"),
     Example("guards.py", "Guards: a judge during the answer, around a tool and around the model"),
     Example("compare_prompts.py", "Is the cheaper model good enough? Recorded runs, evaluated again"),
-    Example("killed.py", "A killed run that continues as an edited program"),
+    Example(
+        "killed.py",
+        "A killed run that continues as an edited program",
+        (),
+        "The workflow is a text in Python, so that the edited one can continue the run. A killed workflow in a Python function is in `asyncio_tasks.py`.",
+    ),
     Example("asyncio_tasks.py", "A durable workflow in plain asyncio, killed among its tasks"),
     Example("reuse.py", "Results that other runs use again"),
     Example("fleet.py", "500 documents, three workers, one of them killed", needs_postgres=True),
     Example("mcp_tools.py", "Tools of an MCP server"),
-    Example("mcp_server.py", "A program as a tool for MCP clients"),
+    Example(
+        "mcp_server.py",
+        "A program as a tool for MCP clients",
+        (),
+        "Shows S-expressions: the served file is a program. A Python workflow is served in the same way, with `--app MODULE:FLOW --export NAME`.",
+    ),
     Example("write_code.py", "Write code until its tests pass"),
-    Example("saved_workflow.py", "A workflow by a model, saved and used again"),
-    Example("untrusted.py", "An untrusted program"),
-    Example("provenance.py", "A page with orders for the model, and a policy"),
+    Example(
+        "saved_workflow.py",
+        "A workflow by a model, saved and used again",
+        (),
+        'Shows S-expressions, which the model writes here. With `flow.solve(..., surface="python")` it writes a text in Python, and the rest is the same.',
+    ),
+    Example(
+        "untrusted.py",
+        "An untrusted program",
+        (),
+        'Shows S-expressions: the programs are foreign texts. Texts in Python are run with the same grants and limits, with `surface="python"`.',
+    ),
+    Example(
+        "provenance.py",
+        "A page with orders for the model, and a policy",
+        (),
+        "Shows S-expressions and Python: the same policy for a program, and for texts of both languages.",
+    ),
     Example("sse.py", "Streaming into a web page"),
     Example("serve.py", "As a model, as runs and as a page"),
     Example("front_ends.py", "Behind AG-UI and `useChat`"),
@@ -157,7 +152,42 @@ LISTED = (
         "Run this one from a checkout of the repository: the cloud is a server of its tests.",
     ),
     Example("test_triage.py", "Tests of an application"),
-    Example("find_errors.py", "Errors found without a model"),
+    Example(
+        "find_errors.py",
+        "Errors found without a model",
+        (),
+        "Shows S-expressions: only texts can be explored. A text in Python is explored in the same way: pass the `Path` of its `.py` file.",
+    ),
+    Example(
+        "explain_repo.sexp",
+        "Explain a repository",
+        ("-b", "question=how are streams that are cut off detected?", "--model", "offline"),
+        "Shows S-expressions; its Python form is the next but one. Finds the relevant files for your question, summarises them in parallel, and answers from the summaries.",
+    ),
+    Example(
+        "improve_text.sexp",
+        "Write, judge, rewrite",
+        ("-b", "topic=tides", "--model", "offline"),
+        "Shows S-expressions; its Python form follows below. A director-evaluator loop over three tasks. The model `offline` quotes its input and gives constant grades.",
+    ),
+    Example(
+        "texts/explain_repo.py",
+        "Explain a repository, in Python",
+        ("-b", "question=how are streams that are cut off detected?", "--model", "offline"),
+        "The program of `explain_repo.sexp` as a text in the [subset of Python](python-texts.md), with the same grants, limits and events. You run it with the same command.",
+    ),
+    Example(
+        "texts/improve_text.py",
+        "Write, judge, rewrite, in Python",
+        ("-b", "topic=tides", "--model", "offline"),
+        "The program of `improve_text.sexp` as a Python text, with a loop instead of the director-evaluator form.",
+    ),
+    Example(
+        "texts/overview.py",
+        "One question about every file, as a text",
+        ("--model", "offline"),
+        "The workflow of `map_reduce.py`, without its host program: tasks with typed answers, a branch for each file. `offline` fills schemas with constants.",
+    ),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,17 @@ def test_the_page_has_every_example_and_nothing_else() -> None:
     assert files == {example.file for example in LISTED}
     assert page.startswith(INTRO) and page.count("\n## ") == len(LISTED)
     assert not [name for name in files if len((EXAMPLES / name).read_text("utf-8").splitlines()) >= 120]
+
+
+def test_an_example_is_in_python_or_says_which_language_it_shows() -> None:
+    """An example with a program in S-expressions says so in its listing, with its Python form."""
+    sexp = re.compile(r"\((?:defatom|define|lambda \(|value-of|get-field|string-append|solve) ?")
+    silent = [
+        each.file
+        for each in LISTED
+        if sexp.search(each.path.read_text("utf-8")) and not ("S-expressions" in each.note and "Python" in each.note)
+    ]
+    assert not silent
 
 
 async def test_the_run_of_a_stream_ends_when_the_browser_goes_away() -> None:
