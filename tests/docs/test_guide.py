@@ -1,4 +1,4 @@
-"""The guide's programs: the files of each page, written in the order of the page, print the output that it shows."""
+"""The programs of the guide and of like pages: the files of each page, written in the order of the page, print the output that it shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.commands import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.M | re.S)
-PAGES = sorted((ROOT / "docs").glob("guide-*.md"))
+PAGES = [*sorted((ROOT / "docs").glob("guide-*.md")), ROOT / "docs/provenance.md"]
 LONGEST_LINE = 100
 """Characters of a line of code that a page of the site shows without scrolling at 1280 pixels."""
 
@@ -62,8 +62,20 @@ def test_workers_do_the_same_as_one_process(tmp_path: Path, postgres_url: str) -
         worker.wait()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_no_line_of_code_is_cut(page: Path) -> None:
-    """A line of code on a page of the guide fits the column of the site."""
-    blocks = FENCE.findall(page.read_text("utf-8"))
-    assert not [line for *_, text in blocks for line in text.splitlines() if len(line) > LONGEST_LINE]
+GENERATED = {"examples.md", "reference.md", "cli.md"}
+MOST_LONG_LINES = 59
+"""A ratchet: lower it when blocks of code are rewritten, never raise it."""
+
+
+def test_no_line_of_code_is_cut() -> None:
+    """Lines of code fit the column of the site: all of those of the guide, and nearly all of the other pages."""
+    long = [
+        f"{page.name}: {line}"
+        for page in (ROOT / "docs").glob("*.md")
+        if page.name not in GENERATED
+        for language, _, text in FENCE.findall(page.read_text("utf-8"))
+        for line in text.splitlines()
+        if len(line) > LONGEST_LINE and language != "text"
+    ]
+    assert not [line for line in long if line.startswith("guide")]
+    assert len(long) <= MOST_LONG_LINES, long
