@@ -145,7 +145,7 @@ def notes_of(sharing: NoteSharing | None, home: str, durable: str | None, redact
         return None
     if sharing not in get_args(NoteSharing):
         raise ConfigurationError(
-            f"notes={sharing!r} is no way to keep notes",
+            f"notes={sharing!r} is not a way to keep notes",
             code="config/notes",
             hint="'session' keeps them within a conversation, 'flow' for every run of this root",
         )
@@ -213,7 +213,7 @@ def tasks_in(tasks: str | os.PathLike[str] | Sequence[Any] | None) -> tuple[list
     if tasks is None or isinstance(tasks, str | os.PathLike):
         return paths_of(tasks or None), []
     if not isinstance(tasks, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise wrong_value("AgentFlow", "tasks", tasks, "is no list of tasks", "write tasks=[review]")
+        raise wrong_value("AgentFlow", "tasks", tasks, "is not a list of tasks", "write tasks=[review]")
     directories: list[str] = []
     declared: list[Any] = []
     for each in cast("Sequence[object]", tasks):
@@ -266,7 +266,7 @@ def base_system_of(system: object, setting: str) -> str:
     if system is None:
         return setting
     if not isinstance(system, str):
-        raise wrong_value("AgentFlow", "system", system, "is no text", "write system='You are ...'")
+        raise wrong_value("AgentFlow", "system", system, "is not a text", "write system='You are ...'")
     return system
 
 

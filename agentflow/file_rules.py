@@ -113,10 +113,10 @@ _FORMS = frozenset(
 )
 """Traits that describe how a request is written, but not omitted fields, numbers or patterns that are run over texts."""
 _SENT_FILES = "it would have the files sent away"
-_KEPT_ELSEWHERE = "it would decide where what a run says is kept"
+_KEPT_ELSEWHERE = "it would decide where the data of runs is stored"
 _LOOK = "look at it, then run agentflow trust"
 _BELOW = FileRule(
-    "what lies outside of its directory is not the project's", f"{_LOOK}; or pass it as an option", _lies_below, True
+    "paths outside its directory do not belong to the project", f"{_LOOK}; or pass it as an option", _lies_below, True
 )
 _FREE = "model fallbacks deny_commands rates clocks rerank surface decompose prompt_cache provenance"
 
@@ -162,13 +162,13 @@ FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
             counts=True,
         ),
         "system": FileRule(
-            "it would tell every model what to do",
+            "it would instruct every model",
             f"{_LOOK}; or pass system=",
             permits=lambda directory, text: text == "",
             trusting=True,
         ),
         "traits": FileRule(
-            "such traits may have more sent, or sent without what bounds it",
+            "such traits may send more, or remove a bound",
             f"{_LOOK}; or pass provider=Provider(traits=...)",
             permits=_says_the_form,
             trusting=True,
@@ -201,12 +201,12 @@ FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
             "pass base_url= or --base-url, or set AGENTFLOW_BASE_URL",
             permits=lambda directory, url: is_loopback(str(url)),
         ),
-        "api_key": FileRule("a key in a file is read by whoever reads the file", "set the provider's variable"),
+        "api_key": FileRule("every reader of the file would get the key", "set the provider's variable"),
         "embeddings": FileRule(_SENT_FILES, "pass embeddings= or --embeddings, or set AGENTFLOW_EMBEDDINGS"),
         "embeddings_url": FileRule(
             _SENT_FILES, "pass embeddings_url= or --embeddings-url, or set AGENTFLOW_EMBEDDINGS_URL"
         ),
-        "otel": FileRule("it would have what runs say sent away", "pass --otel, or subscribe an OpenTelemetry"),
+        "otel": FileRule("it would send the data of runs away", "pass --otel, or subscribe an OpenTelemetry"),
         "mcp": FileRule(
             "it would start programs and send them data",
             f"{_LOOK}; or name servers with mcp= or --mcp",

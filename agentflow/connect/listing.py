@@ -93,7 +93,7 @@ async def all_pages(
 def _fault(tool: Listing) -> str | None:
     """The reason why a tool cannot be offered; None if it can."""
     if not _NAME.fullmatch(tool.name):
-        return "its name has characters besides letters, digits and _ . / -"
+        return "its name has characters other than letters, digits and _ . / -"
     if tool.execution is not None and tool.execution.task_support == "required":
         return "it can be called only as a task of the protocol, which is not supported"
     for what, schema in (("input", tool.input_schema), ("output", tool.output_schema)):

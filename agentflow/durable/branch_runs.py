@@ -121,7 +121,7 @@ class BranchRuns:
         limited, trace = limits_data(limits), self._trace()
         runs: list[tuple[str, NewRun]] = []
         for part in parts:
-            self._stored.refuse_secret("what a branch on workers is given", part.bindings)
+            self._stored.refuse_secret("the inputs of a branch on workers", part.bindings)
             fields = {
                 "name": f"{form.shown} {form.name} [{part.index}]",
                 "bindings": dict(part.bindings),

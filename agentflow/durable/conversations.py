@@ -45,7 +45,7 @@ class Conversations:
             raise ConfigurationError(
                 "the name of the session contains a secret, and names are shown and stored as they are",
                 code="config/session",
-                hint="name it by something that nobody needs to hide, or by a digest of the secret",
+                hint="choose a name without a secret, or use a digest of the secret",
             )
         return LastingSession(self, name, wait_s)
 

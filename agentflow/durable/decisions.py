@@ -221,7 +221,7 @@ def mismatch(row: EffectRow, now: str, parts: Mapping[str, Any] | None = None) -
     return JournalError(
         f"the records do not fit this run: {row.path} was {was}, and is {now} now{how}",
         code="durable/mismatch",
-        hint="go on with the program, the model, the tasks and the tools it began with, or adopt what has changed:"
+        hint="resume with the original program, model, tasks and tools, or adopt the changes:"
         " agentflow resume RUN --program FILE",
         details={"path": row.path, "was": was, "now": now, **({"differs": differs} if differs else {})},
     )

@@ -300,7 +300,7 @@ class RunDeliveries:
                 f"the records do not fit this run: at {path}, call {number} {what} next, and the tasks of the workflow"
                 " neither make nor cancel it now, so that others would wait for it without end",
                 code="durable/mismatch",
-                hint="go on with the workflow that the run began with; between its calls a task must do the same each time",
+                hint="resume with the original workflow; between its calls a task must behave the same each time",
                 details={"path": path, "call": number},
             )
         )

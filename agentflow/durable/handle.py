@@ -249,7 +249,7 @@ def _no_result(run_id: str, end: RunEnd, *, elsewhere: bool) -> JournalError:
         return JournalError(
             f"the run '{run_id}' had not ended when this flow was closed; workers resume it",
             code="durable/elsewhere",
-            hint=f"flow.start with run_id='{run_id}' follows it again, flow.find_run('{run_id}') tells its status",
+            hint=f"flow.start with run_id='{run_id}' follows it again, flow.find_run('{run_id}') shows its status",
         )
     if end.successor is not None:
         return JournalError(
@@ -264,7 +264,7 @@ def _no_result(run_id: str, end: RunEnd, *, elsewhere: bool) -> JournalError:
         return JournalError(
             f"the run '{run_id}' waits for an answer or a time",
             code="durable/waiting",
-            hint=f"flow.send answers what it asks, and flow.resume('{run_id}') resumes it",
+            hint=f"flow.send answers its question, and flow.resume('{run_id}') resumes it",
         )
     return JournalError(
         f"the run '{run_id}' was interrupted",

@@ -566,9 +566,9 @@ def _no_value(kind: str, name: str, what: NotData, failure: AgentflowError | Non
     if failure is not None:
         return bare_error(failure)
     return DataError(
-        f"the {kind} {name} was carried out, and what it gave cannot be stored: {what}",
+        f"the {kind} {name} was carried out, and its result cannot be stored: {what}",
         code=NO_VALUE,
-        hint="let it give data, or annotate what it gives with a type that pydantic writes and reads; agentflow runs fork RUN --at"
+        hint="return data, or annotate the return value with a type that pydantic writes and reads; agentflow runs fork RUN --at"
         " PATH carries it out again",
     )
 

@@ -743,7 +743,7 @@ def _no_value(name: str, what: NotData | JournalError) -> DataError:
     return DataError(
         f"{name} was carried out, and its value cannot be stored: {what.message if isinstance(what, JournalError) else what}",
         code=NO_VALUE,
-        hint="let it give data, or annotate what it gives with a type that pydantic writes and reads",
+        hint="return data, or annotate the return value with a type that pydantic writes and reads",
     )
 
 

@@ -100,7 +100,7 @@ def worker_forms(journal: RunJournal, rt: Strand, span: Span) -> WorkerForms | N
     """
     if journal.records.store.jobs is None:
         raise SexpEvaluationError(
-            "this run is stored where there are no workers, so none of its branches can be left to them",
+            "the store of this run has no workers, so its branches cannot run on workers",
             code="branches/no-workers",
             span=span,
             hint="store runs in PostgreSQL, durable='postgresql://user@host/database', or leave ':on workers' out",

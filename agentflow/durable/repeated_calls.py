@@ -62,7 +62,7 @@ def usable_limits(run: str, limits: Limits | None, before: Limits, *, at_work: b
     if limits is None or limits == before:
         return
     if at_work:
-        hint = "await its end: a run that ended at a limit goes on when it is started with a higher one"
+        hint = "await its end: to continue a run that ended at a limit, start it with a higher one"
         raise unusable(run, "limits=", "it is at work with other limits", hint)
     lowered = [each.name for each in fields(Limits) if _below(getattr(limits, each.name), getattr(before, each.name))]
     if lowered:

@@ -448,7 +448,7 @@ def _in_flight(run: str, row: EffectRow) -> JournalError:
     return JournalError(
         f"the run '{run}' was interrupted while {row.kind} {row.name} worked, which may not be repeated unasked",
         code="durable/in-flight",
-        hint=f"check what it has done; flow.resume('{run}', on_inflight='retry') or agentflow resume {run} --on-inflight retry"
+        hint=f"check its effects; flow.resume('{run}', on_inflight='retry') or agentflow resume {run} --on-inflight retry"
         " repeats it, with fail instead it counts as failed",
         details={"path": row.path, "kind": row.kind, "name": row.name},
     )

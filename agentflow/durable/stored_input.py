@@ -225,7 +225,9 @@ class StoredInput:
             raise JournalError(
                 f"the run '{row.run}' {wrong}: bindings that are secret or not data are not stored, all others are",
                 code="durable/bindings",
-                hint="give exactly what is not stored: bindings={" + ", ".join(f"{n!r}: ..." for n in missing) + "}",
+                hint="give exactly the bindings that are not stored: bindings={"
+                + ", ".join(f"{n!r}: ..." for n in missing)
+                + "}",
             )
         kept = {name: self._codec.decode(data["v"]) for name, data in stored.items() if name not in bindings}
         return {**{name: bindings[name] if name in bindings else kept[name] for name in stored}, **bindings}

@@ -71,7 +71,7 @@ class Takeover:
             if isinstance(error, AgentflowError) and error.code == "durable/owned":
                 return  # another process was quicker
             self._refused.add((row.run, row.epoch))
-            _log.warning("the run '%s' of a process that died cannot go on here: %s", row.run, error)
+            _log.warning("the run '%s' of a dead process cannot continue here: %s", row.run, error)
 
 
 class Trials:
@@ -120,5 +120,5 @@ async def poisoned(store: JournalStore, row: RunRow) -> JournalError:
         f"{row.deaths} processes died one after the other while they worked on the run '{row.run}'{where}, and recorded"
         " nothing in between",
         code="durable/poisoned",
-        hint=f"see what kills them (memory, a native library); flow.resume('{row.run}') tries once more",
+        hint=f"find the cause (memory, a native library); flow.resume('{row.run}') tries once more",
     )

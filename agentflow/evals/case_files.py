@@ -120,7 +120,7 @@ def _items_in(path: Path) -> list[Any]:
             return _listed(json.loads(text), path)
         except ValueError as error:
             raise _wrong(f"{path} is not JSON: {error}", "write a list of cases") from None
-    raise _wrong(f"{path} is no file of cases", "its name ends with .jsonl, .json, .csv or .yaml")
+    raise _wrong(f"{path} is not a file of cases", "its name ends with .jsonl, .json, .csv or .yaml")
 
 
 def _lines(path: Path, text: str) -> list[Any]:
@@ -158,7 +158,7 @@ def _listed(data: Any, path: Path) -> list[Any]:
             return [_with_common(each, common, path) for each in cast("list[Any]", data)]
     if isinstance(data, list):
         return cast("list[Any]", data)
-    raise _wrong(f"{path} is no list of cases", "write a list, or one under 'cases'")
+    raise _wrong(f"{path} is not a list of cases", "write a list, or one under 'cases'")
 
 
 def _with_common(case: Any, common: Any, path: Path) -> Any:

@@ -134,7 +134,9 @@ class Evaluation:
         plan = self._plan
         for option, value in (("repeat", plan.repeat), ("concurrency", plan.concurrency)):
             if type(value) is not int or value < 1:
-                raise wrong_value("an evaluation", option, value, "is no number from 1 on", f"for example {option}=3")
+                raise wrong_value(
+                    "an evaluation", option, value, "is not a whole number from 1 up", f"for example {option}=3"
+                )
         alone = next((each.name for each in plan.cases if each.run_id is None), None) if plan.program is None else None
         if alone is not None:
             raise ConfigurationError(
@@ -146,7 +148,7 @@ class Evaluation:
         until, grouped = plan.until, any([each.group for each in plan.cases])
         if until is not None and not (type(until) in (int, float) and 0 < until < math.inf):
             raise wrong_value(
-                "an evaluation", "until", until, "is no half width of an interval", "for example until=0.02"
+                "an evaluation", "until", until, "is not the half width of an interval", "for example until=0.02"
             )
         if until is not None and grouped:
             raise wrong_value("an evaluation", "until", until, "needs cases without a group", "leave until= out")
@@ -403,9 +405,11 @@ class Evaluation:
         names = [each.name for each in subjects]
         if isinstance(plan.baseline, str) and plan.baseline not in names:
             if plan.baseline.endswith(".jsonl"):
-                raise _wrong(f"baseline='{plan.baseline}' is no variant", f"a saved report is Path('{plan.baseline}')")
+                raise _wrong(
+                    f"baseline='{plan.baseline}' is not a variant", f"a saved report is Path('{plan.baseline}')"
+                )
             hint = did_you_mean(plan.baseline, names) or f"it is one of {', '.join(names)}"
-            raise _wrong(f"baseline='{plan.baseline}' is no variant", hint)
+            raise _wrong(f"baseline='{plan.baseline}' is not a variant", hint)
         return subjects
 
     def _subject(self, name: str, program: Any, overrides: Overrides, *, fresh: bool = False) -> Subject:

@@ -100,7 +100,7 @@ class Forecast:
         if self.all.ended:
             lines += [
                 "",
-                f"{self.all.ended} samples have a call that was never answered before: what follows it is not counted",
+                f"{self.all.ended} samples have a call without an earlier answer: the calls after it are not counted",
             ]
         return "\n".join(lines)
 

@@ -81,7 +81,9 @@ def judge(
         )
     if scale is not None and not (len(scale) == 2 and scale[0] < scale[1]):
         raise ConfigurationError(
-            f"judge(scale={scale!r}) is no scale", code="evals/scorer", hint="the least and the greatest: scale=(1, 5)"
+            f"judge(scale={scale!r}) is not a scale",
+            code="evals/scorer",
+            hint="the least and the greatest: scale=(1, 5)",
         )
     return Judge(criterion, scale, model, name, pairwise, _verdict(scale, pairwise=pairwise))
 

@@ -79,7 +79,9 @@ class OnlineScoring:
     def add(self, scorers: Sequence[Scorer], sample: float, where: str, purse: str | None) -> None:
         """Score later runs with ``scorers`` too. Raises ConfigurationError."""
         if type(sample) not in (int, float) or not 0 < sample <= 1:
-            raise wrong_value("score()", "sample", sample, "is no part of the runs", "from above 0 to 1: sample=0.05")
+            raise wrong_value(
+                "score()", "sample", sample, "is not a fraction of the runs", "from above 0 to 1: sample=0.05"
+            )
         if purse is not None:
             self._engine.payer(purse)
         names = {name_of(each.scorer) for each in self._watches}

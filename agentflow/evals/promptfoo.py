@@ -132,7 +132,7 @@ def _scorer(entry: Mapping[str, Any], name: str, inputs: Mapping[str, Any], wher
         try:
             re.compile(str(wanted))
         except re.error as error:
-            raise _wrong(where, f"{wanted!r} is no regular expression: {error}", "see the module re") from None
+            raise _wrong(where, f"{wanted!r} is not a regular expression: {error}", "see the module re") from None
     return _named(name, partial(_met, _ANY[kind], wanted, written != kind))
 
 
@@ -180,7 +180,7 @@ def _filled(value: Any, inputs: Mapping[str, Any], where: str) -> Any:
     def fill(match: re.Match[str]) -> str:
         if match[1] not in inputs:
             raise _wrong(
-                where, f"'{match[0]}' is no variable of the case", did_you_mean(match[1], inputs) or "add it to vars"
+                where, f"'{match[0]}' is not a variable of the case", did_you_mean(match[1], inputs) or "add it to vars"
             )
         return text_of(inputs[match[1]])
 

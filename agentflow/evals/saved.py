@@ -31,7 +31,7 @@ def read_report(path: str | Path) -> EvaluationReport:
     except (OSError, UnicodeDecodeError) as error:
         raise _wrong(f"the report {path} cannot be read: {error}") from None
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise _wrong(f"{path} is no report of an evaluation in JSON lines") from None
+        raise _wrong(f"{path} is not a report of an evaluation in JSON lines") from None
 
 
 def _report(head: Mapping[str, Any], samples: Sequence[Sample]) -> EvaluationReport:

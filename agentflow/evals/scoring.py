@@ -211,7 +211,7 @@ def check_scorer(scorer: object) -> None:
             hint = f"write {name}()" if scorer in _FACTORIES else "def polite(case, run): return 'please' in run.value"
             problem = f"the scorer '{name}' does not take a case and a run"
     else:
-        problem, hint = f"{clip(repr(scorer), 80)} is no scorer", "give functions: scorers=[exact(), cost]"
+        problem, hint = f"{clip(repr(scorer), 80)} is not a scorer", "give functions: scorers=[exact(), cost]"
     raise ConfigurationError(problem, code="evals/scorer", hint=hint)
 
 

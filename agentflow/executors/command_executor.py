@@ -304,7 +304,7 @@ class CommandExecutor:
         if not self._policy.shell:
             raise CommandDenied(
                 f"the command holds the shell operator {operator!r}, and there is no shell here; run one program with its "
-                "arguments, and quote what only looks like an operator",
+                "arguments, and quote literal text that looks like an operator",
                 code="commands/shell",
                 hint="grant a shell: shell=True (AgentFlow, CommandPolicy), shell = true (agentflow.toml)",
             )

@@ -94,7 +94,9 @@ class Finding:
                 f"{count} calls" if count > 1 else f"at {self.places[0].line}:{self.places[0].column}" if count else ""
             )
             return (
-                f"{self.message} and nobody handles it ({where})" if where else f"{self.message} and nobody handles it"
+                f"{self.message} and the program does not handle it ({where})"
+                if where
+                else f"{self.message} and the program does not handle it"
             )
         return f"error[{self.code}]{at} {self.message}{when}"
 

@@ -427,7 +427,7 @@ def _check_content(call: TaskWork | str) -> None:
     if isinstance(effect, AskHuman | Draw) or (isinstance(effect, Step) and not effect.arguments):
         label = call if isinstance(call, str) else call.label
         raise PythonOverlap(
-            f"{label} was begun in a task whose creation was not seen, and nothing in the call tells it from others:"
+            f"{label} was begun in a task whose creation was not observed, and the call is not distinguishable from others:"
             " the loop's task factory was replaced while the workflow ran",
             hint="set the task factory before the workflow starts, or use flow.map or flow.parallel",
         )

@@ -93,7 +93,7 @@ class DurableMethods:
         where, queue = options.get("where", "here"), options.get("queue", "default")
         if where not in ("here", "workers") or not queue:
             raise ConfigurationError(
-                f"where={where!r}, queue={queue!r}: nobody does such runs",
+                f"where={where!r}, queue={queue!r}: no worker executes such runs",
                 code="config/where",
                 hint="where='here' is this process, where='workers' the workers of queue='default'",
             )
@@ -101,7 +101,7 @@ class DurableMethods:
             raise JournalError(
                 "a durable run cannot be started inside a call of another run",
                 code="durable/nested",
-                hint="use flow.run there: what it does is part of the run around it, and as durable as that",
+                hint="use flow.run there: its work is part of the outer run, and equally durable",
             )
         spec = replace(spec, bindings=bindings, queue=queue if where == "workers" else None)
         return await runs.start(*await self._to_store(in_surface(program, options.get("surface")), spec))

@@ -256,7 +256,7 @@ def _session_of(call: FlowCall[Any], session: Session | None) -> Session | None:
         return call.session
     call.close()
     raise ConfigurationError(
-        f"{call.label} goes on with a session of its own, and its run is given another one",
+        f"{call.label} continues with its own session, and its run got another one",
         code="config/session",
         hint="pass session= once",
     )

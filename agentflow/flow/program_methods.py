@@ -119,7 +119,7 @@ def spec_of(where: str, names: Collection[str], program: object, options: Mappin
     if state is not None and not isinstance(state, Mapping):
         if isinstance(program, FlowCall):
             program.close()
-        raise wrong_value(where, "state", state, "is no mapping", "write state={'steps': []}")
+        raise wrong_value(where, "state", state, "is not a mapping", "write state={'steps': []}")
     chosen = {name: value for name, value in options.items() if name in _SPEC}
     allow = chosen.get("allow")
     if not (allow is None or isinstance(allow, Collection)):
@@ -150,11 +150,11 @@ def check_run(program: object, limits: object, session: object = None) -> None:
         entries = cast("Mapping[object, object]", limits) if isinstance(limits, Mapping) else {"usd": 1.0}
         shown = ", ".join([f"{name}={value!r}" for name, value in entries.items()])
         hint = f"write limits=Limits({clip(shown, 200)})"
-        problem = wrong_value("a run", "limits", cast(object, limits), "are no Limits", hint)
+        problem = wrong_value("a run", "limits", cast(object, limits), "must be a Limits object", hint)
     elif session is not None and not isinstance(session, Session):
         name = repr(session) if isinstance(session, str) else "'user-42'"
         hint = f"async with flow.session({clip(name, 80)}) as session: ... session=session; or agentflow.Session()"
-        problem = wrong_value("a run", "session", session, "is no session", hint)
+        problem = wrong_value("a run", "session", session, "is not a session", hint)
     if problem is not None:
         if isinstance(program, FlowCall):
             program.close()

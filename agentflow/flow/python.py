@@ -382,7 +382,7 @@ def no_bindings(call: FlowCall[Any]) -> ConfigurationError:
     return ConfigurationError(
         f"{call.label} takes no bindings and no environment, which are a program's",
         code="python/bindings",
-        hint="pass what it needs as arguments",
+        hint="pass its inputs as arguments",
     )
 
 

@@ -178,10 +178,12 @@ def check_options(settings: Mapping[str, Any], where: Place) -> None:
         raise unknown_option(settings, where)
     retries: object = settings.get("retries", 0)
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-        raise wrong_value(CALLED[where], "retries", retries, "is no number of attempts", "0 or more: retries=2")
+        raise wrong_value(CALLED[where], "retries", retries, "is not a number of attempts", "0 or more: retries=2")
     rounds: object = settings.get("rounds", 1)
     if type(rounds) is not int or not 0 <= rounds <= _MOST_ROUNDS:
-        raise wrong_value(CALLED[where], "rounds", rounds, "is no number of repairs", f"0 to {_MOST_ROUNDS}: rounds=2")
+        raise wrong_value(
+            CALLED[where], "rounds", rounds, "is not a number of repairs", f"0 to {_MOST_ROUNDS}: rounds=2"
+        )
     if settings.get("reuse") is not None and settings.get("reuse_key") is None:
         for name in ("system", "check", "tools"):
             if callable(settings.get(name)):

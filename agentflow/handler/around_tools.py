@@ -164,7 +164,7 @@ class WrappedCall:
             )
         if not isinstance(changed.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
-                f"the middleware '{name}' called run() with arguments that are no dict",
+                f"the middleware '{name}' called run() with arguments that are not a dict",
                 code="config/middleware",
                 hint="write dataclasses.replace(call, arguments={**call.arguments, 'amount': 5})",
             )

@@ -76,7 +76,7 @@ def offered_to(
 
     Tools whose loading is deferred are left out until they are among ``loaded``, and a tool to search them is offered; they are
     marked instead if the provider of ``model`` searches them itself. A name
-    that is no tool's may be a task's. Raises ConfigurationError (``tool/unknown``) for a name that is neither.
+    that is not a tool's may be a task's. Raises ConfigurationError (``tool/unknown``) for a name that is neither.
     """
     toolbox = cast("Toolbox | None", prompt.toolbox)
     if prompt.tools is None:
@@ -385,7 +385,7 @@ class PromptRun:
             while True:
                 if self._turns >= allowed:
                     raise ResourceExhausted(
-                        f"the model has had all of its {allowed + before} turns and has not answered",
+                        f"the model has used all of its {allowed + before} turns without an answer",
                         resource="turns",
                         used=self._turns + before,
                         limit=allowed + before,
@@ -733,7 +733,7 @@ class PromptRun:
         if not problems:
             return ParsedAnswer(read, text=text)
         raise TaskError(
-            f"{what} {clip(repr(value), 200)}, which is not what the task returns: {'; '.join(problems[:5])}",
+            f"{what} {clip(repr(value), 200)}, which does not match the task's return type: {'; '.join(problems[:5])}",
             reason="output_format_failure",
             code="tasks/value",
             hint="give a value of the type that the task returns",

@@ -90,7 +90,7 @@ def read_handoffs(handoffs: object, where: str) -> tuple[list[str], dict[str, To
 
 def _no_handoffs(where: str, value: object) -> ConfigurationError:
     return ConfigurationError(
-        f"{where}: handoffs= holds {clip(repr(value), 120)}, which is no task",
+        f"{where}: handoffs= holds {clip(repr(value), 120)}, which is not a task",
         code="config/handoff",
         hint="write handoffs=[billing], tasks of @flow.task, their names, or Handoff(billing, keep=None)",
     )
@@ -125,7 +125,7 @@ def _item(each: object, table: ToolTable, where: str) -> tuple[str, Tool | None]
         return every, None
     if not callable(each) or isinstance(each, type):
         raise ConfigurationError(
-            f"{where}: tools= holds {clip(repr(each), 120)}, which is no tool",
+            f"{where}: tools= holds {clip(repr(each), 120)}, which is not a tool",
             code="config/option",
             hint="it may hold functions, tasks, workflows, Tools, MCP servers, and names of the flow's tools",
         )
@@ -146,7 +146,7 @@ def _check_name(name: str, words: Container[str], where: str) -> None:
 def _no_list(tools: object, where: str) -> ConfigurationError:
     instead = f"tools=[{tools!r}]" if isinstance(tools, str) else "tools=[search, 'name'], or tools=flow.tools"
     return ConfigurationError(
-        f"{where}: tools={clip(repr(tools), 120)} is no list of tools",
+        f"{where}: tools={clip(repr(tools), 120)} is not a list of tools",
         code="config/option",
         hint=f"write {instead}",
     )

@@ -181,13 +181,13 @@ class ToolTurn:
             parts = (TextPart(text), *[part for part in parts if not isinstance(part, TextPart)])
         edited = result.notes.others.get("approved_arguments")
         if edited is not None:
-            told = f"whoever approved this call changed its arguments to {to_json(edited)}"
+            told = f"the approver changed the arguments of this call to {to_json(edited)}"
             text, parts = f"{told}\n{text}", (TextPart(told), *parts) if parts else ()
         answer = ToolResultPart(part.id, part.name, text, result.failed, parts)
         return ToolAnswer(answer, result.usage, None if result.failed else result.notes.ending)
 
     def _denied(self, part: ToolCallPart, error: AgentflowError) -> ToolAnswer:
-        hint = "do it without what was read from there, or say what you would do and why"
+        hint = "do it without the data from there, or describe the action and the reason"
         return ToolAnswer(ToolResultPart(part.id, part.name, f"error ({error.code}): {error.message}; {hint}", True))
 
     def _refused(self, part: ToolCallPart, call: CallContext, why: str) -> ToolAnswer:
@@ -500,11 +500,11 @@ def _ordinary(tools: Iterable[Tool]) -> tuple[ToolSpec, ...]:
 def _started_before(name: str) -> TaskResult:
     return TaskResult.failure(
         "tool_execution_error",
-        f"the run was interrupted while the tool '{name}' worked, and nobody knows how far it came",
+        f"the run was interrupted while the tool '{name}' worked, and its progress is unknown",
         details={
             "cause": "in_flight",
             "code": "durable/in-flight",
-            "hint": "look at what it has done before it is repeated",
+            "hint": "check its effects before it is repeated",
         },
     )
 

@@ -214,7 +214,7 @@ def _check_sinks(name: str, sinks: Mapping[str, str], schema: Mapping[str, Any])
     unknown = [key for key in sinks if key not in schema.get("properties", {})]
     if unknown:
         raise ConfigurationError(
-            f"tool '{name}': sinks names '{unknown[0]}', which is no argument of it",
+            f"tool '{name}': sinks names '{unknown[0]}', which is not one of its arguments",
             code="tool/options",
             hint="name arguments, and who may fill them: sinks={'to': 'user'}",
         )
@@ -321,7 +321,7 @@ def no_reuse_key(label: str, holder: str, why: str) -> ConfigurationError:
     return ConfigurationError(
         f"{label} has reuse=, and {holder} {why}: calls with equal arguments may answer differently",
         code="config/reuse-key",
-        hint="say what it holds: reuse_key='user-42'; or pass that as an argument",
+        hint="name the captured value: reuse_key='user-42'; or pass it as an argument",
     )
 
 

@@ -97,7 +97,7 @@ class TurnLoop:
             if not isinstance(part, TextPart) or part.text.strip():
                 break
         else:
-            raise ConfigurationError("the prompt is empty", code="handler/empty-prompt", hint="say what is wanted")
+            raise ConfigurationError("the prompt is empty", code="handler/empty-prompt", hint="write a prompt")
         adapter, model = self._route(prompt) if prompt.fallbacks else self._router.resolve(prompt.model)
         rules = prompt.rules
         chosen = (

@@ -94,7 +94,7 @@ def load(text: str | None) -> Any:
     try:
         return parse(text)
     except ValueError as error:
-        raise corrupt(f"a stored value is no JSON: {error}") from None
+        raise corrupt(f"a stored value is not JSON: {error}") from None
 
 
 def effect_values(row: EffectRow) -> tuple[Any, ...]:

@@ -217,7 +217,7 @@ def _unchained(run: str, rows: Iterable[Sequence[Any]]) -> list[Any]:
     last: bytes | None = None
     for digest, before, text in rows:
         if before != last or digest != _hash(before, text):
-            raise corrupt(f"what was said before the run '{run}' is damaged")
+            raise corrupt(f"the conversation before the run '{run}' is damaged")
         exchanges.append(parse(text))
         last = digest
     return exchanges

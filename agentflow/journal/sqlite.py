@@ -623,7 +623,7 @@ class SqliteRows(Rows):
         try:
             digest = bytes.fromhex(text[1:])
         except ValueError as error:
-            raise corrupt(f"a stored value is no JSON: {error}") from None
+            raise corrupt(f"a stored value is not JSON: {error}") from None
         body = await db.fetchval("select data from af_blob where hash = $1", digest)
         if body is None or blake2b(body, digest_size=16).digest() != digest:
             raise corrupt("a stored value is damaged")

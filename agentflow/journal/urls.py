@@ -63,7 +63,7 @@ def open_store(url: str, sync: Sync = "normal") -> JournalStore:
     """
     if sync not in ("normal", "full"):
         raise ConfigurationError(
-            f"sync={sync!r} is no way to store",
+            f"sync={sync!r} is not a way to store",
             code="config/durable",
             hint="'normal' survives a killed process, 'full' a power cut too, at the cost of waiting for the disk",
         )
@@ -132,7 +132,7 @@ def database_file(url: str) -> Path:
     """The SQLite file that ``url`` names. Raises ConfigurationError (``config/durable``)."""
     if is_postgres(url):  # which may have a password in it
         raise ConfigurationError(
-            "a database in PostgreSQL has durable runs alone, not what is asked for here",
+            "a PostgreSQL database has only durable runs, not the requested data",
             code="config/durable",
             hint="name an SQLite file: sqlite:///runs.db",
         )

@@ -215,7 +215,7 @@ class Writer(Generic[C]):
                 return
             except Unavailable as error:
                 if self._closing.is_set() or time.monotonic() > self._patience:
-                    _log.warning("%s: %s; nobody waits for it any longer", self._name, error)
+                    _log.warning("%s: %s; no caller waits for it any longer", self._name, error)
                     _fail(jobs, error)
                     return
                 if not told and wait > 0.3:

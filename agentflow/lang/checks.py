@@ -46,13 +46,13 @@ _WORDS = {
     "switch match": "write (case value ((key ...) result) ... (else result)), or (cond ...)",
     "throw": "write (raise value) or (error message)",
     "except rescue": "write (try body ... (catch (e) handler ...))",
-    "assert": '(if (not test) (error "what is wrong")) says so',
-    "import require load use include": "a program is one text; the host binds what else it needs",
+    "assert": '(if (not test) (error "the fault")) raises an error',
+    "import require load use include": "a program is one text; the host binds its other inputs",
     "str concat": '(string-append text ...) joins texts, (format "{}" value) makes one of any value',
     "len count size": "write (length list)",
     "hash-map make-hash hash object": 'write (dict "key" value ...) or {"key" value ...}',
     "array vector tuple": "write (list value ...)",
-    "input read-line": "the host binds what a program is given: agentflow run FILE -b name=value",
+    "input read-line": "the host binds the inputs of a program: agentflow run FILE -b name=value",
 }
 ELSEWHERE: Mapping[str, str] = MappingProxyType(
     {word: hint for words, hint in _WORDS.items() for word in words.split()}

@@ -114,7 +114,7 @@ def _parse(source: Source) -> _Node:
             raise _error(source, token, "this string or comment never ends")
         is_comment = token.kind in ("comment", "block")
         if is_comment and prefix:
-            raise _error(source, token, "a comment stands between a quote and what it quotes", "move the comment up")
+            raise _error(source, token, "a comment stands between a quote and its datum", "move the comment up")
         node = _Node(token.text.rstrip() if token.kind == "comment" else token.text, comment=token.kind == "comment")
         node.trailing = node.comment and breaks == 0 and bool(children or len(stack) > 1)
         if prefix.endswith(",") and token.text.startswith("@"):

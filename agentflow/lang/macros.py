@@ -80,7 +80,7 @@ class Macro:
             ) from None
         except ValueError as error:
             raise a.error(
-                node, "macro/result", f"macro '{self.name}' gave a {error} object, which is no program"
+                node, "macro/result", f"macro '{self.name}' gave a {error} object, which is not a program"
             ) from None
         a.enter_expansion(made_node, node, self.name)
         return made_node

@@ -89,7 +89,7 @@ def _callee(node: Any) -> Any:
 
 
 def _finding(analyzer: Analyzer, node: Node) -> CertainFailure:
-    message = "this calls what a model's answer names, with all the authority of the program"
+    message = "this calls a name from a model's answer, with all the authority of the program"
     hint = "choose with (case answer ...) among the names you expect, or run it by (eval-program ... (allow name ...))"
     return CertainFailure(analyzer.error(node, "name/from-model", message, hint), caught=True)
 

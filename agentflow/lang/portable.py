@@ -168,7 +168,7 @@ class _Dump:
                     ]
                 }
         raise SexpEvaluationError(
-            f"'{name}', which {closure.name or 'the lambda'} uses, is {print_value(value, limit=80)}: it is no data",
+            f"'{name}', which {closure.name or 'the lambda'} uses, is {print_value(value, limit=80)}: it is not data",
             code="closure/not-data",
             span=closure.span,
             hint="pass it as an argument, or let the closure use data only",
@@ -225,9 +225,9 @@ def load_closure(
         return closures[root]
     except (KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError) as error:
         raise DataError(
-            f"this is no closure written by dump_closure: {type(error).__name__}: {error}",
+            f"this is not a closure written by dump_closure: {type(error).__name__}: {error}",
             code="closure/data",
-            hint="give what dump_closure gave, unchanged",
+            hint="pass the unchanged output of dump_closure",
         ) from error
 
 

@@ -433,7 +433,7 @@ def python_is_loaded() -> bool:
 def not_sexp(source: Source) -> AgentflowError:
     """The error for a Python text where only S-expressions can be looked into so far."""
     return AgentflowError(
-        "what was asked works on S-expressions only, and this is a Python text",
+        "this operation works only on S-expressions, and this is a Python text",
         code="program/surface",
         span=source.span(0, 1),
         hint="run, check, explore and bounds take Python texts",

@@ -351,7 +351,7 @@ class _Reader:
         odd = _UNPRINTABLE.search(word)
         if odd is not None:
             raise SexpSyntaxError(
-                f"the character U+{ord(odd[0]):04X} stands in a name, where nobody can see it",
+                f"the character U+{ord(odd[0]):04X} is in a name, where it is invisible",
                 code="syntax/character",
                 span=self.source.span(start + odd.start(), start + odd.end()),
                 hint="remove it, or write it as an escape in a string",

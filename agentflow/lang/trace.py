@@ -99,7 +99,7 @@ PYTHON_HINTS: Mapping[str, str] = MappingProxyType(
         "provenance/readers": 'leave it out; or endorse(value, "reason"), if this program was granted it',
         "provenance/write": "change it in any case: x = new if test else x",
         "name/not-value": "call it: name(parameter=value)",
-        "task/invalid-output": "look at outcome(name(...)).content for what the model said, or ask for a plainer format",
+        "task/invalid-output": "look at outcome(name(...)).content for the model's words, or ask for a simpler format",
         "tasks/bad-argument": 'for example name(files=["a.py", "b.py"]) or name(inputs={"name": value})',
         "tasks/missing-parameter": "pass it by name: name(parameter=value)",
     }

@@ -103,7 +103,7 @@ def _open_pipe(path: str) -> int:
             if error.errno != errno.ENXIO:
                 raise
             if time.monotonic() > until:
-                raise OSError(errno.ENXIO, "nobody reads this pipe", path) from error
+                raise OSError(errno.ENXIO, "this pipe has no reader", path) from error
             time.sleep(0.05)
         else:
             os.set_blocking(descriptor, True)

@@ -154,16 +154,16 @@ _EXAMPLES: Mapping[str, str] = MappingProxyType(
         "settings": "settings={'temperature': 0.2} holds the request fields of the model's dialect",
         "max_output_tokens": "max_output_tokens=2000 bounds an answer",
         "max_turns": "max_turns=8 bounds the tool loop",
-        "tools": "tools=[search] is what the model may call",
+        "tools": "tools=[search] lists the tools that the model may call",
         "history": "history=True takes part in the conversation",
-        "context": "context={'fresh_context': 'enabled'} says what the task gets to read",
+        "context": "context={'fresh_context': 'enabled'} sets the texts that the task reads",
     }
 )
 _WRITTEN = re.compile(r"\w+=(\{.*?\}|'.*?'|\S+)").match
 """The option with its value at the beginning of an example."""
 _PROMPT: Mapping[Place, str] = MappingProxyType(
     {
-        "task": "the prompt is the docstring, or what the body returns",
+        "task": "the prompt is the docstring, or the return value of the body",
         "ask": "the prompt is the first argument",
         "text": "the prompt is the function's body",
     }
@@ -174,9 +174,9 @@ _DEPS = (
 _AROUND = "around_tool=[careful] and around_model=[redact] are async functions around each call: async def careful(call, run, ctx)"
 _HANDOFF = "handoffs=[billing] lets the model hand the conversation over; tools=[billing] lets it call the task"
 _CHOSEN = "a function of ctx chooses the tools of each turn: tools=lambda ctx: [search] if ctx.deps.paid else []"
-_ENDS = "@tool(ends=True) ends the task with what the tool returns, and so does raise Finish(value) in any tool"
+_ENDS = "@tool(ends=True) ends the task with the tool's return value, and so does raise Finish(value) in any tool"
 _ASKS = "a tool asks for a yes: @tool(approval=True), or approval=lambda arguments, ctx: arguments['amount'] > 100"
-_TOLD = "raise Retry('what to change') in the tool, or in a function of around=[...]: the model reads it"
+_TOLD = "raise Retry('the fault') in the tool, or in a function of around=[...]: the model reads it"
 _SESSION = "a conversation belongs to a run: flow.run(call, session=session)"
 _LIMITS = "limits belong to a run: flow.run(call, limits=Limits(usd=1))"
 _STORED = (
@@ -241,7 +241,7 @@ def hint_for(name: str, where: Place) -> str:
     if name in ("prompt", "instructions") and where in _PROMPT:
         return f"{_EXAMPLES['system']}; {_PROMPT[where]}"
     if meant == "output" and where in ("task", "text"):
-        return "the annotation of what the function returns is the type of the answer: -> Review"
+        return "the return annotation of the function is the type of the answer: -> Review"
     if meant in there:
         return _EXAMPLES.get(meant, f"the option is called '{meant}'")
     if name in _ABSENT and (where != "tool" or _ABSENT[name] in (_CHOSEN, _TOLD)):

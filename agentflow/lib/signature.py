@@ -120,7 +120,7 @@ class Signature:
                 raise ConfigurationError(
                     f"{self._label}: its parameter '{parameter.name}' has no annotation",
                     code="python/annotation",
-                    hint=f"say what it is: {parameter.name}: str",
+                    hint=f"annotate it: {parameter.name}: str",
                 )
             hint = origin.hints.get(parameter.name, Any)
             context = context_in(hint)

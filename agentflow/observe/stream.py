@@ -230,7 +230,7 @@ class Fanout:
                 continue
             if result is not None and inspect.isawaitable(result):
                 _close(result)
-                self._disable(observer, "returns an awaitable but is no async function")
+                self._disable(observer, "returns an awaitable but is not an async function")
         for observer, subscriber in self._async:
             if not delta or takes_deltas(observer):
                 subscriber.put(event)

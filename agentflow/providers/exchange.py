@@ -224,7 +224,7 @@ class ResponseBody:
             raise ProtocolError(
                 "the server sent more data than any answer of a model has",
                 code="provider/too-large",
-                hint="check what the base URL points to",
+                hint="check the base URL",
             )
         return chunk
 
@@ -398,7 +398,7 @@ def is_event_stream(answer: ResponseBody, opening: bytes, streaming: bool) -> bo
         raise ProtocolError(
             f"the server answered with {clip(kind, 100) or 'text'} where JSON or an event stream was expected",
             code="provider/not-a-model",
-            hint="check what the base URL points to; a proxy's page looks like this",
+            hint="check the base URL; a proxy's page looks like this",
         )
     return _like_events(first) or kind == "text/event-stream" or (not first and streaming and not kind)
 

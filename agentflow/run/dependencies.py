@@ -82,7 +82,7 @@ _making: ContextVar[Dependencies | None] = ContextVar("agentflow_making_dependen
 def _parameters(make: object) -> tuple[str, ...]:
     """The names of the arguments that the function is called with."""
     if not callable(make):
-        raise _wrong(make, "is no function: it would be one object for all runs")
+        raise _wrong(make, "is not a function: it would be one object for all runs")
     try:
         parameters = inspect.signature(make).parameters.values()
     except ValueError:  # a callable without a signature

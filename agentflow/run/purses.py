@@ -359,9 +359,7 @@ class Purse(RunFunds):
         try:
             await work
         except AgentflowError as error:
-            _log.warning(
-                "%s: what was spent cannot be stored, all that was leased counts as spent: %s", self.owner, error
-            )
+            _log.warning("%s: the spending cannot be stored, so the whole lease counts as spent: %s", self.owner, error)
 
     def _here(self) -> None:
         """Forget the requests of an event loop that has ended."""
@@ -509,5 +507,5 @@ def check_payer(purse: Purse | str, funds: Funds | None) -> None:
         raise ConfigurationError(
             f"purse='{cut(name, 80)}' within a run that {paid}",
             code="config/purse",
-            hint="leave purse= out there: what happens within a run is paid as the run is; name it where the run begins",
+            hint="leave purse= out there: a run pays for all its parts; name the purse where the run begins",
         )

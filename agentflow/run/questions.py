@@ -30,7 +30,7 @@ from agentflow.lib.schema.declared_schema import schema_of
 from agentflow.lib.schema.json_schema import Schema
 from agentflow.run.strand.budget import Budget, Permits, without_permit
 
-NOBODY = "nobody was there to approve it"
+NOBODY = "no approver was available"
 """Why an approval without an answer is denied."""
 
 
@@ -93,7 +93,7 @@ def unanswered(question: Question, call: CallContext) -> Denied:
     if question.reason == "approval":
         return Denied(NOBODY)
     raise SexpEvaluationError(
-        f"nobody answered: {cut(question.question, 200)}",
+        f"there was no answer: {cut(question.question, 200)}",
         code="question/unanswered",
         span=call.span,
         hint="give the flow an answerer (answer=...), keep questions open for flow.send (approval_ttl=...), or start the run durably",
@@ -211,11 +211,11 @@ class Asking:
         except _ApproverFailed as failed:
             error = failed.__cause__
             call.warn("tool/approver-failed", f"the approver raised {type(error).__name__}: {clip(str(error), 300)}")
-            return Denied("whoever decides about it could not be reached")
+            return Denied("the approver could not be reached")
         if isinstance(answer, Denied) and answer.why == NOBODY:
             call.warn(
                 "tool/nobody-approves",
-                f"the request for {request.tool} was refused because nobody answered it: give the flow an approver "
+                f"the request for {request.tool} was refused because it got no answer: give the flow an approver "
                 "(approve=...), keep requests open for flow.send (approval_ttl=...), or start the run durably",
             )
         return decided(answer, request, call.warn)

@@ -335,7 +335,7 @@ def check_name(run_id: str | None, labels: Mapping[str, str] | None, redactor: R
         raise ConfigurationError(
             "the run id contains a secret, and ids are shown and stored as they are",
             code="config/run-id",
-            hint="name the run by something that nobody needs to hide, or by a digest of the secret",
+            hint="choose an id without a secret, or use a digest of the secret",
         )
     wrong = labels is not None and not isinstance(labels, Mapping)  # pyright: ignore[reportUnnecessaryIsInstance]
     if wrong or any([not isinstance(text, str) for pair in (labels or {}).items() for text in pair]):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -209,7 +209,7 @@ def bare_error(error: dict[str, Any]) -> dict[str, Any]:
 def bare_warning(event: Mapping[str, Any]) -> dict[str, Any]:
     """A warning in the form for readers who may not see the host: its code, and its text if it is about the program."""
     code = str(event.get("code"))
-    message = event.get("message") if code in _OF_PROGRAMS else "whoever runs the server is told more"
+    message = event.get("message") if code in _OF_PROGRAMS else "the operator of the server sees more"
     return {**event, "message": message, "details": None}
 
 

@@ -272,7 +272,7 @@ def client_tools(tools: object, schema: str = "parameters") -> tuple[ToolSpec, .
             try:
                 Schema(form)
             except (ConfigurationError, ValueError) as error:
-                wrong = f"its {schema} are no JSON Schema: {cut(str(error), 200)}"
+                wrong = f"its {schema} are not a JSON Schema: {cut(str(error), 200)}"
             else:
                 if not isinstance(form, dict) or cast("dict[str, Any]", form).get("type", "object") != "object":
                     wrong = f"its {schema} must be the JSON Schema of an object"

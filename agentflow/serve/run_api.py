@@ -111,10 +111,10 @@ async def show_fleet(service: ServedFlow, request: Request, key: Key) -> Respons
     """``GET /fleet``: pending work by queue and tenant, and the live workers. 403 for a key that may not see the fleet."""
     if not key.may_see_fleet:
         raise RequestError(
-            "this key does not show what workers have to do",
+            "this key may not see the work of workers",
             code="serve/not-yours",
             status=403,
-            hint="ask whoever runs the server for a key that shows it",
+            hint="ask the operator of the server for a key that may",
         )
     fleet = {"queues": await service.fleet.load(), "workers": await service.fleet.workers()}
     return await json_response({name: [asdict(each) for each in rows] for name, rows in fleet.items()})

@@ -188,7 +188,7 @@ class BaseHandler(Face):
         closed = hosts(self, BaseHandler, *_ITS_OWN)
         if closed:
             raise ConfigurationError(
-                f"{type(self).__name__} overrides {closed[0]}, which nobody asks",
+                f"{type(self).__name__} overrides {closed[0]}, which no code reads",
                 code="config/part",
                 hint="register tools with register_tool, and pass session= for a conversation",
             )

@@ -84,7 +84,7 @@ class ContextSources:
         finder = memory or self.memory
         if finder is None:
             raise TaskError(
-                "fresh context was asked for, and there is no memory system here",
+                "a task needs fresh context, and there is no memory system here",
                 reason="dependency_error",
                 code="tasks/no-memory",
                 hint="give the task system a memory_system, or say fresh_context 'disabled'",

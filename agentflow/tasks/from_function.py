@@ -233,7 +233,7 @@ def check_by(function: Callable[..., Any], returns: Returns[Any], label: str) ->
             raise TaskError(
                 f"the check of {label} returned nothing",
                 code="python/check",
-                hint="return the value, changed or not, or raise Retry('what is wrong')",
+                hint="return the value, changed or not, or raise Retry('the fault')",
             )
         return (accepted,)
 
@@ -251,9 +251,7 @@ def deps_of(function: object, count: int, label: str, option: str, example: str)
             raise TypeError
         signature.bind(*[None] * count)
     except TypeError:
-        raise wrong_value(
-            label, option, function, "cannot be called with what it is given", f"write {example}"
-        ) from None
+        raise wrong_value(label, option, function, "cannot be called with its argument", f"write {example}") from None
     except ValueError:  # a callable without a signature
         return None
     last = list(signature.parameters)[count - 1 : count]
@@ -266,11 +264,11 @@ def returns_of(function: Callable[..., Any], signature: Signature, label: str) -
     """The type that an async function is annotated to return. Raises ConfigurationError without an annotation."""
     if not inspect.iscoroutinefunction(function):
         raise ConfigurationError(
-            f"{label} is no async function", code="python/not-async", hint="write async def in place of def"
+            f"{label} is not an async function", code="python/not-async", hint="write async def in place of def"
         )
     if signature.returns is inspect.Signature.empty:
         raise ConfigurationError(
-            f"{label} does not say what it returns", code="python/annotation", hint="write -> str, or the type it gives"
+            f"{label} has no return annotation", code="python/annotation", hint="write -> str, or the type it gives"
         )
     return signature.returns
 

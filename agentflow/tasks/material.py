@@ -172,7 +172,7 @@ async def _read_all(
         return []
     if files is None:
         raise TaskError(
-            "files were asked for, and there is no file access here",
+            "a task needs files, and there is no file access here",
             reason="dependency_error",
             code="tasks/no-files",
             hint="build the task system with files=FileAccessManager(...)",

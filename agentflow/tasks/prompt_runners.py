@@ -164,7 +164,7 @@ def prompts_of(handler: object) -> PromptRunner:
     if isinstance(handler, _ExecutesPrompts):
         return HandlerPrompts(handler)
     raise ConfigurationError(
-        f"a {type(handler).__name__} is no handler: it has neither run_prompt nor execute_prompt",
+        f"a {type(handler).__name__} is not a handler: it has neither run_prompt nor execute_prompt",
         code="tasks/no-handler",
         hint="pass a BaseHandler, or anything with async execute_prompt(text, system=...)",
     )

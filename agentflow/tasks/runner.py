@@ -312,7 +312,7 @@ class TaskRunner:
         message = f"there is no task template '{label}'"
         if request.name is None and request.subtype is None and request.type == "atomic":
             message = f"no task template has a description like '{clip(request.description, 200)}'"
-            hint = "name the task, or say what is wanted in words of its description"
+            hint = "name the task, or write a prompt in words of its description"
         elif request.type != "atomic":
             hint = "only atomic tasks are run here; sequences, loops and branches are programs"
         details: dict[str, Any] = {

@@ -102,7 +102,7 @@ class Subtasks:
                 details={
                     "cause": "cycle",
                     "code": "tasks/subtask-cycle",
-                    "hint": "ask for something smaller, or answer from what is known",
+                    "hint": "ask for something smaller, or answer from the known facts",
                 },
             )
         return None

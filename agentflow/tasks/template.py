@@ -73,7 +73,7 @@ def output_spec(template: TaskTemplate) -> OutputSpec:
         model = schema
     if model is not None:
         if not isinstance(model, type) and get_origin(model) is None:
-            raise _wrong(template, f"output_model {model!r} is no class", "give a pydantic model or dataclass")
+            raise _wrong(template, f"output_model {model!r} is not a class", "give a pydantic model or dataclass")
         try:
             return OutputSpec(True, TypeAdapter[Any](cast(Any, model)).json_schema(), model)
         except (PydanticUserError, TypeError) as error:
@@ -145,7 +145,7 @@ def _not_accepted(why: str, text: str, notes: Notes) -> TaskResult:
         details={
             "code": "tasks/check",
             "content": text,
-            "hint": "allow more rounds=, say in the prompt what the check wants, or try another model",
+            "hint": "allow more rounds=, state the rule of the check in the prompt, or try another model",
         },
         **notes,
     )
@@ -678,7 +678,7 @@ class _Parser:
                 try:
                     return Constant(json.loads(body, strict=False))
                 except ValueError:
-                    raise self.fail(f"{cut(text, 40)} is no valid string (escapes are JSON's)") from None
+                    raise self.fail(f"{cut(text, 40)} is not a valid string (escapes are JSON's)") from None
         number = self.match(_NUMBER)
         if number is None:
             raise self.fail("an argument is wanted: a name, a number, true, false, null or a quoted text")

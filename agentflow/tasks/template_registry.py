@@ -221,14 +221,14 @@ def compile_template(template: TaskTemplate) -> CompiledTemplate:
     name = template.name
     if not name.isprintable() or not name.strip() or len(name) > MAX_NAME:
         raise DataError(
-            f"{cut(name, MAX_NAME)!r} is no template name",
+            f"{cut(name, MAX_NAME)!r} is not a template name",
             code="tasks/template",
             hint=f"a name is one line of at most {MAX_NAME} characters; programs can call it when it has no spaces",
         )
     for parameter, declared in template.params.items():
         if _PARAMETER.fullmatch(parameter) is None:
             raise DataError(
-                f"template '{name}': '{parameter}' is no parameter name",
+                f"template '{name}': '{parameter}' is not a parameter name",
                 code="tasks/template",
                 details={"field": ["params", parameter]},
             )
@@ -326,11 +326,11 @@ def _check_places(compiled: CompiledTemplate) -> None:
         for variable in text.variables:
             if variable not in declared:
                 by_function = (
-                    "what a run depends on is read by a function: system=lambda ctx: f'You help {ctx.deps.name}.'"
+                    "a function reads the dependencies of a run: system=lambda ctx: f'You help {ctx.deps.name}.'"
                 )
                 span = next(p.span for p in text.pieces if not isinstance(p, str) and p.name == variable)
                 raise DataError(
-                    f"template '{compiled.name}' uses '{{{{{variable}}}}}', which is no declared parameter",
+                    f"template '{compiled.name}' uses '{{{{{variable}}}}}', which is not a declared parameter",
                     code="tasks/undeclared-parameter",
                     span=span,
                     hint=did_you_mean(variable, declared)
@@ -481,7 +481,7 @@ PARTS = (
     "the model",
     "the conversation",
     "the data context",
-    "what earlier steps gave",
+    "the results of earlier steps",
     TASKS_BELOW,
 )
 """The names in messages of the parts of :func:`content_of`, in their order."""

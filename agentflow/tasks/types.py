@@ -157,7 +157,7 @@ def _json(text: str, kind: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         excerpt = text if len(text) <= 40 else text[:37] + "..."
-        raise ValueError(f"{kind} is wanted, and the text {excerpt!r} is no JSON") from None
+        raise ValueError(f"{kind} is wanted, and the text {excerpt!r} is not JSON") from None
 
 
 def _kind(value: object) -> str:

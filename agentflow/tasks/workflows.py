@@ -119,7 +119,7 @@ def make_workflow(fields: Mapping[str, Any], source: str = "workflow") -> Workfl
         raise DataError(f"{source}: {'; '.join(validation_messages(error)[:5])}", code="workflow/invalid") from error
     if _NAME.fullmatch(workflow.name) is None:
         raise DataError(
-            f"{source}: '{cut(workflow.name, 100)}' is no workflow name",
+            f"{source}: '{cut(workflow.name, 100)}' is not a workflow name",
             code="workflow/invalid",
             hint="names begin with a letter and hold letters, digits, '-', '_', ':' and '.'",
         )
@@ -134,16 +134,16 @@ def parse_workflow(text: str, source: str = "workflow") -> Workflow:
     surface = _MAGIC.get(lines[0].strip())
     if surface is None:
         hint = f"its first line is '{MAGIC}', or '{MAGIC_PYTHON}'"
-        raise DataError(f"{source} is no workflow file", code="workflow/invalid", hint=hint)
+        raise DataError(f"{source} is not a workflow file", code="workflow/invalid", hint=hint)
     end = 1
     while end < len(lines) and lines[end].startswith(COMMENTS[surface]):
         end += 1
     try:
         header = json.loads("\n".join(line[3:] for line in lines[1:end]))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{source}: the header is no JSON: {error}", code="workflow/invalid") from None
+        raise DataError(f"{source}: the header is not JSON: {error}", code="workflow/invalid") from None
     if not isinstance(header, dict):
-        raise DataError(f"{source}: the header is no JSON object", code="workflow/invalid")
+        raise DataError(f"{source}: the header is not a JSON object", code="workflow/invalid")
     return make_workflow({**header, "program": "\n".join(lines[end:]).strip(), "surface": surface}, source)
 
 
@@ -267,7 +267,7 @@ class WorkflowLibrary:
 
 def _read_directory(directory: Path, declaration: Callable[[Source], Mapping[str, Any] | None]) -> list[Workflow]:
     if not directory.is_dir():
-        raise DataError(f"{directory} is no directory", code="workflow/unreadable")
+        raise DataError(f"{directory} is not a directory", code="workflow/unreadable")
     by_name: dict[str, Workflow] = {}
     for path in sorted([*directory.glob("*.sexp"), *directory.glob("*.py")]):
         try:

@@ -142,7 +142,7 @@ def parse_xml(text: str, name: str) -> Element:
         ) from error
     except SAXParseException as error:
         span = _span(source, error.getLineNumber() or 1, error.getColumnNumber() or 0)
-        raise TemplateFileError(f"{name} is no well-formed XML: {error.getMessage()}", span=span) from error
+        raise TemplateFileError(f"{name} is not well-formed XML: {error.getMessage()}", span=span) from error
     except SAXException as error:
         raise TemplateFileError(f"{name} cannot be read as XML: {error}") from error
     if builder.root is None:
@@ -324,7 +324,7 @@ def _output_format(node: Element) -> dict[str, Any]:
             try:
                 output["schema"] = json.loads(text)
             except (ValueError, RecursionError) as error:
-                raise child.fail(f"the schema is no JSON: {error}") from None
+                raise child.fail(f"the schema is not JSON: {error}") from None
         else:
             output["schema"] = text
     return output
@@ -417,7 +417,7 @@ def read_directory(path: str | Path) -> list[TaskTemplate]:
     """
     directory = Path(path)
     if not directory.is_dir():
-        raise TemplateFileError(f"{directory} is no directory", code="tasks/unreadable-file")
+        raise TemplateFileError(f"{directory} is not a directory", code="tasks/unreadable-file")
     templates: dict[str, tuple[TaskTemplate, Path]] = {}
     faults: list[TemplateFileError] = []
     files = sorted(file for file in directory.iterdir() if file.suffix == ".xml" and file.is_file())

@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark ``cases``."""
-    told = "cases(source): the cases of an evaluation, a file beside the test or a list; an argument 'case' gets one after the other"
+    told = "cases(source): the cases of an evaluation, a file next to the test or a list; an argument 'case' gets one after the other"
     config.addinivalue_line("markers", told)
 
 

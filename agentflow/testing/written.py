@@ -153,7 +153,7 @@ def load_tool(name: str, path: str | os.PathLike[str]) -> Tool:
     where = Path(path)
     spec = importlib.util.spec_from_file_location(f"agentflow_tools_{where.stem}", where)
     if spec is None or spec.loader is None or not where.is_file():
-        raise ConfigurationError(f"{where} is no Python file", code="explore/tool", hint="write --tool NAME=FILE.py")
+        raise ConfigurationError(f"{where} is not a Python file", code="explore/tool", hint="write --tool NAME=FILE.py")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

@@ -157,7 +157,7 @@ async def test_a_bare_value_is_no_result(value: Any, shown: str) -> None:
 OTHERS: list[tuple[Callable[[ToolCall], Any], str]] = [
     (lambda call: replace(call, name="other"), "made a call of the tool 'transfer' one of 'other'"),
     (lambda call: call.arguments, "called run() with a dict"),
-    (lambda call: replace(call, arguments=cast(Any, [1])), "arguments that are no dict"),
+    (lambda call: replace(call, arguments=cast(Any, [1])), "arguments that are not a dict"),
 ]
 
 

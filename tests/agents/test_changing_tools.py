@@ -92,5 +92,5 @@ async def test_a_tool_without_its_list_is_still_an_error() -> None:
         return query
 
     async with AgentFlow() as flow:
-        with pytest.raises(ConfigurationError, match="is no list of tools"):
+        with pytest.raises(ConfigurationError, match="is not a list of tools"):
             flow.ask("x", tools=cast(Any, search))

@@ -265,7 +265,7 @@ async def test_the_other_calls_of_the_turn_end_first_and_the_first_ending_counts
 async def test_a_value_of_the_wrong_type_is_an_error_of_the_host() -> None:
     """A tool that ends a task with something else than the task returns is told so; the model cannot mend it."""
     async with AgentFlow(provider=ScriptedProvider([calling("book", number="X1")])) as flow:
-        with pytest.raises(TaskError, match="which is not what the task returns") as error:
+        with pytest.raises(TaskError, match="which does not match the task's return type") as error:
             await flow.ask("x", tools=[book], output=Flight)
     assert error.value.code == "tasks/value"
 

@@ -107,7 +107,7 @@ def test_an_edited_program_is_adopted(tmp_path: Path) -> None:
     words = shlex.split(adopting[adopting.index("agentflow resume") :])[1:]
     code, out, err = ran(tmp_path, *words, "--plan")
     assert code == 0 and out.startswith("1 effect is answered from records, which saves 1 model call"), err
-    assert "tool system:read_files (p.sexp:" in out and "what follows depends on the results" in out
+    assert "tool system:read_files (p.sexp:" in out and "later calls depend on the results" in out
     (tmp_path / "missing.txt").write_text("here")
     code, out, err = ran(tmp_path, *words, "--json")
     assert code == 0 and "1 effect was answered from records" in err, err

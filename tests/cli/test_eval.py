@@ -184,7 +184,7 @@ def test_a_filter_chooses_the_same_runs_and_cases_in_each_command(project: Path)
         (["eval", "answer", "cases.jsonl", "--app", "shop", "--variant", "none.toml"], "NAME=FILE"),
         (["eval", "answer", "cases.jsonl", "--app", "shop", "--scorer", "exat"], "exact"),
         (["eval", "answer", "cases.jsonl", "--app", "shop", "--scorer", "shop:none"], "MODULE:NAME"),
-        (["eval", "answer", "cases.jsonl", "--app", "shop", "--scorer", "close=near"], "no number"),
+        (["eval", "answer", "cases.jsonl", "--app", "shop", "--scorer", "close=near"], "not a number"),
         (["eval", "answer", "cases.jsonl", "--app", "shop", "--fail-below", "exact"], "NAME=VALUE"),
         (["eval", "answer", "cases.jsonl", "--app", "shop", "--fail-below", "exact=high"], "exact=0.8"),
         (["run"], "agentflow run FILE"),

@@ -33,7 +33,7 @@ async def test_what_is_printed(program: str, capsys: pytest.CaptureFixture[str])
     assert await explore_file(program, ExploreOptions(bind=["goal=a walk"], runs=20)) == Exit.DIAGNOSTICS
     assert capsys.readouterr().out.splitlines()[1:] == [
         'error[list/empty] at 3:1 first of the empty list  when plan gives {"steps": []}',
-        "plan fails and nobody handles it (at 3:23)",
+        "plan fails and the program does not handle it (at 3:23)",
     ]
 
 
@@ -159,8 +159,8 @@ async def test_files_of_tools(program: str) -> None:
     (here / "broken.py").write_text("1 / 0", "utf-8")
     for text, message in (
         ("broken.py", "ZeroDivisionError"),
-        ("none.py", "no Python file"),
-        ("review.sexp", "no Python file"),
+        ("none.py", "not a Python file"),
+        ("review.sexp", "not a Python file"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             await explore_file(program, ExploreOptions(tools=[f"spare={os.path.join(here, text)}"]))

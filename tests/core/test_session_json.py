@@ -114,8 +114,8 @@ def turn(*parts: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("written", "code", "says"),
     [
-        ("{", "session/invalid", "no session"),
-        ("[" * 100_000, "session/invalid", "no session"),
+        ("{", "session/invalid", "not a session"),
+        ("[" * 100_000, "session/invalid", "not a session"),
         ("[1]", "session/invalid", "'session'"),
         ({"turns": []}, "session/invalid", "'session'"),
         ({"session": "1"}, "session/invalid", "'session'"),
@@ -134,7 +134,7 @@ def turn(*parts: Any) -> dict[str, Any]:
     ],
 )
 def test_what_cannot_be_read_is_named(written: Any, code: str, says: str) -> None:
-    """A text that is no session, a later version, a message or part that cannot be: each has its own error."""
+    """A text that is not a session, a later version, a message or part that cannot be: each has its own error."""
     with pytest.raises(DataError) as caught:
         Session.from_json(written if isinstance(written, str) else json.dumps(written))
     assert caught.value.code == code and says in caught.value.message

@@ -100,7 +100,7 @@ async def test_a_record_that_its_class_no_longer_takes_ends_the_run(tmp_path: Pa
 
     assert await go() == "waiting"
     allowed.remove("a")
-    with pytest.raises(JournalError, match="is no value of its output class") as caught:
+    with pytest.raises(JournalError, match="no longer matches its output class") as caught:
         await go()
     assert caught.value.code == "durable/mismatch" and "runs fork" in str(caught.value.hint)
     allowed.add("a")

@@ -161,7 +161,7 @@ async def test_a_tool_that_a_model_asked_for(bank: Bank) -> None:
     async with bank.flow(provider=ScriptedProvider(answer), on_inflight="fail") as flow:
         assert (await (await flow.start(program, run_id="r")).result()).value == "done"
     assert bank.began == {"b": 1} and len(asked) == 2
-    assert "nobody knows how far it came" in str(asked[-1].messages[-1].parts[0])
+    assert "its progress is unknown" in str(asked[-1].messages[-1].parts[0])
 
 
 async def test_commands_and_writes_are_marked(bank: Bank) -> None:

@@ -142,7 +142,7 @@ NOT_FROM_A_PROGRAM = {
     "limits/unpriced": "needs models that cost",
     "limits/subtask-depth": "needs models that call tools which ask models",
     "limits/waiting": "a Warning",
-    "host/panic": "needs code of the host that raises what is no Exception",
+    "host/panic": "needs code of the host that raises what is not an Exception",
     "host/stray-exit": "needs code of the host that calls sys.exit",
     "limits/usd": "needs models that cost",
     "limits/model-calls": "needs models",

@@ -87,8 +87,8 @@ async def test_what_is_said() -> None:
     assert str(error) == 'error[list/empty] at 5:14 first of the empty list  when plan gives {"steps": []}'
     assert str(loop) == "no end at 6:55: 60 calls, and it would continue  when yes always gives false"
     assert [str(each) for each in failures] == [
-        "plan fails and nobody handles it (at 5:36)",
-        "yes fails and nobody handles it (at 6:29)",
+        "plan fails and the program does not handle it (at 5:36)",
+        "yes fails and the program does not handle it (at 6:29)",
     ]
     assert explored.errors == (error, loop) and not explored.missed and explored.runs <= 70
     assert str(await explore(REVIEW, {"goal": "a walk"}, runs=60)) == str(explored)

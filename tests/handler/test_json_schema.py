@@ -310,6 +310,6 @@ def test_simple_names(name: str, good: Any, bad: Any) -> None:
     """Simple names make schemas; unknown ones name the nearest."""
     assert check(good, simple_schema(name)) == []
     assert name == "any" or check(bad, simple_schema(name))
-    with pytest.raises(ConfigurationError, match="no type name") as caught:
+    with pytest.raises(ConfigurationError, match="not a type name") as caught:
         simple_schema("strng[]".removesuffix("[]"))
     assert "string" in (caught.value.hint or "")

@@ -84,7 +84,7 @@ async def test_names_of_a_template_are_new_each_time() -> None:
 
 
 async def test_symbols_of_a_run_are_new_and_the_same_in_each_repetition() -> None:
-    """Data that is made of them can be run as a program, and what is recorded of a run can be compared with another."""
+    """Data that is made of them can be run as a program, and the recorded value of a run can be compared with another."""
     text = "(define (fresh) (symbol->string (gensym))) (append (list (fresh) (fresh)) (parallel (fresh) (fresh)))"
     names = await evaluate(text)
     assert len(set(names)) == 4 and names == await evaluate(text)

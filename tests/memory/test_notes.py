@@ -105,7 +105,7 @@ async def test_without_notes_the_error_says_how_to_have_them(tmp_path: Path) -> 
             await flow.run('(defatom keep (params) (instructions "x") (tools "remember")) (value-of (keep))')
         assert "notes='session'" in (offered.value.hint or "")
         assert flow.tools.find("remember") is None
-    with pytest.raises(ConfigurationError, match="notes='all' is no way"):
+    with pytest.raises(ConfigurationError, match="notes='all' is not a way"):
         AgentFlow(provider=ScriptedProvider([]), root=tmp_path, notes="all")  # type: ignore[arg-type]
 
 

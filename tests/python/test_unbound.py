@@ -181,13 +181,13 @@ async def test_mistakes_are_told_where_the_task_is_declared() -> None:
         async def wrong(path: str) -> str:
             """Look at {{path}} and {{undeclared}}."""
 
-    with pytest.raises(ConfigurationError, match="no async function"):
+    with pytest.raises(ConfigurationError, match="not an async function"):
 
         @agentflow.task  # type: ignore[arg-type]
         def plain(path: str) -> str:
             """{{path}}"""
 
-    with pytest.raises(ConfigurationError, match="no list of tools"):
+    with pytest.raises(ConfigurationError, match="not a list of tools"):
         agentflow.task(tools=weather)(review.__wrapped__)  # type: ignore[attr-defined]
     async with AgentFlow(provider=echoing()) as flow:
         with pytest.raises(ConfigurationError, match="is a task already") as again:

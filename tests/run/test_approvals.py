@@ -155,13 +155,13 @@ async def test_a_model_reads_why(answer: Any) -> None:
 
 
 async def test_nobody_there_is_a_no_that_the_developer_is_told_of() -> None:
-    """Without an approver the model reads that nobody was there, and a warning names the options."""
+    """Without an approver the model reads that no approver was available, and a warning names the options."""
     events: list[Event] = []
     async with AgentFlow(tools=[write]) as flow:
         flow.subscribe(events.append)
         read = (await flow.run('(content (write (path "a")))', allow=["write"])).value
     (warning,) = [each for each in events if isinstance(each, Warning)]
-    assert "nobody was there" in read and "approve=" not in read
+    assert "no approver was available" in read and "approve=" not in read
     assert warning.code == "tool/nobody-approves" and "approve=..." in warning.message
 
 
@@ -282,7 +282,7 @@ async def test_a_yes_may_change_the_arguments() -> None:
     """The call runs with them, its event shows them, and the model reads what they were."""
     seen = await by_model(Approved(arguments={"path": "b.txt"}))
     assert seen.written == ["b.txt"] and seen.ran_with == [{"path": "b.txt"}]
-    assert seen.read == 'whoever approved this call changed its arguments to {"path": "b.txt"}\nwrote b.txt'
+    assert seen.read == 'the approver changed the arguments of this call to {"path": "b.txt"}\nwrote b.txt'
 
 
 @pytest.mark.parametrize("arguments", [{}, {"path": 3}, {"path": "b.txt", "more": 1}, {"file": "b.txt"}])

@@ -242,7 +242,7 @@ async def test_solve_has_a_bound_of_its_own() -> None:
     async with AgentFlow("offline") as flow:
         found = await flow.bounds(f'{TASK} (loop 3 (solve "x" (allow ask) (max-model-calls 5)))')
         assert str(found.model_calls) == "15" and not found.unbounded and not found.authority.complete
-        assert found.authority.tasks == ("ask",) and "not known before it is written" in found.notes[0]
+        assert found.authority.tasks == ("ask",) and "unknown before it is written" in found.notes[0]
         assert {found.tool_calls, found.width, found.usd, found.input_tokens, found.output_tokens} == {UNBOUNDED}
 
 

@@ -118,11 +118,11 @@ WRONG: list[tuple[str, Any]] = [
     ("usd=nan", lambda: Allowance(usd=float("nan"))),
     ("'month'", lambda: Allowance(usd=5, per="month")),
     ("86400", lambda: Allowance(usd=5, per=cast(Any, 86_400))),
-    ("no Allowance", lambda: Purses({"user-*": cast(Any, 5)})),
-    ("no Allowance", lambda: Purses({"user-*": cast(Any, Limits(usd=5))})),
+    ("not an Allowance", lambda: Purses({"user-*": cast(Any, 5)})),
+    ("not an Allowance", lambda: Purses({"user-*": cast(Any, Limits(usd=5))})),
     ("'user 1'", lambda: Purses({"user 1": Allowance(usd=5)})),
     ("are a dict", lambda: Purses(cast(Any, [Allowance(usd=5)]))),
-    ("no Allowance", lambda: AgentFlow(purses={"a": cast(Any, 5)})),
+    ("not an Allowance", lambda: AgentFlow(purses={"a": cast(Any, 5)})),
 ]
 
 

@@ -253,7 +253,7 @@ async def test_purses_of_a_file_are_those_of_flows_that_are_given_none(tmp_path:
             await flow.purses.look("shared")
     for wrong, message in (
         ({"user-*": {"dollars": 5}}, "has no 'dollars'"),
-        ({"user-*": 5}, "is no table"),
+        ({"user-*": 5}, "is not a table"),
         ({"user-*": {"usd": -1}}, "usd=-1"),
         ({"user-*": {"usd": 1, "per": "soon"}}, "per='soon'"),
         ({"a b": {"usd": 1}}, "names no purse"),

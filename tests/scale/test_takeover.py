@@ -148,7 +148,7 @@ async def test_what_cannot_go_on_here_is_left_to_others(
                 await asyncio.sleep(0.02)
             await asyncio.sleep(0.6)
             assert (await flow.find_run("r") or pytest.fail()).status == "queued"
-    assert ["cannot go on here" in record.message for record in caplog.records] == [True]
+    assert ["cannot continue here" in record.message for record in caplog.records] == [True]
 
 
 async def test_a_server_that_restarts_is_waited_for(postgres_server: Server, postgres_url: str, tmp_path: Path) -> None:

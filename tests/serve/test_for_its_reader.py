@@ -281,7 +281,7 @@ async def test_warnings_are_told_by_reader(tmp_path: Path) -> None:
     assert {*warned["ada"]} == {*warned["eve"]} >= {"tool/approver-failed"}
     assert "approvals.internal" in warned["eve"]["tool/approver-failed"]["message"]
     assert "approvals.internal" not in str(said["ada"])
-    assert warned["ada"]["tool/approver-failed"]["message"] == "whoever runs the server is told more"
+    assert warned["ada"]["tool/approver-failed"]["message"] == "the operator of the server sees more"
     assert not any([each["details"] for each in warned["ada"].values()])
     assert all(
         [

@@ -75,7 +75,7 @@ async def test_a_run_that_asks_is_parked_and_goes_on_with_the_next_request(tmp_p
         second = await answer(key, True, approval=True)
         who = await parked(flow, run_id)
         assert bank.paid == [7] and who in str(second) and who != key
-        assert who in str(await answer(who, 3)), "which is no text"
+        assert who in str(await answer(who, 3)), "which is not a text"
         last = await answer(who, "Ada")
         end = last[-1]
         value = end["result"] if route == "agui" else end["messageMetadata"]["value"]

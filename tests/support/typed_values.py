@@ -138,7 +138,7 @@ TYPES: dict[str, tuple[Any, Any]] = {
     "not a number": (list[float], [math.nan, -math.inf]),
     "boolean or nothing": (bool | None, None),
     "decimal": (decimal.Decimal, decimal.Decimal("1.10")),
-    "decimal that is no number": (decimal.Decimal, decimal.Decimal("NaN")),
+    "decimal that is not a number": (decimal.Decimal, decimal.Decimal("NaN")),
     "datetime": (dt.datetime, NOW),
     "datetime of a zone": (dt.datetime, BERLIN),
     "date": (dt.date, dt.date(2026, 1, 2)),

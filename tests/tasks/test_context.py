@@ -210,7 +210,7 @@ async def test_a_lookup_asks_with_the_values_in_the_description(root: Path, fiel
 
 def test_a_description_names_declared_parameters_only(root: Path) -> None:
     """A slot in a description is checked like one in the prompt, when the template is registered."""
-    with pytest.raises(DataError, match="which is no declared parameter"):
+    with pytest.raises(DataError, match="which is not a declared parameter"):
         House(root).task(description="Work on {{y}}")
 
 

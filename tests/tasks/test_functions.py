@@ -73,7 +73,7 @@ async def test_a_task_as_function_is_its_answer() -> None:
 async def test_a_function_sees_only_its_parameters() -> None:
     """A body that uses its caller's variable cannot even be registered; arguments are evaluated outside."""
     tasks, prompts = system(f=("a", "{{a}}"))
-    with pytest.raises(Exception, match="no declared parameter"):
+    with pytest.raises(Exception, match="not a declared parameter"):
         tasks.register_template({"name": "g", "params": "a", "instructions": "{{x}}", "is_function": True})
     await ask(tasks, "{{f(x)}}", x="x-value", a="caller's a")
     assert prompts.text == "x-value"

@@ -136,7 +136,7 @@ def test_schemas_from_simple_names() -> None:
     bounded = {"type": "array", "items": {"type": "number"}, "maxItems": 8}
     assert schema_of("number[<=8]") == bounded == schema_of(["number", "<=8"])
     for wrong in ("string[<8]", "string[8]", "string[<=-1]", ["number", "8"], ["number", "<=8", "<=9"]):
-        with pytest.raises(ValueError, match=r"no (schema|type name)"):
+        with pytest.raises(ValueError, match=r"not a (schema|type name)"):
             schema_of(wrong)
     with pytest.raises(ValueError, match="did you mean"):
         schema_of("strng")

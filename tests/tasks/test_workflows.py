@@ -131,14 +131,14 @@ async def test_what_the_program_raises_passes() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("(p)", "no workflow file"),
-        (f"{MAGIC}\n;;; {{\n(p)", "no JSON"),
-        (f"{MAGIC}\n;;; []\n(p)", "no JSON object"),
+        ("(p)", "not a workflow file"),
+        (f"{MAGIC}\n;;; {{\n(p)", "not JSON"),
+        (f"{MAGIC}\n;;; []\n(p)", "not a JSON object"),
         (f'{MAGIC}\n;;; {{"name": "a"}}\n', "has no program"),
-        (f'{MAGIC}\n;;; {{"name": "../a"}}\n(p)', "no workflow name"),
+        (f'{MAGIC}\n;;; {{"name": "../a"}}\n(p)', "not a workflow name"),
         (f'{MAGIC}\n;;; {{"name": "a", "alow": []}}\n(p)', "alow"),
         (f'{MAGIC}\n;;; {{"name": "a", "params": 5}}\n(p)', "params"),
-        (f"{MAGIC}\n;;; " + "[" * 100_000 + "\n(p)", "no JSON"),
+        (f"{MAGIC}\n;;; " + "[" * 100_000 + "\n(p)", "not JSON"),
     ],
 )  # fmt: skip
 def test_bad_files_say_what_is_wrong(text: str, says: str) -> None:
@@ -150,7 +150,7 @@ def test_bad_files_say_what_is_wrong(text: str, says: str) -> None:
 
 async def test_unusable_directories(tmp_path: Path) -> None:
     """A directory that is none, a file that cannot be decoded, two files of one name, a place that cannot be written."""
-    with pytest.raises(DataError, match="no directory"):
+    with pytest.raises(DataError, match="not a directory"):
         await library({}, tmp_path / "gone").load()
     (tmp_path / "a.sexp").write_bytes(b"\xff")
     with pytest.raises(DataError, match=r"a\.sexp cannot be read"):

@@ -78,13 +78,13 @@ async def test_a_loaded_template_runs() -> None:
         ('<task name="a" params="">\n<instrctions/>\n</task>', 2, "<instrctions> is unknown"),
         ('<task name="a" params="" colour="red"/>', 1, "no attribute 'colour'"),
         ('<task name="a">\n<parameters>\n<parameter type="string"/>\n</parameters></task>', 3, "no name"),
-        ('<task name="a">\n<parameters>\n<parameter name="x" type="strin"/>\n</parameters></task>', 1, "no type"),
+        ('<task name="a">\n<parameters>\n<parameter name="x" type="strin"/>\n</parameters></task>', 1, "not a type"),
         ('<task name="a">\n<parameters>\n<parameter name="x"/>\n<parameter name="x"/></parameters></task>', 4, "twice"),
-        ('<task name="a" params="x">\n\n<instructions>{{y}}</instructions></task>', 3, "no declared parameter"),
+        ('<task name="a" params="x">\n\n<instructions>{{y}}</instructions></task>', 3, "not a declared parameter"),
         ('<task name="a" params="x">\n<instructions>x</instructions>\n<instructions/></task>', 3, "given twice"),
         ('<task name="a" params="">\n<instructions>a <b>c</b></instructions></task>', 2, "holds text only"),
         ('<task name="a" params="">\nloose text</task>', 1, "text stands directly"),
-        ('<task name="a" params="">\n<output_format type="json"><schema>{oops}</schema></output_format></task>', 2, "no JSON"),
+        ('<task name="a" params="">\n<output_format type="json"><schema>{oops}</schema></output_format></task>', 2, "not JSON"),
         ('<task name="a" params="">\n<output_format type="yaml"/></task>', 2, "neither"),
         ('<task name="a" params="">\n<context_management>\n<fresh_contxt/></context_management></task>', 3, "unknown in"),
         ('<task name="a" params="">\n<context_management><inherit_context>some</inherit_context></context_management></task>', 2, "context_management"),
@@ -177,7 +177,7 @@ async def test_loading_is_all_or_nothing(tmp_path: Path) -> None:
         await system.load_directory(tmp_path)
     assert len(caught.value.details["faults"]) == 3
     assert system.template_names() == ["a"]
-    with pytest.raises(TemplateFileError, match="no directory"):
+    with pytest.raises(TemplateFileError, match="not a directory"):
         await system.load_directory(tmp_path / "gone")
 
 

@@ -157,7 +157,7 @@ def _overrides(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"{path} is no TOML: {error}", hint='[reply] and below it model = "openai:gpt-5-mini"'
+            f"{path} is not valid TOML: {error}", hint='[reply] and below it model = "openai:gpt-5-mini"'
         ) from None
 
 
@@ -184,7 +184,7 @@ def _scorer(text: str) -> Any:
             raise UsageError(f"--scorer {text}: {error}", hint="MODULE:NAME, a function of a case and a run") from None
     names = (*_PLAIN, *ACCOUNT, "matches", "judge")
     hint = did_you_mean(name, names) or f"it is one of {', '.join(names)}, or MODULE:NAME"
-    raise UsageError(f"--scorer {text} is no scorer", hint=hint)
+    raise UsageError(f"--scorer {text} is not a scorer", hint=hint)
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:
@@ -201,7 +201,7 @@ def _thresholds(option: str, texts: list[str] | None) -> dict[str, float]:
         try:
             values[name] = float(value)
         except ValueError:
-            raise UsageError(f"{option} {text}: '{value}' is no number", hint=f"write {option} {name}=0.8") from None
+            raise UsageError(f"{option} {text}: '{value}' is not a number", hint=f"write {option} {name}=0.8") from None
     return values
 
 

@@ -117,7 +117,9 @@ def decided(answer: object, request: ApprovalRequest, warn: Callable[[str, str],
     if isinstance(answer, Approved):
         if answer.arguments is None or (request.editable and isinstance(answer.arguments, Mapping)):  # pyright: ignore[reportUnnecessaryIsInstance]
             return answer
-        problem = "arguments that are no dict" if request.editable else "other arguments, which this call does not take"
+        problem = (
+            "arguments that are not a dict" if request.editable else "other arguments, which this call does not take"
+        )
     elif isinstance(answer, Denied):
         return answer
     elif isinstance(answer, str):
@@ -125,7 +127,7 @@ def decided(answer: object, request: ApprovalRequest, warn: Callable[[str, str],
     elif answer is None or answer is False:
         return Denied()
     else:
-        problem = f"a value of type {type(answer).__name__}, which is no yes"
+        problem = f"a value of type {type(answer).__name__}, which is not a yes"
     warn(
         "tool/unclear-approval",
         f"the answer to the request for {request.tool} was {problem}: it counts as a no; "

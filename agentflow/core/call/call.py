@@ -631,12 +631,12 @@ def contained(error: BaseException) -> StrayExit | HostPanic:
         return StrayExit(f"code of the host called sys.exit({error.code!r})", hint="raise an exception, or return")
     if isinstance(error, asyncio.CancelledError):
         return StrayExit(
-            "code of the host raised CancelledError, although nobody cancelled it",
+            "code of the host raised CancelledError without a cancellation",
             hint="it awaits a task that it, or a library, cancelled: catch that where it is awaited",
         )
     name, said = type(error).__name__, clip(str(error), 500)
-    hint = "derive exceptions from Exception; what an extension reports as a panic is a fault in it"
-    return HostPanic(f"code of the host raised {name}, which is no Exception: {said}", hint=hint)
+    hint = "derive exceptions from Exception; a panic of an extension is a fault in the extension"
+    return HostPanic(f"code of the host raised {name}, which is not an Exception: {said}", hint=hint)
 
 
 def is_stray(error: BaseException, cancelled: bool) -> bool:

@@ -404,7 +404,7 @@ def narrowing(table: Mapping[str, Any]) -> Provenance | None:
     """
     if "sources" in table:
         raise _malformed(
-            "provenance", "settings do not say what tools give: sources is for a policy file, or for the code"
+            "provenance", "settings cannot set the sources of tools: put sources into a policy file, or into the code"
         )
     return Provenance.from_table(table, "provenance") if table else None
 

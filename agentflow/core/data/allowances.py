@@ -81,7 +81,7 @@ def _is_limit(value: object, *, whole: bool) -> bool:
 
 
 def _no_length(per: object) -> float:
-    raise ValueError(f"{type(per).__name__} is no length of time")
+    raise ValueError(f"{type(per).__name__} is not a duration")
 
 
 @frozen(kw_only=True)
@@ -192,7 +192,7 @@ class AllowanceTable:
             )
         if not isinstance(allowance, Allowance):
             raise _wrong(
-                f"the allowance of '{cut(pattern, 80)}' is {cut(repr(allowance), 80)}, which is no Allowance",
+                f"the allowance of '{cut(pattern, 80)}' is {cut(repr(allowance), 80)}, which is not an Allowance",
                 f"for example {{{pattern!r}: Allowance(usd=5, per='1d')}}",
             )
         self._rows[pattern] = allowance
@@ -221,7 +221,7 @@ def read_allowances(table: Mapping[str, Any]) -> dict[str, Allowance]:
     for pattern, row in table.items():
         shown = f"the allowance of '{cut(pattern, 80)}'"
         if not isinstance(row, Mapping):
-            raise _wrong(f"{shown} is no table", 'for example "user-*" = { usd = 5, per = "1d" }')
+            raise _wrong(f"{shown} is not a table", 'for example "user-*" = { usd = 5, per = "1d" }')
         stated = cast("Mapping[str, Any]", row)
         wrong = next((name for name in stated if name not in names), None)
         if wrong is not None:

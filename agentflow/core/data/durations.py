@@ -14,7 +14,7 @@ def seconds_of(text: str) -> float:
     """The seconds of a duration. Raises ValueError for a text that is none."""
     match = _WRITTEN.fullmatch(text.strip())
     if match is None or not float(match[1]):
-        raise ValueError(f"'{cut(text, 40)}' is no length of time: write 90s, 15m, 12h, 1d or 2w")
+        raise ValueError(f"'{cut(text, 40)}' is not a duration: write 90s, 15m, 12h, 1d or 2w")
     return float(match[1]) * _UNITS[match[2]]
 
 

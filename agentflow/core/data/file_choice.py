@@ -28,7 +28,7 @@ def read_choice(
         listed = cast(dict[str, Any], data)
         data = next((listed[key] for key in ("matches", "files", "results") if key in listed), None)
     if not isinstance(data, list):
-        raise ValueError(result.notes.parse_error or "it is no list of {path, score, relevance}")
+        raise ValueError(result.notes.parse_error or "it is not a list of {path, score, relevance}")
     matches: list[MatchItem] = []
     skipped: list[dict[str, str]] = []
     for entry in cast(list[Any], data):
@@ -57,4 +57,4 @@ def _answer(result: TaskResult) -> Any:
     try:
         return json.loads(result.content if fenced is None else fenced.group(1))
     except (ValueError, RecursionError) as wrong:
-        raise ValueError(result.notes.parse_error or f"it is no JSON: {wrong}") from None
+        raise ValueError(result.notes.parse_error or f"it is not JSON: {wrong}") from None

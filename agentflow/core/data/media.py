@@ -86,9 +86,9 @@ def part_of(data: bytes, media_type: str | None = None, name: str = "") -> Media
     kind = media_type or _sniffed(data) or _named(name)
     if kind is None:
         raise ConfigurationError(
-            f"{name or 'an attachment'} is no image, PDF or sound that is known: {clip(repr(data[:16]), 80)}",
+            f"{name or 'an attachment'} is not a known image, PDF or sound: {clip(repr(data[:16]), 80)}",
             code="media/type",
-            hint="say what it is: attachment(..., media_type='image/png')",
+            hint="state the type: attachment(..., media_type='image/png')",
         )
     return _part(kind, base64.b64encode(data).decode("ascii"), name)
 
@@ -136,7 +136,7 @@ def _of_address(url: str, media_type: str | None, name: str) -> MediaPart:
     kind = media_type or _named(path.name)
     if kind is None:
         raise ConfigurationError(
-            f"the address {clip(url, 200)} does not say what is there",
+            f"the address {clip(url, 200)} does not show its media type",
             code="media/type",
             hint="say it: attachment(url, media_type='image/png')",
         )

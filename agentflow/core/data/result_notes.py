@@ -126,7 +126,7 @@ class FailedPart(Record):
             if isinstance(part, str) and set(entries) <= {"part", "error"}:
                 return cls(part, ErrorInfo.of(entries.get("error") or "", f"{part} failed"))
         raise DataError(
-            "a failed part is a mapping of 'part', a text, and 'error', which describes what went wrong",
+            "a failed part is a mapping of 'part', a text, and 'error', which describes the failure",
             code="data/fields",
         )
 

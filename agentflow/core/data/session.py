@@ -352,12 +352,12 @@ class Session:
         try:
             read: object = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"this is no session: {error}", code="session/invalid") from None
+            raise DataError(f"this is not a session: {error}", code="session/invalid") from None
         data = cast(dict[str, Any], read) if isinstance(read, dict) else {}
         version, turns, context = data.get("session"), data.get("turns", []), data.get("data_context")
         if type(version) is not int or version < 1:
             raise DataError(
-                "this is no session: a session is a JSON object with the key 'session', its version",
+                "this is not a session: a session is a JSON object with the key 'session', its version",
                 code="session/invalid",
                 hint="write one with Session.to_json()",
             )
@@ -368,7 +368,7 @@ class Session:
                 hint="read it with the agentflow that wrote it, or a later one",
             )
         if not isinstance(turns, list) or not all([isinstance(turn, list) for turn in cast(list[Any], turns)]):
-            raise DataError("this is no session: its turns are lists of messages", code="session/invalid")
+            raise DataError("this is not a session: its turns are lists of messages", code="session/invalid")
         scope = data.get("scope")
         session = cls(
             data_context=None if context is None else DataContext.of(context),

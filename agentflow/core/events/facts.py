@@ -134,7 +134,7 @@ class Authority:
         rows += [("files", ", ".join(self.files)), ("workflows", ", ".join(self.workflows))]
         shown = [(label, text or "none") for label, text in rows]
         shown += [("sink", str(each)) for each in self.sinks]
-        return shown if self.complete else [*shown, ("and", "whatever code does that the text does not show")]
+        return shown if self.complete else [*shown, ("and", "everything that hidden code does")]
 
     def to_dict(self) -> dict[str, Any]:
         """The same as data for JSON."""

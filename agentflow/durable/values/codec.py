@@ -392,7 +392,7 @@ class _Writer:
         except (PydanticSerializationError, ValueError):
             pass
         return self._foreign(
-            f"a {type(value).__qualname__} whose fields as JSON data are not all of it, with no annotation that says what it is"
+            f"a {type(value).__qualname__} with more state than its fields as JSON data, and without an annotation of its type"
         )
 
     def _foreign(self, what: str) -> Any:

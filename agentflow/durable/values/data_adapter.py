@@ -151,9 +151,9 @@ def adapter_for(kind: Any, *, checks: bool = True) -> DataAdapter[Any] | None:
         return _kept(kind, repr(kind), checks)
     except PydanticSchemaGenerationError:
         raise ConfigurationError(
-            f"{clip(_shown(kind), 120)} is no type whose values can be stored",
+            f"{clip(_shown(kind), 120)} is not a type whose values can be stored",
             code="durable/no-value",
-            hint="annotate what pydantic writes and reads (models, dataclasses, built-in types), or give the object to the run as a binding",
+            hint="annotate a type that pydantic writes and reads (models, dataclasses, built-in types), or pass the object to the run as a binding",
         ) from None
     except TypeError:  # an annotation without a hash
         return _made(kind, checks)
@@ -199,9 +199,9 @@ def unfit(what: str, path: str, error: ValueError) -> JournalError:
     """The error (``durable/mismatch``) for a record that its type takes no more."""
     problems = validation_messages(error) if isinstance(error, ValidationError) else [str(error)]
     return JournalError(
-        f"what is recorded of {what} at {path} is no value of its output class as it is now: {'; '.join(problems)}",
+        f"the recorded value of {what} at {path} no longer matches its output class: {'; '.join(problems)}",
         code="durable/mismatch",
-        hint="let the class take what was stored, or carry it out again: agentflow runs fork RUN --at PATH",
+        hint="let the class accept the stored value, or run the effect again: agentflow runs fork RUN --at PATH",
         details={"path": path},
     )
 

@@ -175,7 +175,7 @@ def _change_of(listener: int, request: Any, plan: dict[str, Any]) -> None:
     try:
         lies = os.readlink(f"/proc/self/fd/{fd}")
         if not any(lies == root or lies.startswith(f"{root}/") for root in plan["below"]):
-            raise PermissionError(_EPERM, "outside of what the command may write in")
+            raise PermissionError(_EPERM, "outside the directories that the command may write")
         # the command has no capabilities, and the supervisor of a superuser has all of them
         if os.fstat(fd).st_uid != os.geteuid() or (kind != "utimensat" and value & 0o6000):
             raise PermissionError(_EPERM, "not its owner's change")

@@ -60,11 +60,11 @@ def check_schedule(cron: str, zone: str) -> None:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigurationError(
-            f"'{cut(zone, 80)}' is no time zone", code="config/schedule", hint="for example Europe/Berlin, or UTC"
+            f"'{cut(zone, 80)}' is not a time zone", code="config/schedule", hint="for example Europe/Berlin, or UTC"
         ) from None
     if len(cron.split()) != 5 or not croniter.is_valid(cron):
         raise ConfigurationError(
-            f"'{cut(cron, 80)}' is no line of cron's: minute, hour, day of the month, month, day of the week",
+            f"'{cut(cron, 80)}' is not a cron line: minute, hour, day of the month, month, day of the week",
             code="config/schedule",
             hint="'0 7 * * *' is every day at seven, '*/15 * * * 1-5' every quarter of an hour from Monday to Friday",
         )
@@ -477,7 +477,7 @@ class PostgresQueue:
                         await work.go_on(db, group)
                 except _ERRORS as error:
                     if not told:
-                        _log.warning("no jobs can be had: %s; what is at work goes on", error)
+                        _log.warning("no jobs can be fetched: %s; active runs continue", error)
                     told = True
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(work.over(), _AWAY_S)

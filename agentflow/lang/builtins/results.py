@@ -20,7 +20,7 @@ def result(who: str, value: object) -> TaskResult:
             return TaskResult.from_mapping(value)
         except DataError as error:
             raise SexpEvaluationError(
-                f"{who}: the dict has a status and is no result: {error.message}", code="type/result"
+                f"{who}: the dict has a status and is not a result: {error.message}", code="type/result"
             ) from None
     wrong_type(who, 1, "the result of a task or tool", value, hint="plain values need no unwrapping")
 

@@ -253,7 +253,7 @@ def _check_slots(a: Analyzer, definition: AtomDefinition) -> None:
                 raise a.error(
                     _within(a, definition.options[key], slot.start(), slot.end()),
                     "defatom/place",
-                    f"{{{{{slot[1]}}}}} in the {key} is no parameter of '{definition.name.name}'",
+                    f"{{{{{slot[1]}}}}} in the {key} is not a parameter of '{definition.name.name}'",
                     did_you_mean(name, params) or f"declare it: (params ({name} string))",
                 )
 

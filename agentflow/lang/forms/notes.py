@@ -36,7 +36,7 @@ def _tool_call(a: Analyzer, node: Form, scope: Scope, tool: str, first: str, opt
     if len(parts) == 2:
         one = clause(a, parts[1:], option, tool)
         if one is None or len(one.items) != 2:
-            raise a.error(parts[1], "form/clause", f"this is no clause of '{tool}'", f"write {usage}")
+            raise a.error(parts[1], "form/clause", f"this is not a clause of '{tool}'", f"write {usage}")
         names.append(option)
         values.append(a.expr(one.items[1], scope))
     return ir.PrimCall(node, PRIMITIVES["value-of"], [ir.EffectCall(node, "tool", tool, names, values)])

@@ -61,7 +61,7 @@ def director_evaluator_loop(a: Analyzer, node: Form, scope: Scope, tail: Tail) -
         name = head_name(each)
         if name not in names:
             hint = did_you_mean(name or "", names) or f"write {_LOOP}"
-            raise a.error(each, "form/clause", "this is no clause of 'director-evaluator-loop'", hint)
+            raise a.error(each, "form/clause", "this is not a clause of 'director-evaluator-loop'", hint)
     args: list[tuple[int, str, IR]] = []
     for name in names:
         part = clause(a, clauses, name, "director-evaluator-loop")
@@ -121,7 +121,7 @@ def clauses(
             values.append(a.expr(one.items[1], scope))
             rest = [each for each in rest if each is not one]
     if rest:
-        raise a.error(rest[0], "form/clause", f"this is no clause of '{who}'", f"write {usage}")
+        raise a.error(rest[0], "form/clause", f"this is not a clause of '{who}'", f"write {usage}")
     return allow, options, values
 
 

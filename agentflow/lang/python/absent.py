@@ -19,14 +19,14 @@ ABSENT: dict[str, str] = {
     "TypeVar": "annotations mean nothing here: leave it out",
     "NewType": "annotations mean nothing here: leave it out",
     "open": "tools read and write files: system.read_files(...)",
-    "input": "ask_human(question) asks somebody; the parameters of main are bindings",
+    "input": "ask_human(question) asks a person; the parameters of main are bindings",
     "eval": "solve(goal) lets a model write a program",
     "exec": "solve(goal) lets a model write a program",
     "compile": "solve(goal) lets a model write a program",
     "getattr": "x.name reads a field, d[name] a key",
     "setattr": "build a new dict: {**x, 'name': value}",
     "hasattr": "'name' in d",
-    "type": "isinstance(x, str) tells",
+    "type": "isinstance(x, str) tests it",
     "id": "'is' compares identities",
     "hash": "keys of a dict need none",
     "next": "take xs[0] of a list: found = [x for x in xs if ...]; found[0] if found else None",
@@ -34,8 +34,8 @@ ABSENT: dict[str, str] = {
     "format": 'write an f-string: f"{x:.2f}"',
     "vars": "a dict has items()",
     "dir": "a dict has keys()",
-    "globals": "name what you need",
-    "locals": "name what you need",
+    "globals": "write the name of the variable",
+    "locals": "write the name of the variable",
     "callable": "call it",
     "super": "classes have fields only",
     "object": "None, or a dict, stands for nothing",
@@ -45,7 +45,7 @@ ABSENT: dict[str, str] = {
     "memoryview": "text is str",
     "slice": "xs[a:b] takes a slice",
     "complex": "numbers are int and float",
-    "breakpoint": "agentflow runs show, and print, tell what happened",
+    "breakpoint": "use agentflow runs show, and print",
     "issubclass": "classes have fields only",
     "property": "classes have fields only",
     "staticmethod": "classes have fields only",
@@ -58,8 +58,8 @@ ABSENT: dict[str, str] = {
     "ascii": "repr(x)",
     "aiter": "go over it with for",
     "anext": "go over it with for",
-    "exit": 'raise ValueError("what is wrong") ends the run, return ends a function',
-    "quit": 'raise ValueError("what is wrong") ends the run, return ends a function',
+    "exit": 'raise ValueError("the fault") ends the run, return ends a function',
+    "quit": 'raise ValueError("the fault") ends the run, return ends a function',
 }
 """Missing functions of Python, with advice."""
 
@@ -69,9 +69,9 @@ _MODELS = "@task and ask(prompt) call models, solve(goal) lets one write a progr
 _FETCH = "give the flow a tool that fetches, and call it"
 _RANDOM = "random() is a float from 0 up to 1, random(n) an integer from 0 up to n"
 _DATES = "now() is the time in seconds since 1970; a tool of the flow writes and reads dates"
-_FIGURES = "lists, sum, min, max and sorted do what is simple; a tool of the flow does the rest"
+_FIGURES = "use lists, sum, min, max and sorted for simple cases, and a tool of the flow for the rest"
 MODULES: dict[str, str] = {
-    "re": "methods of texts find, split and replace; a tool of the flow does what needs a pattern",
+    "re": "use the methods of texts to find, split and replace, and a tool of the flow for patterns",
     "collections": "d[x] = d.get(x, 0) + 1 counts, d.setdefault(x, []).append(y) groups",
     "datetime": _DATES,
     "os": f"{_FILES}; parameters of main are bindings",
@@ -87,7 +87,7 @@ MODULES: dict[str, str] = {
     "logging": "print(...) is a message of the run's log",
     "warnings": "print(...) is a message of the run's log",
     "itertools": "comprehensions, slices and zip do it: [x for xs in rows for x in xs]",
-    "functools": "a loop does what reduce does, a lambda what partial does, a dict what a cache does",
+    "functools": "use a loop for reduce, a lambda for partial, a dict for a cache",
     "operator": "write a lambda: key=lambda x: x['name']",
     "enum": 'Literal["low", "high"] is a type with these values',
     "abc": "classes have fields only",
@@ -101,7 +101,7 @@ MODULES: dict[str, str] = {
     "textwrap": "lines = [line.strip() for line in text.splitlines()]",
     "hashlib": "uuid() is a name that nothing else has; a text can be a key itself",
     "secrets": _RANDOM,
-    "traceback": "e.code, e.message and str(e) tell what an error was",
+    "traceback": "e.code, e.message and str(e) describe an error",
     "contextlib": "try and except, or try and finally, do it",
     "threading": _TOGETHER,
     "multiprocessing": _TOGETHER,
@@ -168,8 +168,8 @@ DOTTED: dict[str, str] = {
 """Missing names of modules and types, with advice."""
 
 HIDDEN: dict[str, str] = {
-    "__name__": "isinstance(x, str) tells what a value is, e.code what an error is",
-    "__class__": "isinstance(x, str) tells what a value is",
+    "__name__": "isinstance(x, str) tests the type of a value, and e.code is the kind of an error",
+    "__class__": "isinstance(x, str) tests the type of a value",
     "__dict__": "a record is a dict: x.items()",
     "__len__": "len(x)",
     "__init__": "fields are given by name or in order: Review(grade=1)",
@@ -230,7 +230,7 @@ METHODS_ABSENT: dict[str, str] = {
     "error": MODULES["logging"],
     "exception": MODULES["logging"],
     "result": "a call gives its value: parallel(f(a), g(b)) gives both",
-    "cancel": "race(f(a), g(a)) stops the others, timeout(30, f(x)) what takes too long",
+    "cancel": "race(f(a), g(a)) stops the others, timeout(30, f(x)) a slow call",
     "put": "xs.append(x)",
     "acquire": DOTTED["asyncio.Lock"],
     "bit_length": "len(f'{x:b}')",

@@ -53,9 +53,7 @@ def parallel(g: Emitter, node: ast.Call) -> ast.expr:
         if each.arg == "return_exceptions" and isinstance(each.value, ast.Constant) and each.value.value is False:
             continue
         what = f"'{each.arg}' of branches" if each.arg is not None else "'**' in this call"
-        g.refuse(
-            each, what, "catch what fails within a branch, or write outcome(f(x)) for a result that may have failed"
-        )
+        g.refuse(each, what, "catch failures within a branch, or write outcome(f(x)) for a result that may have failed")
     only = node.args[0] if len(node.args) == 1 else None
     if isinstance(only, ast.List | ast.ListComp | ast.GeneratorExp):
         call = ast.unparse(node.func)
@@ -72,7 +70,7 @@ def parallel(g: Emitter, node: ast.Call) -> ast.expr:
 def _each(g: Emitter, node: ast.Call, over: ast.ListComp | ast.GeneratorExp) -> ast.expr:
     generator = over.generators[0]
     if len(over.generators) > 1 or generator.ifs or not isinstance(generator.target, ast.Name):
-        g.refuse(over, "such a comprehension of branches", "pmap(f, xs) goes over a list of what f takes")
+        g.refuse(over, "such a comprehension of branches", "pmap(f, xs) takes a list of arguments of f")
         return g.const(None)
     scope = g.scopes.scopes[over]
     g.counter += 1

@@ -135,11 +135,11 @@ def _best(numbers: Any, best_of: Callable[[Any], Any]) -> Work[Any]:
 def int_(rt: Runtime, x: Any = 0, base: Any = 10) -> Any:
     if type(x) is str:
         if len(x) > _LONG_DIGITS or type(base) is not int:
-            wrong_value("the text is no integer")
+            wrong_value("the text is not an integer")
         try:
             return int(x, base)
         except ValueError:
-            wrong_value(f"the text {cut(x, 40)!r} is no integer")
+            wrong_value(f"the text {cut(x, 40)!r} is not an integer")
     return _finite("int", lambda: int(_number("int", x)))
 
 
@@ -147,11 +147,11 @@ def int_(rt: Runtime, x: Any = 0, base: Any = 10) -> Any:
 def float_(rt: Runtime, x: Any = 0.0) -> float:
     if type(x) is str:
         if len(x) > _LONG_DIGITS:
-            wrong_value("the text is no number")
+            wrong_value("the text is not a number")
         try:
             return float(x)
         except ValueError:
-            wrong_value(f"the text {cut(x, 40)!r} is no number")
+            wrong_value(f"the text {cut(x, 40)!r} is not a number")
     return _finite("float", lambda: float(_number("float", x)))
 
 
@@ -396,7 +396,7 @@ async def sort(rt: Runtime, d: int, value: Any, *, key: Any = None, reverse: Any
     calls=True,
     usage="map(function, iterable, ...)",
     hint="map(f, xs)",
-    doc="A list of what a function gives for each element.",
+    doc="A list of the results of a function for each element.",
 )
 async def map_(rt: Runtime, d: int, function: Any, *iterables: Any) -> list[Any]:
     rows = await _done(rt, zip_(rt, *iterables))
@@ -410,7 +410,7 @@ async def map_(rt: Runtime, d: int, function: Any, *iterables: Any) -> list[Any]
     size="filter",
     calls=True,
     hint="filter(f, xs)",
-    doc="A list of the elements for which a function gives what counts as true.",
+    doc="A list of the elements for which a function returns a true value.",
 )
 async def filter_(rt: Runtime, d: int, function: Any, iterable: Any) -> list[Any]:
     values = _few(rt, iterable, "filter")

@@ -195,7 +195,7 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
     if function.attr not in ALL_METHODS:
         if function.attr not in g.foreign_methods:
             hint = METHODS_ABSENT.get(function.attr) or did_you_mean(function.attr, ALL_METHODS)
-            hint = hint or f"f = x.{function.attr}, and then f(), calls what a field holds"
+            hint = hint or f"f = x.{function.attr}, and then f(), calls the value of a field"
             g.wrong(function, "name/not-here", f"there is no method '{function.attr}'", hint)
         return g.const(None)
     g.meanings[node] = ("method", function.attr)

@@ -138,7 +138,7 @@ def record(g: Emitter, node: ast.ClassDef) -> list[ast.stmt]:
         return []
     if any(name in CLASSES or name == "BaseException" for name in bases):
         g.foreign.add(node.name)
-        hint = f'raise {bases[0]}("what is wrong"), and except {bases[0]}'
+        hint = f'raise {bases[0]}("the fault"), and except {bases[0]}'
         g.refuse(node.bases[0], "a class of errors", hint.replace("Exception", "ValueError"))
         return []
     for base, name in zip(node.bases, bases, strict=True):
@@ -161,7 +161,7 @@ def record(g: Emitter, node: ast.ClassDef) -> list[ast.stmt]:
         try:
             properties[each.target.id] = schema_of(g, each.annotation)
         except Unclear as unclear:
-            no_type(g, unclear, "this is no type of a field")
+            no_type(g, unclear, "this is not a type of a field")
     if node.name in g.foreign:
         return []
     g.records[node.name] = fields
@@ -292,7 +292,7 @@ def answer_schema(g: Emitter, node: ast.expr, *, text: bool = False) -> dict[str
     try:
         return {"type": "json", "schema": schema_of(g, node)}
     except Unclear as unclear:
-        no_type(g, unclear, "this is no type of an answer")
+        no_type(g, unclear, "this is not a type of an answer")
         return None
 
 
@@ -308,7 +308,7 @@ def _check_slots(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, promp
     for slot in SLOT.finditer(span.text):
         if slot[1] not in names and "(" not in slot[1]:
             hint = did_you_mean(slot[1], names) or f"its parameters are {', '.join(names) or '(none)'}"
-            g.wrong(prompt, "defatom/instructions", f"{{{{{slot[1]}}}}} is no parameter of '{node.name}'", hint)
+            g.wrong(prompt, "defatom/instructions", f"{{{{{slot[1]}}}}} is not a parameter of '{node.name}'", hint)
             g.errors[-1].span = g.source.span(span.start + slot.start(), span.start + slot.end())
 
 
@@ -361,7 +361,7 @@ def _parameter(g: Emitter, annotation: ast.expr | None) -> dict[str, Any]:
             try:
                 schema = schema_of(g, annotation)
             except Unclear as unclear:
-                no_type(g, unclear, "this is no type of a parameter")
+                no_type(g, unclear, "this is not a type of a parameter")
                 return {}
             about = {"description": schema.pop("description")} if "description" in schema else {}
             plain = _parameter(g, kind)
@@ -462,7 +462,7 @@ def _type(g: Emitter, annotation: ast.expr | None) -> dict[str, Any]:
     try:
         schema = schema_of(g, annotation)
     except Unclear as unclear:
-        no_type(g, unclear, "this is no type of a workflow's parameter")
+        no_type(g, unclear, "this is not a type of a workflow's parameter")
         return {}
     kind = schema.get("type")
     return {"type": kind} if schema == {"type": kind} and kind in _SIMPLE else {"json_schema": schema}

@@ -125,5 +125,5 @@ def raised_again(value: Any) -> Any:
     raise SexpEvaluationError(
         f"'raise' takes an error, and was given {article(kind_of(value))}",
         code="type/argument",
-        hint='write raise ValueError("what is wrong")',
+        hint='write raise ValueError("the fault")',
     )

@@ -35,7 +35,7 @@ def method(rt: Runtime, name: str, value: Any, arguments: tuple[Any, ...], keywo
         raise SexpEvaluationError(
             f"{article(kind_of(value))} has no methods, and '{name}' is called on it",
             code="name/not-here",
-            hint="x.name reads a field; f = x.name, and then f(), calls what a field holds"
+            hint="x.name reads a field; f = x.name, and then f(), calls the value of a field"
             if kind is not int
             else None,
         )

@@ -111,7 +111,9 @@ def read_python(source: Source, limits: Limits) -> ast.Module:
     except (MemoryError, RecursionError):
         raise _too_deep(source, limits.nesting // 2, Span(source, 0, min(1, len(text)))) from None
     except ValueError as error:
-        raise SexpSyntaxError(f"this is no Python: {error}", code="syntax/python", span=source.span(0, 1)) from None
+        raise SexpSyntaxError(
+            f"this is not valid Python: {error}", code="syntax/python", span=source.span(0, 1)
+        ) from None
     tree = _as_workflow(tree)
     _check_size(source, tree, limits)
     return tree
@@ -213,7 +215,9 @@ def _check_literals(source: Source) -> None:
         if literal["quote"] and "r" not in (literal["prefix"] or "").lower() and "\\" in literal["text"]:
             escape = _escape_that_is_none(text, literal.start("text"), literal.end("text"))
         if escape is not None:
-            raise _warned(source, escape, f"{escape[0]!r:.20} is no escape", "write \\\\ for a backslash, or r'...'")
+            raise _warned(
+                source, escape, f"{escape[0]!r:.20} is not an escape", "write \\\\ for a backslash, or r'...'"
+            )
 
 
 def _escape_that_is_none(text: str, start: int, end: int) -> re.Match[str] | None:
@@ -228,7 +232,10 @@ def _escape_that_is_none(text: str, start: int, end: int) -> re.Match[str] | Non
 
 def _warned(source: Source, match: re.Match[str], what: str, hint: str) -> SexpSyntaxError:
     return SexpSyntaxError(
-        f"this is no Python: {what}", code="syntax/python", span=source.span(match.start(), match.end()), hint=hint
+        f"this is not valid Python: {what}",
+        code="syntax/python",
+        span=source.span(match.start(), match.end()),
+        hint=hint,
     )
 
 
@@ -239,7 +246,7 @@ def _syntax_error(source: Source, error: SyntaxError) -> SexpSyntaxError:
     start = min(starts[min(line, len(starts)) - 1] + column, len(source.text))
     hint = 'this looks like an S-expression: run it without surface="python"' if _SEXP.match(source.text) else None
     return SexpSyntaxError(
-        f"this is no Python: {error.msg}", code="syntax/python", span=source.span(start, start + 1), hint=hint
+        f"this is not valid Python: {error.msg}", code="syntax/python", span=source.span(start, start + 1), hint=hint
     )
 
 

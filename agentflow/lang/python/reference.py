@@ -59,7 +59,7 @@ def method_entries() -> list[Entry]:
 def _about_error(name: str) -> str:
     parent = PARENTS.get(name, "Exception")
     within = "All errors that can be caught" if name == "Exception" else f"Errors that `except {parent}` catches, too"
-    return f'{within}: `raise {name}("what is wrong")`, `except {name} as e`.'
+    return f'{within}: `raise {name}("the fault")`, `except {name} as e`.'
 
 
 def _usage(function: Row) -> str:

@@ -338,7 +338,7 @@ def return_(g: Emitter, node: ast.Return) -> list[ast.stmt]:
 def raise_(g: Emitter, node: ast.Raise) -> list[ast.stmt]:
     if node.exc is None:
         if not g.handlers:
-            g.refuse(node, "'raise' outside of 'except'", 'raise ValueError("what is wrong")')
+            g.refuse(node, "'raise' outside of 'except'", 'raise ValueError("the fault")')
         return [ast.Raise(None, None, **g.loc)]
     call = node.exc if isinstance(node.exc, ast.Call) else None
     name = node.exc if call is None else call.func
@@ -351,7 +351,7 @@ def raise_(g: Emitter, node: ast.Raise) -> list[ast.stmt]:
         if call is not None:
             if name.id not in g.foreign:
                 classes = ", ".join(sorted(CLASSES))
-                hint = f'raise ValueError("what is wrong"); the classes are {classes}'
+                hint = f'raise ValueError("the fault"); the classes are {classes}'
                 g.refuse(node, f"'raise {name.id}(...)'", hint)
             return []
     value = g.ours(raised_again, g.value(node.exc))

@@ -185,7 +185,7 @@ def permit(rt: StrictRuntime, reference: Any, more: Sources) -> None:
         return
     kind, shown = kind_of(container), sorted(sources)
     error = ChangeRefused(
-        f"a {kind} would be changed because of what came from {', '.join(shown)}, and what else refers to it would not say so",
+        f"a {kind} would be changed because of {', '.join(shown)}, and another reference to it would not carry these sources",
         hint="make a new one: xs = [*xs, x] if test else xs, or {**d, key: value}; and return it instead of changing a parameter",
         details={"kind": kind, "sources": shown},
     )

@@ -27,7 +27,7 @@ _WHAT = {
     **dict.fromkeys("pP", "a function"),
     "v": "a number, or text",
     "u": "text, or a tuple of texts",
-    "t": "what is no text",
+    "t": "what is not a text",
     "c": "a list, or another collection",
     "k": "a key",
     "m": "a dict, or a list of pairs",

@@ -75,7 +75,7 @@ def formatted(rt: Runtime, value: Any, spec: Any) -> str:
         wrong_type(f"{article(kind_of(value))} takes no format", "write it with {x} or {x!r}")
     match = _SPEC.fullmatch(spec) if type(spec) is str and len(spec) <= 40 else None
     if match is None:
-        wrong_value(f"this is no format: {cut(str(spec), 40)!r}", 'for example f"{x:.2f}", f"{x:>10}", f"{x:,}"')
+        wrong_value(f"this is not a format: {cut(str(spec), 40)!r}", 'for example f"{x:.2f}", f"{x:>10}", f"{x:,}"')
     width, precision = int(match[1] or 0), int(match[2] or 0)
     if width > 9_999 or precision > 999:
         wrong_value("a format has at most width 9999 and precision 999")

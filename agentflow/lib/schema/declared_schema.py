@@ -59,7 +59,7 @@ def schema_of(declared: object) -> dict[str, Any]:
         if longest is not None:
             return {"type": "array", "items": schema_of(items[0]), "maxItems": longest}
     raise ValueError(
-        f"{declared!r} is no schema; write a simple name such as 'string[]', a dict of fields, a list of a schema and perhaps "
+        f"{declared!r} is not a schema; write a simple name such as 'string[]', a dict of fields, a list of a schema and perhaps "
         "'<=8', or a JSON Schema"
     )
 

@@ -249,7 +249,7 @@ def _types(compiler: _Compiler, argument: object, path: str, depth: int) -> list
     for name in names:
         if name not in _TYPE_NAMES:
             near = did_you_mean(name, _TYPE_NAMES) or f"write one of {', '.join(sorted(_TYPE_NAMES))}"
-            raise _wrong(path, f"is {show(name)}, which is no type; {near}")
+            raise _wrong(path, f"is {show(name)}, which is not a type; {near}")
     return names
 
 

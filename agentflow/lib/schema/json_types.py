@@ -115,7 +115,7 @@ def simple_schema(name: str) -> dict[str, Any]:
     schema = _SIMPLE.get(text.lower())
     if schema is None:
         raise ConfigurationError(
-            f"'{clip(name, 100)}' is no type name",
+            f"'{clip(name, 100)}' is not a type name",
             code="schema/unknown-type",
             hint=did_you_mean(text.lower(), _SIMPLE)
             or "write string, integer, number, boolean, object, array, null or any, with [] for a list of them, [<=8] for one "

@@ -342,7 +342,7 @@ def _say_nearest(check: Check, alternatives: list[list[str]]) -> None:
 def excluded(check: Check, value: Any, node: SchemaNode, path: str, depth: int) -> None:
     """``not``: the value is not valid under the subschema."""
     if check.meets(node.arguments["not"], value, path, depth):
-        check.say(path, "is what the schema excludes")
+        check.say(path, "is excluded by the schema")
 
 
 def conditional(check: Check, value: Any, node: SchemaNode, path: str, depth: int) -> None:

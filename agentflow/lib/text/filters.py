@@ -146,7 +146,7 @@ class _FilterReader:
         began, rest = self._at, self._text[self._at :]
         word = rest.split(maxsplit=1)[0]
         if (hint := _WORDS.get(word.lower().strip("()"))) is not None:
-            raise self._wrong(began, f"'{word}' is no term", hint)
+            raise self._wrong(began, f"'{word}' is not a term", hint)
         named = _NAME.match(rest)
         signed = None if named is None else _SIGN.match(rest, named.end())
         if named is None or signed is None:
@@ -173,7 +173,7 @@ class _FilterReader:
             hint = did_you_mean(name, self._fields) or f"the fields are {', '.join(names)}"
             raise self._wrong(at, f"there is no field '{clip(name, 60)}'", hint)
         if named.keys and not key:
-            raise self._wrong(at, f"'{name}' is no field by itself", f"write which: {name}.NAME")
+            raise self._wrong(at, f"'{name}' is not a field by itself", f"write which: {name}.NAME")
         if key and not named.keys:
             raise self._wrong(at, f"'{name}' has no part '{clip(key, 60)}'", f"write {name}")
         return named
@@ -189,7 +189,7 @@ class _FilterReader:
         if number is not None and (named.kind != "any" or term.sign not in ("=", "!=")):
             return _with(term, number, sign=term.sign)
         if term.sign not in ("=", "!="):
-            raise self._wrong(at, f"'{shown}' is no number, and is compared by = and !=", f"write {shown}={text}")
+            raise self._wrong(at, f"'{shown}' is not a number, and is compared by = and !=", f"write {shown}={text}")
         if named.words and not re.search(r"[*?]", text) and text not in named.words:
             hint = did_you_mean(text, named.words) or f"it is one of {', '.join(named.words)}"
             raise self._wrong(at, f"'{clip(text, 60)}' is no {shown}", hint)
@@ -207,7 +207,7 @@ class _FilterReader:
         number = _number(text)
         if number is None and kind != "any":
             example = {"seconds": f"{shown}>90s"}.get(kind, f"{shown}<0.5")
-            raise self._wrong(at, f"'{clip(text, 60)}' is no number, as '{shown}' is", f"for example {example}")
+            raise self._wrong(at, f"'{clip(text, 60)}' is not a number, as '{shown}' is", f"for example {example}")
         return number
 
     def _moment(self, at: int, shown: str, text: str) -> float:
@@ -226,7 +226,7 @@ class _FilterReader:
         if rest.startswith("=="):
             return self._wrong(at, f"'{clip(word, 60)}' has the sign ==", "write =")
         if _SIGNS.search(word):
-            return self._wrong(at, f"'{clip(word, 60)}' is no term", "the signs are =, !=, <, <=, > and >=")
+            return self._wrong(at, f"'{clip(word, 60)}' is not a term", "the signs are =, !=, <, <=, > and >=")
         names = " or ".join([f"{name}={word}*" for name in ("name",) if name in self._fields])
         return self._wrong(
             at, f"'{clip(word, 60)}' has no sign", f"write a field and a value: {names or self._example}"

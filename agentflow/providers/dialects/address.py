@@ -30,7 +30,7 @@ def check_base_url(url: str, where: str = "") -> None:
                 "strip it; a file's text often ends in a line end",
             )
         elif parts.fragment or url.endswith("#"):
-            problem, hint = "has a fragment", "leave out the # and what follows: servers are not sent it"
+            problem, hint = "has a fragment", "leave out the # and the rest: it is not sent to servers"
         elif "@" in parts.netloc:
             problem, hint = (
                 "contains credentials",

@@ -52,7 +52,7 @@ class AwsEventParser:
                 raise ProtocolError(
                     f"the server sent an event larger than {self._limit:,} bytes",
                     code="provider/too-large",
-                    hint="no model answers with events of that size; check what the base URL points to",
+                    hint="no model answers with events of that size; check the base URL",
                 )
             if size < _LEAST + headers:
                 _damaged("it is shorter than its headers")

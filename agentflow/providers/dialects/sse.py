@@ -98,5 +98,5 @@ class SseParser:
         return ProtocolError(
             f"the server sent an event larger than {self._limit:,} bytes",
             code="provider/too-large",
-            hint="no model answers with events of that size; check what the base URL points to",
+            hint="no model answers with events of that size; check the base URL",
         )

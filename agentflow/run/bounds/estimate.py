@@ -468,9 +468,7 @@ class _Weights:
         if kind in SETTINGS:
             return self._setting(kind, name, own)
         if kind == "solve":
-            self.notes["what a program of 'solve' does besides its model calls is not known before it is written"] = (
-                None
-            )
+            self.notes["the other effects of a program of 'solve' are unknown before it is written"] = None
             return {_MODEL: 1, _UNTOLD: 1}
         return {}
 

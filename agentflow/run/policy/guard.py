@@ -484,7 +484,7 @@ def _named(policy: Provenance) -> list[_Named]:
         for source in one.readers:
             if source.startswith("tool:") and one.sources.get(source.removeprefix("tool:"), USER) == USER:
                 name = source.removeprefix("tool:")
-                named.setdefault(name, _Named(name, "readers are of what came from the tool"))
+                named.setdefault(name, _Named(name, "readers belong to values of the tool"))
     return list(named.values())
 
 

@@ -317,7 +317,7 @@ def not_followed(function: Closure, why: str) -> SexpEvaluationError:
     return SexpEvaluationError(
         f"{function.name or 'this procedure'} was made in a flow {why}",
         code="provenance/not-followed",
-        hint="make it in this flow; or load here what dump_closure gives there",
+        hint="create it in this flow; or load the output of dump_closure here",
     )
 
 

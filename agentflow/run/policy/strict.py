@@ -122,7 +122,7 @@ class StrictStrand(LabelledStrand):
     def _refuse(self, name: str, since: Sources) -> None:
         self.forbid(
             SexpEvaluationError(
-                f"'{name}' would be changed because of what came from {', '.join(sorted(since))}, and does not say so if it is not",
+                f"'{name}' would be changed in a branch that depends on {', '.join(sorted(since))}, so its old value would leak the test",
                 code="provenance/write",
                 span=calling_span(2),
                 hint=f"change it in any case: (set! {name} (if test new {name}))",
@@ -155,7 +155,7 @@ class StrictStrand(LabelledStrand):
         if type(function) is Called:
             return function.code(self.pick(function.function, count, d))
         if type(function) is Closure and function.info.follows is True:
-            raise not_followed(function, "whose policy is not strict: what it tests would not count")
+            raise not_followed(function, "whose policy is not strict: its tests would not count")
         if type(function) is Primitive:
             return Strand.pick(self, strict_twin_of(function), count, d)
         if type(function) is Label:

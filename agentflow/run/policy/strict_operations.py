@@ -158,7 +158,7 @@ async def define_task(rt: Strand, d: int, span: Span, *operands: Any) -> Any:
         shown = sorted(strict.ambient - began)
         strict.forbid(
             SexpEvaluationError(
-                f"a task would be defined because of what came from {', '.join(shown)}, and its absence would not say so",
+                f"a task would be defined in a branch that depends on {', '.join(shown)}, so its absence would leak the test",
                 code="provenance/write",
                 span=span,
                 hint="define it before the test, and call it in the arm",
@@ -206,10 +206,10 @@ def _no_errors_of_workers(rt: StrictStrand, span: Span) -> None:
     """Refuse to continue after an error of workers, unless the policy only explains."""
     rt.forbid(
         SexpEvaluationError(
-            "workers do not tell what they looked at, so that under a strict policy nothing may catch their errors",
+            "workers do not report the values that they tested, so under a strict policy nothing may catch their errors",
             code="provenance/workers",
             span=span,
-            hint="write the try, race or retry into what the workers do",
+            hint="move the try, race or retry into the code of the workers",
         )
     )
 

@@ -70,7 +70,7 @@ async def endorsed(effect: Endorse, call: CallContext) -> list[Any]:
             f"it was not approved{why} that this value is used as if the user had said it: {clip(reason, 200)}",
             code="provenance/not-endorsed",
             span=call.span,
-            hint="do it without what came from elsewhere",
+            hint="do it without values from other sources",
             details={"sources": list(effect.sources), "reason": reason, "why": decision.why},
         )
     call.emit(Endorsed, sources=effect.sources, reason=reason)

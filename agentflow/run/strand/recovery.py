@@ -191,7 +191,7 @@ def _without_models(run: RunPort, stopping: Callable[[], bool], budget: object, 
     def charge_model_call() -> None:
         if stopping():
             raise SexpEvaluationError(
-                "what is being stopped, by a limit or a cancellation, may start no model call",
+                "code that is being stopped, by a limit or a cancellation, may start no model call",
                 code="finally/model-call",
                 hint="clean up with tools",
             )

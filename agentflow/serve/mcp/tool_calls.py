@@ -200,7 +200,7 @@ class ClientToolCall:
                 return await waiting_of(self._service, self.run, self._asked.open)
             await self.run.wait()
             if self._asked.declined is not None:
-                return refusal(f"question/unanswered: nobody answered: {self._asked.declined}")
+                return refusal(f"question/unanswered: there was no answer: {self._asked.declined}")
             return await result_of(self._service, self.run)
         finally:
             if asking:

@@ -61,7 +61,7 @@ def _format_json(values: Mapping[str, Any]) -> TaskResult:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
             raise TaskError(
-                f"the text is no JSON: {error}",
+                f"the text is not JSON: {error}",
                 reason="output_format_failure",
                 code="tasks/no-json",
                 details={"content": cut(values["value"], 2_000)},

@@ -75,7 +75,7 @@ WRONG: dict[str, list[str]] = {
     "if __name__ == '__main__':\n    print(1)": ["end of the text"],
     "def f():\n    yield 1": ["build a list"],
     "match 1:\n    case 1:\n        pass": ["if and elif"],
-    "parallel(1, limit=2)": ["catch what fails"],
+    "parallel(1, limit=2)": ["catch failures"],
     "isinstance(1, ValueError)": ["errors are caught"],
     "class A:\n    x: int\nisinstance(A(1), A)": ["isinstance(x, dict)"],
     "dict(a=1, b=2)": ['{"a": 1, "b": 2}'],

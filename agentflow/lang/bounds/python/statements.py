@@ -145,7 +145,7 @@ def while_(i: Python, node: ast.While, scope: AbstractScope) -> WaysOut:
         total = one.flow.whole().times(count)
     else:
         one = _settled(i, node, scope, {})
-        reason = "'while' has no bound: what it tests is not a counter"
+        reason = "'while' has no bound: its test has no counter"
         total = i.loose(i.at(node), reason, one.flow.whole())
     scope.put_back(one.state)
     total = total.then(i.value(node.test, scope)[1])
