@@ -75,6 +75,18 @@ def test_links_and_their_anchors_resolve(sources: Path) -> None:
     assert not lost, lost
 
 
+def test_the_site_reads_every_fence(sources: Path) -> None:
+    """A block of code begins with a language and perhaps a title: with anything else the site shows the rest of the page as text."""
+    fence = re.compile(r'^ *```(?:\w+(?: title="[^"]+")?)?$')
+    lines = [
+        f"{page.relative_to(sources)}: {line}"
+        for page in sources.rglob("*.md")
+        for line in page.read_text("utf-8").splitlines()
+        if re.match(r" *```[^`]*$", line) and not fence.match(line)
+    ]
+    assert not lines
+
+
 SEARCHED = """
 agent, approval, async, audit log, batch, budget per user, cache, callback, cancel, chat history, checkpoint, concurrency, context window, cost,
 cron, dataset, dependency injection, distributed, embedding, evaluation, fallback, function calling, guardrail, handoff, hook, human in the loop,
