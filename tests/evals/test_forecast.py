@@ -50,7 +50,7 @@ async def test_a_forecast_before_the_first_evaluation_says_what_it_does_not_know
         assert (model.since(), everything(tmp_path / "runs.db")) == (0, before)
         assert numbers(forecast, "base") == numbers(forecast, "sketch") == (0, 6, 0)
         assert (forecast.all.ended, forecast.all.about, forecast.all.at_most) == (12, None, None)
-        assert "12 samples have a call that was never answered before" in str(forecast)
+        assert "12 samples have a call without an earlier answer" in str(forecast)
 
 
 @pytest.mark.parametrize(
