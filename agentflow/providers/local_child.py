@@ -31,6 +31,7 @@ def _serve(job: dict[str, Any]) -> Any:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, (os.cpu_count() or 1) // 2)
     if job["temperature"] is not None:
         params.sampling.temp = job["temperature"]
+        params.sampling.penalty_repeat = 1.1  # such a model repeats itself without end
     params.verbosity = 1  # errors
     params.ui = False
     params.cache_ram_mib = 0  # prompts are kept in the slots alone

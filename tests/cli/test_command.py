@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.children import HANG_S
 from tests.support.commands import run_command
+from tests.support.local_model import INSTALLED, needs_local
 from tests.support.model_server import ModelServer, Request
 from tests.support.model_server_wire import Reply
 
@@ -97,7 +98,8 @@ KEYS = {"ANTHROPIC_API_KEY": "test-key", "OPENAI_API_KEY": "test-key"}
 
 async def test_demo_answers_without_key_or_network(tmp_path: Path) -> None:
     """`agentflow demo` shows the program, streams the answer, names its files, and ends with totals."""
-    done = await agentflow("demo", "how are streams cut off detected?", tmp_path=tmp_path)
+    stand_in = ("--model", "offline") if INSTALLED else ()
+    done = await agentflow("demo", "how are streams cut off detected?", *stand_in, tmp_path=tmp_path)
     assert done.code == 0, done.err
     assert "(defatom summarise-file" in done.err
     assert "> task answer-question" in done.err
@@ -111,6 +113,16 @@ async def test_demo_answers_without_key_or_network(tmp_path: Path) -> None:
     assert sorted(finished) == sorted(started)
     assert events[-1]["type"] == "run_finished"
     assert events[-1]["outcome"] == "ok"
+
+
+@needs_local
+@pytest.mark.slow
+async def test_demo_asks_the_small_model_where_it_is_installed(repository: Path, tmp_path: Path) -> None:
+    """Without --model, with a program of little text; it says what the model is, and counts the tokens of its answers."""
+    done = await agentflow("demo", "how are streams cut off detected?", "--root", str(repository), tmp_path=tmp_path)
+    assert done.code == 0, done.err
+    assert "based on the files:" in done.out
+    assert "model     local" in done.err and "a small model" in done.err and "cost $0.0000" in done.err
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -188,6 +188,12 @@ LISTED = (
         ("--model", "offline"),
         "The workflow of `map_reduce.py`, without its host program: tasks with typed answers, a branch for each file. `offline` fills schemas with constants.",
     ),
+    Example(
+        "explain_file.sexp",
+        "A question for a small model",
+        ("-b", "question=how are streams that are cut off detected?", "--model", "offline"),
+        "Shows S-expressions, not Python: it is the program that `agentflow demo` prints for the small model. Judges the beginnings of three files in parallel, with typed answers, and answers from the best. With `--model local` a [small real model](local-models.md) needs seconds for it.",
+    ),
 )
 
 

@@ -87,6 +87,7 @@ def manual(surface: Surface) -> Iterator[Case]:
 
 
 GIVEN: Mapping[str, Mapping[str, Any]] = {
+    "explain_file.sexp": {"question": "What is it?"},
     "explain_repo.py": {"question": "What is it?"},
     "explain_repo.sexp": {"question": "What is it?"},
     "improve_text.py": {"topic": "tides"},

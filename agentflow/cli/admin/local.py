@@ -66,5 +66,5 @@ async def install_local(*, as_json: bool) -> int:
     if as_json:
         write_json({"ok": True, "model": MODEL_NAME, "weights": str(path)})
     else:
-        write_out(f"{path}\nnow usable: --model local\n")
+        write_out(f"{path}\nnow usable: --model local, and by agentflow demo\n")
     return Exit.OK

@@ -9,6 +9,7 @@ import importlib.resources
 import os
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,9 @@ from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import plain
+from agentflow.lib.own_threads import own_thread
 from agentflow.lib.text.safe_text import clean
+from agentflow.providers.local_weights import WHAT_IT_IS
 from agentflow.settings import load_settings
 
 if TYPE_CHECKING:
@@ -38,14 +41,23 @@ if TYPE_CHECKING:
 
 QUESTION = "how are paths opened beneath a root so that symlinks cannot escape?"
 EXAMPLE = "explain_repo.sexp"
+SMALL_EXAMPLE = "explain_file.sexp"
+"""The program for the small model on this machine: another one would have it read for minutes."""
 
 
-def example_text() -> str:
-    """The demo program: the example of the checkout, or the copy in the package."""
-    checkout = Path(agentflow.__file__).resolve().parents[1] / "examples" / EXAMPLE
+def example_text(name: str) -> str:
+    """The demo program ``name``: the example of the checkout, or the copy in the package."""
+    checkout = Path(agentflow.__file__).resolve().parents[1] / "examples" / name
     if checkout.is_file():
         return checkout.read_text("utf-8")
-    return (importlib.resources.files("agentflow") / "examples" / EXAMPLE).read_text("utf-8")
+    return (importlib.resources.files("agentflow") / "examples" / name).read_text("utf-8")
+
+
+def usual_model() -> str:
+    """The model of a demo that names none: the small real one, where it is installed. Blocking."""
+    from agentflow.providers.local_weights import find_weights
+
+    return "local" if find_spec("xllamacpp") is not None and find_weights() is not None else "offline"
 
 
 def default_root() -> Path:
@@ -63,8 +75,9 @@ def _within(path: str, root: Path) -> str:
 async def run_demo(question: str | None, options: DemoOptions) -> int:
     """Run the demo. Returns the exit code. Raises UsageError."""
     where = Path(options.root) if options.root is not None else default_root()
-    text, query = example_text(), question or QUESTION
-    model = options.model or load_settings().model or "offline"
+    model = options.model or load_settings().model or await own_thread(usual_model)
+    example = SMALL_EXAMPLE if model == "local" else EXAMPLE
+    text, query = example_text(example), question or QUESTION
     began = time.perf_counter()
     answer, totals = AnswerText(sys.stdout, lambda task: task.name == "answer-question"), Totals()
     record = options.record and can_record()
@@ -81,7 +94,7 @@ async def run_demo(question: str | None, options: DemoOptions) -> int:
                 )
             )
             try:
-                program = flow.compile(Source(f"examples/{EXAMPLE}", text), bindings={"question": query})
+                program = flow.compile(Source(f"examples/{example}", text), bindings={"question": query})
             except AgentflowError as error:
                 raise (CompileFailed(error) if is_compile_error(error) else error) from error
             try:
@@ -114,6 +127,8 @@ def _announce(text: str, where: Path, model: str, question: str) -> None:
     say(f"root      {where}\nmodel     {model}\nquestion  {question}\n")
     if model == "offline":
         say("(offline is an extractive stand-in, not a language model; --model uses a real one)\n")
+    elif model == "local":
+        say(f"({WHAT_IT_IS})\n")
 
 
 def _show_rest(value: Any, answer: AnswerText, where: Path) -> None:

@@ -27,6 +27,7 @@ from tests.testing.faults.tools import TOOLS
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples"
 BINDINGS: dict[str, dict[str, Any]] = {
+    "explain_file": {"question": "why?"},
     "explain_repo": {"question": "why?"},
     "improve_text": {"topic": "tides"},
     "overview": {"directory": "."},
