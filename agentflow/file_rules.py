@@ -26,6 +26,7 @@ from agentflow.executors.executed_files import ProgramFile, program_files
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import CommandRule
 from agentflow.lib.file_writer import is_trusted
+from agentflow.lib.text.toml_words import to_toml
 from agentflow.providers.dialects.retry import RetryPolicy
 from agentflow.providers.http_adapter import DEFAULT_GATE
 
@@ -265,7 +266,7 @@ def _permitted(rule: FileRule, path: Path, value: Any) -> bool:
 
 
 def _refusal(path: Path, name: str, rule: FileRule, value: Any) -> ConfigurationError:
-    shown = "" if rule.permits is None or isinstance(value, dict) else f" to {clip(str(value), 200)!r}"
+    shown = "" if rule.permits is None or isinstance(value, dict) else f" to {clip(to_toml(value), 200)}"
     return ConfigurationError(
         f"{path} may not set {name}{shown}", code="config/setting", hint=f"{rule.why}: {rule.instead}"
     )

@@ -173,6 +173,8 @@ def _offer(flow: AgentFlow, name: str, export: Export) -> Offer:
         source = Source(name, source)
     elif isinstance(source, Program):
         source = source.source
+    if isinstance(what, Path):  # clients see the name, and directories of the server are none of their business
+        source = Source.of(what.name, source.text)
     declared, description, allow = export.parameters, export.description, export.allow
     own = declared_parts(source, flow.workflows.checker)
     if own is not None:

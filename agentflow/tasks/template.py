@@ -254,7 +254,7 @@ def _refused(name: str, missing: list[str], invalid: dict[str, str], undeclared:
         f"task '{name}' {'; '.join(said)}",
         reason="input_validation_failure",
         code="tasks/missing-parameter" if missing else "tasks/bad-parameter",
-        hint="; ".join(hints) or (f"pass it by name: ({name} ({missing[0]} ...))" if missing else None),
+        hint="; ".join(hints) or ("pass it by its name" if missing else None),
         details=details,
     )
 

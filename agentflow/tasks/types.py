@@ -76,7 +76,7 @@ def _string(value: object) -> Any:
         return str(value)
     if hasattr(value, "__fspath__"):
         return str(value)
-    raise ValueError(f"text is wanted, not {_kind(value)}; declare it 'any' to take data, or pass (to-json ...)")
+    raise ValueError(f"text is wanted, not {_kind(value)}; declare it 'any' to take data, or pass it as JSON text")
 
 
 def _integer(value: object) -> Any:

@@ -85,7 +85,7 @@ class Workflow(MappingModel):
         program = result.notes.program
         if result.failed or program is None:
             raise DataError(
-                "only a COMPLETE result of (solve ...) holds a program to save",
+                "only a COMPLETE result of solve holds a program to save",
                 code="workflow/no-program",
                 hint='look at its notes: ["program"] is the text',
             )

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
@@ -16,6 +16,7 @@ from agentflow.cli.shared.approving import answerer, approver
 from agentflow.cli.shared.common import UsageError
 from agentflow.cli.shared.mcp_options import McpOptions
 from agentflow.cli.shared.state import can_record
+from agentflow.core.data.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
@@ -575,7 +576,20 @@ def parse_limits(texts: Iterable[str], base: Limits) -> Limits:
     """Apply ``name=number`` options to ``base``. Raises UsageError, and ConfigurationError for an unknown limit."""
     from agentflow.settings import read_limits
 
-    return read_limits(numbers_of("--limit", texts, lambda name: read_limits({name: None})), base)
+    with _in_words():
+        return read_limits(numbers_of("--limit", texts, lambda name: read_limits({name: None})), base)
+
+
+@contextlib.contextmanager
+def _in_words() -> Generator[None]:
+    """A block whose errors name options as the command line does, and not as calls in Python."""
+    try:
+        yield
+    except ConfigurationError as error:
+        from agentflow.lib.text.toml_words import in_toml
+
+        hint = None if error.hint is None else in_toml(error.hint)
+        raise ConfigurationError(in_toml(error.message), code=error.code, hint=hint) from error
 
 
 def numbers_of(option: str, texts: Iterable[str], check_name: Callable[[str], object]) -> dict[str, Any]:
@@ -615,12 +629,15 @@ def make_flow(options: FlowOptions, **overrides: Any) -> AgentFlow:
     from agentflow.providers.table import Provider
 
     settings = options.settings()
+    with _in_words():
+        clocks = numbers_of("--clock", options.clock or (), lambda name: clocks_of({name: 1}))
+        retry = numbers_of("--retries", options.retries or (), lambda name: retry_of({name: 1}))
+        clocks_of(clocks)
+        retry_of(retry)
+        provider = Provider(clocks=clocks, retry=retry)
     arguments: dict[str, Any] = {
         "settings": settings,
-        "provider": Provider(
-            clocks=numbers_of("--clock", options.clock or (), lambda name: clocks_of({name: 1})),
-            retry=numbers_of("--retries", options.retries or (), lambda name: retry_of({name: 1})),
-        ),
+        "provider": provider,
         "limits": parse_limits(options.limit or (), settings.make_limits()).lowered(
             options.max_cost, options.max_tokens
         ),

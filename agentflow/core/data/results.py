@@ -147,7 +147,7 @@ class TaskResult(Record):
             return self.exception or InvalidOutput(
                 f"the answer is not the JSON asked for: {_beginning(self.content)}",
                 details={"content": cut(self.content, 2_000), "parse_error": notes.parse_error},
-                hint="look at (content r) for the model's words, or ask for a simpler format",
+                hint="the content of the result is the text that the model sent; ask for a plainer format",
             )
         if notes.failed_parts:
             first = notes.failed_parts[0]
@@ -289,7 +289,7 @@ def warn_of_failure(result: TaskResult, warn: Callable[[str, str], None]) -> Tas
     if result.status == "FAILED":
         error = cast(ErrorInfo, result.notes.error)
         if error.unknown_reason is not None:
-            said = f"'{error.unknown_reason}' is not a known reason of a failure; it counts as unexpected_error"
+            said = f"'{error.unknown_reason}' is no reason of a failure; it counts as unexpected_error"
             warn("task/unknown-reason", said)
     elif type(cast(object, result.parsed_content)) is dict:
         data = cast("dict[str, Any]", result.parsed_content)
@@ -302,7 +302,7 @@ def warn_of_failure(result: TaskResult, warn: Callable[[str, str], None]) -> Tas
             warn(
                 "task/reads-like-failure",
                 f"a dict with the status {cut(status, 20)!r} is data, and the call counts as done; a failure is raised, or is "
-                '{"status": "FAILED", "content": "the reason"}',
+                '{"status": "FAILED", "content": "what went wrong"}',
             )
     return result
 

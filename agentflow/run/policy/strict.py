@@ -125,7 +125,7 @@ class StrictStrand(LabelledStrand):
                 f"'{name}' would be changed in a branch that depends on {', '.join(sorted(since))}, so its old value would leak the test",
                 code="provenance/write",
                 span=calling_span(2),
-                hint=f"change it in any case: (set! {name} (if test new {name}))",
+                hint=f"assign {name} in both branches: its own value where it does not change",
                 details={"name": name, "sources": sorted(since)},
             )
         )

@@ -35,7 +35,7 @@ async def director_loop(rt: Strand, d: int, span: Span, names: tuple[str, ...], 
                 f"'{phase}' is a procedure, not {print_value(function, limit=80)}",
                 code="director/phase",
                 span=span,
-                hint=f"write ({phase} (lambda (...) ...))",
+                hint=f"give {phase} a function, or the name of a task",
             )
             raise because_of(wrong, clauses[phase])
     first = clauses["initial-director-input"]

@@ -202,7 +202,9 @@ class StrandNaming:
             return Symbol(name)
         if kind is not None:
             raise SexpEvaluationError(
-                f"'{name}' is a {kind}, not a variable", code="name/not-value", hint=f"call it: ({name} (param value))"
+                f"'{name}' is a {kind}, not a variable",
+                code="name/not-value",
+                hint="call it with its arguments by name, or pass a function that calls it",
             )
         raise unbound(name, f"'{name}' is not bound", self._hint(env, name))
 

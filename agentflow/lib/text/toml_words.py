@@ -1,0 +1,65 @@
+"""Messages for who wrote a settings file: what Python would be called with, as TOML."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import cast
+
+from agentflow.core.data.values import to_json
+
+_CALL = re.compile(r"\b[A-Z]\w*(?=\()")
+_NAMED = re.compile(r"\b(\w+)=(?=['\"\d\[{])")
+_OPEN = re.compile(r"\b([a-z_]+)=(?=[,.;\s]|$)")
+
+
+def to_toml(value: object) -> str:
+    """A value as a settings file writes it."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case list() | tuple():
+            return f"[{', '.join(map(to_toml, cast('list[object]', value)))}]"
+        case dict():
+            fields = [f"{key} = {to_toml(each)}" for key, each in cast("dict[str, object]", value).items()]
+            return f"{{ {', '.join(fields)} }}" if fields else "{}"
+        case str():
+            return to_json(value)
+        case _:
+            return str(value)
+
+
+def in_toml(text: str) -> str:
+    """A message with the fields of each Python call in it, ``Price(input=3)``, as TOML has them: ``input = 3``."""
+    parts: list[str] = []
+    at = 0
+    for match in _CALL.finditer(text):
+        end = _end(text, match.end())
+        fields = None if match.start() < at else _fields(text[match.start() : end])
+        if fields is not None:
+            parts += [text[at : match.start()], ", ".join(fields)]
+            at = end
+    said = "".join([*parts, text[at:]]).replace(", or None", ", or left out")
+    return _OPEN.sub(r"\1", _NAMED.sub(r"\1 = ", said))
+
+
+def _end(text: str, at: int) -> int:
+    """Where the bracket that opens at ``at`` is closed; the end of the text if it is not."""
+    depth = 0
+    for index in range(at, len(text)):
+        depth += (text[index] in "([{") - (text[index] in ")]}")
+        if not depth:
+            return index + 1
+    return len(text)
+
+
+def _fields(call: str) -> list[str] | None:
+    """The keywords of a call as TOML; those that are None are left out. None for a text that is no such call."""
+    try:
+        tree = ast.parse(call, mode="eval").body
+        if not isinstance(tree, ast.Call) or tree.args or not tree.keywords:
+            return None
+        named = {each.arg: ast.literal_eval(each.value) for each in tree.keywords}
+    except (SyntaxError, ValueError):
+        return None
+    return [f"{name} = {'...' if value is None else to_toml(value)}" for name, value in named.items()]
