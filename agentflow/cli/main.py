@@ -80,7 +80,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Run LLM workflows that are programs. The result goes to standard output, progress to standard error.",
+    help="Run LLM workflows. The result goes to standard output, progress to standard error.",
     epilog=_EPILOG,
 )
 
@@ -106,7 +106,7 @@ def top(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Run LLM workflows that are programs."""
+    """Run LLM workflows."""
     from agentflow.cli.shared.terminal import prepare_streams
 
     prepare_streams()
@@ -177,7 +177,7 @@ def trust_settings(
 
     Their file is agentflow.toml. Programs that it would run are trusted in their present state too.
 
-    Shows what it grants: roots elsewhere, commands that models may run, a shell, higher limits, MCP servers with all their
+    Shows its grants: roots elsewhere, commands that models may run, a shell, higher limits, MCP servers with all their
     options. After any change to the file, or to a program or script of the directory that it runs, it must be trusted
     again.
     """
@@ -265,7 +265,10 @@ def check(
     app: Application = None,
     bounds: Annotated[
         bool,
-        typer.Option("--bounds", help="Print upper bounds of what the programs do and cost, and what has no bound."),
+        typer.Option(
+            "--bounds",
+            help="Print upper bounds of the calls and costs of the programs, and everything without a bound.",
+        ),
     ] = False,
     size: Annotated[
         list[str] | None,
@@ -279,11 +282,13 @@ def check(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", metavar="DIALECT:NAME", help="With --bounds, the model whose prices apply."),
+        typer.Option("--model", "-m", metavar="DIALECT:NAME", help="With --bounds, use the prices of this model."),
     ] = None,
     policy: Annotated[
         str | None,
-        typer.Option("--policy", metavar="FILE", help="Bounds that say what may reach the arguments that it guards."),
+        typer.Option(
+            "--policy", metavar="FILE", help="With this policy, the bounds list the sources of guarded arguments."
+        ),
     ] = None,
     tool: DeclaredTools = None,
     json: AsJson = False,
@@ -429,7 +434,7 @@ def search(
     k: Annotated[int, typer.Option("-k", min=1, metavar="NUMBER", help="Maximum number of matches.")] = 10,
     kind: Annotated[
         list[str] | None,
-        typer.Option("--kind", metavar="KIND", help="What to find: file (the default), symbol, commit; repeatable."),
+        typer.Option("--kind", metavar="KIND", help="Find files (file, the default), symbol or commit; repeatable."),
     ] = None,
     embeddings: EmbeddingModel = None,
     embeddings_url: EmbeddingUrl = None,
@@ -463,7 +468,7 @@ def serve(
 ) -> None:
     """Serve programs and tasks over HTTP.
 
-    /v1 is an OpenAI-compatible endpoint whose models are the exports; /runs starts runs, streams their events and takes
+    /v1 is an OpenAI-compatible endpoint with the exports as models; /runs starts runs, streams their events and takes
     answers to their questions; / is a page that shows runs live.
     """
     from agentflow.cli.admin.serve import print_new_key, serve_flow
@@ -512,7 +517,7 @@ def schedule(
 
 @app.command()
 def doctor(json: AsJson = False) -> None:
-    """Report what works on this machine and what is missing."""
+    """Report the features that work here, and the missing ones."""
     from agentflow.cli.admin.doctor import doctor as examine
 
     sys.exit(run_async(lambda: examine(json), as_json=json))

@@ -23,7 +23,7 @@ mcp = typer.Typer(cls=HelpGroup, no_args_is_help=True, help="Serve over MCP; lis
 def list_servers(options: FlowOptions, json: AsJson = False) -> None:
     """Connect the servers that options and settings name, and list their tools.
 
-    Exit code 1 if one that is not optional cannot be connected.
+    Exit code 1 if a server is not optional and cannot be connected.
     """
     sys.exit(run_async(lambda: show_servers(options, as_json=json), as_json=json))
 

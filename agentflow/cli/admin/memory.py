@@ -28,8 +28,7 @@ Database = Annotated[
     typer.Option(
         "--db",
         metavar="URL",
-        help="The database of the notes, as sqlite:///runs.db. Default: the command's own, which also has the "
-        "notes of runs that are not durable.",
+        help="The database of the notes, as sqlite:///runs.db. Default: the command's own, which also has the notes of other runs.",
     ),
 ]
 Scope = Annotated[

@@ -54,7 +54,7 @@ def delete(
 ) -> None:
     """Delete conversations for good.
 
-    A conversation that an unfinished run holds, or that is open elsewhere, is not deleted: the command names its holder.
+    Conversations of unfinished runs, and conversations open elsewhere, stay: the command names their holder.
     """
     sys.exit(run_async(partial(delete_sessions, names, db, as_json=json), as_json=json))
 

@@ -53,7 +53,7 @@ def list_(
 ) -> None:
     """List earlier runs, newest first, or look at one.
 
-    The command records its runs; the list shows how each ended, how long it took and what it cost.
+    The command records its runs; the list shows the outcome, time and cost of each.
     """
     if context.invoked_subcommand is not None:
         return
@@ -82,7 +82,7 @@ def show(
     """Show the effects of a run on its program's text, its cost and its failures.
 
     Each line starts with the state of the expressions that begin on it (+ done, = from records, > running, ~ suspended,
-    - cancelled, x failed), how often they ran, how long they took, and what they cost.
+    - cancelled, x failed), their number of runs, time and cost.
     """
     from agentflow.cli.runs.run_read import show as show_run
 
@@ -150,7 +150,7 @@ def gc(
 ) -> None:
     """Remove the records of the oldest runs, except waiting or active ones.
 
-    The command does this by itself, and keeps what durable runs need to continue. With --durable or --older-than it removes
+    The command does this by itself, and keeps the records of durable runs that can continue. With --durable or --older-than it removes
     durable runs instead: those that have ended, and results for reuse, oldest first. agentflow runs past shows their
     summaries.
     """
@@ -175,7 +175,7 @@ def past(
     db: Database = None,
     json: AsJson = False,
 ) -> None:
-    """List durable runs whose records were removed: their programs, outcomes and costs.
+    """List removed durable runs: their programs, outcomes and costs.
 
     agentflow runs gc keeps this summary of every run that it removes.
     """
@@ -240,7 +240,7 @@ def send(
 def cancel(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The id of a durable run.")], options: CancelOptions
 ) -> None:
-    """Cancel a durable run for good. Its finally forms run, as for any run that is cancelled.
+    """Cancel a durable run for good. Its finally forms run, as in any cancelled run.
 
     A waiting or interrupted run is first replayed from its records, as far as they go.
     """

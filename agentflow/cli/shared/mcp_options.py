@@ -20,7 +20,7 @@ class McpOptions:
         typer.Option(
             "--mcp",
             metavar="NAME=COMMAND|URL",
-            help="An MCP server whose tools are called NAME:tool: a command, which runs in the sandbox, or an address"
+            help="An MCP server: a COMMAND, which runs in the sandbox, or its address; you call its tools NAME:tool"
             " (repeatable).",
         ),
     ] = None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Root = Annotated[
     str | None,
-    typer.Option("--root", metavar="DIR", help="What the index and the file tools may see. Default: this directory."),
+    typer.Option("--root", metavar="DIR", help="The directory of the index and the file tools. Default: this one."),
 ]
 Directory = Annotated[
     str | None, typer.Argument(metavar="DIR", help="The directory, the same as --root. Default: this one.")
@@ -95,7 +95,7 @@ Where = Annotated[
     typer.Option(
         "--where",
         metavar="FILTER",
-        help="Only those that fit: 'status=failed label.product=support cost>0.10 since=7d' (repeatable).",
+        help="Only those that match: 'status=failed label.product=support cost>0.10 since=7d' (repeatable).",
     ),
 ]
 Record = Annotated[
@@ -194,11 +194,11 @@ class FlowOptions(McpOptions, ModelOptions):
         typer.Option(
             "--policy",
             metavar="FILE",
-            help="Follow where values came from, and deny what this policy (TOML: default, strict, [[sink]], [sources]) does not allow.",
+            help="Follow the sources of values, and deny calls by this policy (TOML: default, strict, [[sink]], [sources]).",
         ),
     ] = None
     explain: Annotated[
-        bool, typer.Option("--explain", help="Deny nothing: list what the policy would have denied.")
+        bool, typer.Option("--explain", help="Deny nothing: list the calls that the policy would deny.")
     ] = False
     sandbox: Annotated[
         str | None,
@@ -256,7 +256,7 @@ class WatchOptions(OutputOptions, FlowOptions):
         bool | None,
         typer.Option(
             "--progress/--no-progress",
-            help="Show progress on standard error. Default: on a terminal; elsewhere what the program says, and warnings.",
+            help="Show progress on standard error. Default: on a terminal; elsewhere only messages of the program and warnings.",
         ),
     ] = None
 
@@ -311,7 +311,7 @@ class DurableOptions(DatabaseOptions, QueueOptions, RunCommandOptions):
     ] = False
     run_id: Annotated[
         str | None,
-        typer.Option("--run-id", metavar="ID", help="The id of the durable run; one that is done returns its result."),
+        typer.Option("--run-id", metavar="ID", help="The id of the durable run; a finished run returns its result."),
     ] = None
     session: Annotated[
         str | None,
@@ -339,7 +339,7 @@ class ChangeOptions(DatabaseOptions, WatchOptions):
         ),
     ] = None
     plan: Annotated[
-        bool, typer.Option("--plan", help="Print what would be reused, what would run and at what cost; run nothing.")
+        bool, typer.Option("--plan", help="Print the reused calls, the new calls and their cost; run nothing.")
     ] = False
 
 
@@ -360,8 +360,7 @@ class ResumeOptions(ChangeOptions):
         typer.Option(
             "--on-inflight",
             metavar="WHAT",
-            help="What to do with commands and writes that were running when the run was interrupted: retry (the default),"
-            " ask (stop there), or fail.",
+            help="For commands and writes that an interruption cut off: retry (the default), ask (stop there), or fail.",
         ),
     ] = None
 
@@ -451,7 +450,7 @@ class EvalOptions(DatabaseOptions, FlowOptions):
         typer.Option(
             "--baseline",
             metavar="NAME",
-            help="The variant that differences are from, or a saved report: a .jsonl file of --save. Default: base.",
+            help="Compare with this variant, or with a saved report: a .jsonl file of --save. Default: base.",
         ),
     ] = None
     primary: Annotated[
@@ -491,7 +490,7 @@ class EvalOptions(DatabaseOptions, FlowOptions):
         typer.Option(
             "--rerun",
             metavar="NAME",
-            help="Carry out this tool or task anew, and what calls it, although records answer (repeatable).",
+            help="Run this tool or task again, and its callers, in place of their records (repeatable).",
         ),
     ] = None
     run_id: Annotated[
@@ -502,7 +501,7 @@ class EvalOptions(DatabaseOptions, FlowOptions):
     ] = None
     plan: Annotated[
         bool,
-        typer.Option("--plan", help="Print what would be reused, what would run and at what cost; run nothing."),
+        typer.Option("--plan", help="Print the reused calls, the new calls and their cost; run nothing."),
     ] = False
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask on the terminal before anything is paid for.")
@@ -723,7 +722,7 @@ class ScheduleOptions(DatabaseOptions, QueueOptions, FlowOptions):
     bind: Variables = None
     allow: Annotated[
         list[str] | None,
-        typer.Option("--allow", metavar="NAME", help="Do not trust the program: what it may call (repeatable)."),
+        typer.Option("--allow", metavar="NAME", help="Do not trust the program: it may call only NAME (repeatable)."),
     ] = None
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="The schedule's name. Default: that of the file.")
@@ -761,12 +760,14 @@ class ServeOptions(FlowOptions):
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(
-            "--allow-origin", metavar="URL", help="A site whose pages may use the server (repeatable). Default: none."
+            "--allow-origin", metavar="URL", help="Let pages of this site use the server (repeatable). Default: none."
         ),
     ] = None
     programs: Annotated[
         bool,
-        typer.Option("--programs", help="Run programs sent by clients, untrusted: they may call what --allow names."),
+        typer.Option(
+            "--programs", help="Run programs sent by clients, untrusted: they may call only the names in --allow."
+        ),
     ] = False
     allow: Annotated[
         list[str] | None,
@@ -785,7 +786,7 @@ class ServeOptions(FlowOptions):
         typer.Option(
             "--on-disconnect",
             metavar="WHAT",
-            help="What happens to a run whose chat client disconnects: cancel or continue. Runs of POST /runs continue.",
+            help="When a chat client disconnects, its run can cancel or continue. Runs of POST /runs continue.",
         ),
     ] = "cancel"
     grace: Annotated[
@@ -807,7 +808,7 @@ class McpServeOptions(FlowOptions):
     run_program: Annotated[
         bool,
         typer.Option(
-            "--run-program", help="Offer a tool that runs programs, untrusted: they may call what --allow names."
+            "--run-program", help="Offer a tool that runs untrusted programs: they may call only the names in --allow."
         ),
     ] = False
     allow: Annotated[
