@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, PrivateAttr, ValidationError
 
 from agentflow.core.call.provenance import narrowing
-from agentflow.core.data.errors import AgentflowError, ConfigurationError, clip
+from agentflow.core.data.errors import AgentflowError, ConfigurationError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Surface
@@ -277,7 +277,7 @@ def _working_directory() -> Path:
 
 def _setting_error(error: ValidationError, origin: Mapping[str, str]) -> ConfigurationError:
     """The first fault as an error that names file or variable, key (inside of a table too) and value."""
-    from agentflow.lib.text.toml_words import in_toml, to_toml
+    from agentflow.lib.text.toml_words import fault_words, reworded
 
     fault = error.errors()[0]
     name = str(fault["loc"][0])
@@ -285,16 +285,11 @@ def _setting_error(error: ValidationError, origin: Mapping[str, str]) -> Configu
     judgement = fault.get("ctx", {}).get("error")
     cause = judgement.__cause__ if isinstance(judgement, ValueError) else None
     if isinstance(cause, AgentflowError):
-        if origin[name] == _ARGUMENTS:
-            return ConfigurationError(cause.message, code=cause.code, hint=cause.hint)
-        hint = None if cause.hint is None or "flow." in cause.hint else in_toml(cause.hint)  # that option is of a call
-        message = in_toml(cause.message)
-        return ConfigurationError(f"{origin[name]}: {key}: {message}", code=cause.code, hint=hint)
+        return reworded(cause, None if origin[name] == _ARGUMENTS else f"{origin[name]}: {key}: ")
     if fault["type"] == "extra_forbidden":
         names = [each for each in Settings.model_fields if each != "limits"]
         message, hint = "there is no such setting", did_you_mean(name, names) or f"the settings are {', '.join(names)}"
     else:
-        said = fault["msg"].replace("True", "true").replace("False", "false").replace("a valid dictionary", "a table")
-        message = f"{said}, not {clip(to_toml(fault['input']), 80)}"
+        message = fault_words(fault["msg"], fault["input"])
         hint = f'write {key} = ["..."]' if fault["type"] == "list_type" else None
     return ConfigurationError(f"{origin[name]}: {key}: {message}", code="config/setting", hint=hint)

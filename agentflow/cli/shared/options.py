@@ -585,10 +585,9 @@ def _in_words() -> Generator[None]:
     try:
         yield
     except ConfigurationError as error:
-        from agentflow.lib.text.toml_words import in_toml
+        from agentflow.lib.text.toml_words import reworded
 
-        hint = None if error.hint is None else in_toml(error.hint)
-        raise ConfigurationError(in_toml(error.message), code=error.code, hint=hint) from error
+        raise reworded(error, "") from error
 
 
 def numbers_of(option: str, texts: Iterable[str], check_name: Callable[[str], object]) -> dict[str, Any]:

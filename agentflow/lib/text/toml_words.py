@@ -6,6 +6,7 @@ import ast
 import re
 from typing import cast
 
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.data.values import to_json
 
 _CALL = re.compile(r"\b[A-Z]\w*(?=\()")
@@ -41,6 +42,23 @@ def in_toml(text: str) -> str:
             at = end
     said = "".join([*parts, text[at:]]).replace(", or None", ", or left out")
     return _OPEN.sub(r"\1", _NAMED.sub(r"\1 = ", said))
+
+
+def reworded(error: AgentflowError, where: str | None) -> ConfigurationError:
+    """The error of a part about the entry ``where`` of a file, in TOML; None: of an argument in Python, unchanged.
+
+    A hint about an option of calls is left out: no file has it.
+    """
+    if where is None:
+        return ConfigurationError(error.message, code=error.code, hint=error.hint)
+    hint = None if error.hint is None or "flow." in error.hint else in_toml(error.hint)
+    return ConfigurationError(where + in_toml(error.message), code=error.code, hint=hint)
+
+
+def fault_words(message: str, value: object) -> str:
+    """What pydantic says about a value, in TOML."""
+    said = message.replace("True", "true").replace("False", "false").replace("a valid dictionary", "a table")
+    return f"{said}, not {clip(to_toml(value), 80)}"
 
 
 def _end(text: str, at: int) -> int:

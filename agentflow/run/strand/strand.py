@@ -202,9 +202,7 @@ class StrandNaming:
             return Symbol(name)
         if kind is not None:
             raise SexpEvaluationError(
-                f"'{name}' is a {kind}, not a variable",
-                code="name/not-value",
-                hint="call it with its arguments by name, or pass a function that calls it",
+                f"'{name}' is a {kind}, not a variable", code="name/not-value", hint="call it, with arguments by name"
             )
         raise unbound(name, f"'{name}' is not bound", self._hint(env, name))
 
