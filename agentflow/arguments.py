@@ -209,7 +209,7 @@ def is_own_memory(memory: object) -> bool:
 
 def tasks_in(tasks: str | os.PathLike[str] | Sequence[Any] | None) -> tuple[list[str], list[Any]]:
     """The directories of templates, and the tasks and workflows, that a flow is given. Raises ConfigurationError
-    (``config/option``) where they are no list."""
+    (``config/option``) where they are not a list."""
     if tasks is None or isinstance(tasks, str | os.PathLike):
         return paths_of(tasks or None), []
     if not isinstance(tasks, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]

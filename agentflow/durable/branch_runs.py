@@ -172,7 +172,7 @@ class BranchRuns:
         elif end.error is not None:
             outcome = {"error": end.error}
         else:
-            assert end.value is not None  # a run whose value is no data has failed
+            assert end.value is not None  # a run whose value is not data has failed
             outcome = {"ok": end.value["v"]}
         races = branch["form"] == RACE
         done = "ok" in outcome and not (races and end.failed)

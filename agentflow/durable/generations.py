@@ -202,7 +202,7 @@ _IN_PLACE_OF = {"prompt_function": "instructions", "system_function": "system"}
 
 
 def _hosts_own(template: CompiledTask, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a template that are no data, the class of its answer and the host's functions, unless a text replaces
+    """The fields of a template that are not data, the class of its answer and the host's functions, unless a text replaces
     them."""
     own: dict[str, Any] = {}
     for name, info in TaskTemplate.model_fields.items():

@@ -103,7 +103,7 @@ class SampleRecords(Records):
         self.rows += [row for row in rows if row.state in (EffectState.OK, EffectState.FAILED)]
 
     def note(self, row: EffectRow) -> asyncio.Future[None]:
-        """The order of outcomes is no row of a sample, and nothing is stored."""
+        """The order of outcomes is not a row of a sample, and nothing is stored."""
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         stored.set_result(None)
         return stored
@@ -321,7 +321,7 @@ class Samples:
 
 
 def plain_row(run_id: str, name: str, text: str) -> RunRow:
-    """The row of a case that is no recorded run."""
+    """The row of a case that is not a recorded run."""
     return RunRow(
         run=run_id,
         base=None,

@@ -140,7 +140,7 @@ class Evaluation:
         alone = next((each.name for each in plan.cases if each.run_id is None), None) if plan.program is None else None
         if alone is not None:
             raise ConfigurationError(
-                f"the case '{alone}' is no recorded run, and there is no program to run it with",
+                f"the case '{alone}' is not a recorded run, and there is no program to run it with",
                 code="evals/cases",
                 hint="flow.evaluate(answer, cases), or cases of recorded runs: Case(run_id='...')",
             )
@@ -478,7 +478,7 @@ async def read_baseline(baseline: str | Path | EvaluationReport | None) -> str |
 
 
 def names_in(option: str, names: Iterable[str]) -> frozenset[str]:
-    """The names that an option lists. Raises ConfigurationError (``config/option``) for one text: its letters are no names."""
+    """The names that an option lists. Raises ConfigurationError (``config/option``) for one text: its letters are not names."""
     if isinstance(names, str):
         raise wrong_value(
             "an evaluation", option, names, "is one text, and a list of names is wanted", f"{option}=['{names}']"

@@ -82,7 +82,7 @@ class VariantReport:
 
     def spread(self, name: str) -> float:
         """The standard deviation of a score among the draws of one case, over all cases; not a number without repeats. It
-        is no part of the intervals, which count cases. Raises as :meth:`scores`."""
+        is not part of the intervals, which count cases. Raises as :meth:`scores`."""
         variances = [variance(each) for each in self.scores(name).values() if len(each) > 1]
         return math.sqrt(fmean(variances)) if variances else math.nan
 

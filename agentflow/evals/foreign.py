@@ -58,6 +58,6 @@ def _input(case: Case) -> Any:
 
 
 def _number(judged: Any) -> Any:
-    """The value of a judgement with a reason; None for a label, which is no score."""
+    """The value of a judgement with a reason; None for a label, which is not a score."""
     value = getattr(judged, "value", judged)
     return None if isinstance(value, str) else value

@@ -45,7 +45,7 @@ class Comparisons:
         self._constants: dict[str, dict[int | float | str, None]] = {}
 
     def note(self, names: Iterable[str], constants: Iterable[Any]) -> None:
-        """What is called ``names`` is compared with these; what is no number of a usual size and no text does not count."""
+        """What is called ``names`` is compared with these; what is not a number of a usual size and no text does not count."""
         usual: list[int | float | str] = []
         for each in constants:
             if isinstance(each, int | float) and not isinstance(each, bool):

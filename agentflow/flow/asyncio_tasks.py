@@ -26,7 +26,7 @@ from agentflow.run.strand.strand import Strand
 _LOOK_S = 1.0
 """Seconds after which tasks of a run that is being suspended are cancelled again, in case they caught it."""
 _NOT_DELIVERED = (RunStopped, ConfigurationError, JournalError)
-"""Errors that end what they are raised in, and are no outcomes that a replay repeats."""
+"""Errors that end what they are raised in, and are not outcomes that a replay repeats."""
 
 
 class TaskWork(Protocol):

@@ -245,7 +245,7 @@ class Line:
                 return await code.to_end(started(start), "the code of a workflow", LINE_S)
         except (
             BaseException
-        ) as error:  # of any kind: what is no Exception is a failure of that code, the rest is raised again
+        ) as error:  # of any kind: what is not an Exception is a failure of that code, the rest is raised again
             met = self.strand.budget.met
             if met is not None and error is not met and not code.cancelled():
                 raise met from error

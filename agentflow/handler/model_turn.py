@@ -83,7 +83,7 @@ def checked_calls(
         elif part.id in seen:
             problem = f"two tool calls have the id '{clip(part.id, 80)}'"
         elif not isinstance(part.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - adapters are foreign code
-            problem = f"the arguments of '{clip(part.name, 80)}' are no object"
+            problem = f"the arguments of '{clip(part.name, 80)}' are not an object"
         if problem:
             raise _unanswerable(
                 response,

@@ -202,7 +202,7 @@ class TurnLoop:
 def _too_deep(call: CallContext) -> LimitExceeded:
     allowed = call.run.limits.subtask_depth
     return LimitExceeded(
-        f"a tool asks a model whose tool asks a model, and so on: {call.level} deep, and {allowed} is allowed",
+        f"a tool asks a model with a tool that asks a model, and so on: {call.level} deep, and {allowed} is allowed",
         limit="subtask_depth",
         code="limits/subtask-depth",
         allowed=allowed,

@@ -5,7 +5,7 @@ lambda's text, the names it may call (null: the host's own authority), the value
 lexical or of the environment, and the tasks that programs defined and its text names, as ``{name: {"fields", "grants"}}``.
 Version 1 lacked a closure's authority and called the templates ``tasks``. Numbers, strings, booleans, null, lists and
 objects stand for themselves; ``{"$symbol": name}``, ``{"$float": "inf"}``, ``{"$primitive": name}``, ``{"$closure":
-index}`` and ``{"$dict": [[key, value], ...]}`` (for keys that begin with ``$`` or are no strings) for the rest. A closure
+index}`` and ``{"$dict": [[key, value], ...]}`` (for keys that begin with ``$`` or are not strings) for the rest. A closure
 of a Python text has ``"surface": "python"``; tuples and sets that it captured are ``{"$tuple": [...]}`` and ``{"$set":
 [...]}``. Variables are copied: two closures that share one no longer do.
 """

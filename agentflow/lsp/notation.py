@@ -324,7 +324,7 @@ NOTATIONS: Mapping[Surface, Notation] = MappingProxyType(
             re.compile(r"(?:^#[^\n]*\n)+\Z", re.MULTILINE),
             "#",
             ("True", "False", "None"),
-            "'{}' stands where what is called, or where the name is, cannot be told",
+            "the callee or the position of '{}' cannot be determined",
         ),
     }
 )

@@ -286,7 +286,7 @@ class FleetCounters:
         self._takeovers = meter.create_counter(TAKEOVERS, "{run}", "Runs of dead workers that were queued again")
         self._lost = meter.create_counter(LOST, "{session}", "Sessions that owned runs and were lost")
         self._refused = meter.create_counter(REFUSED, "{batch}", "Records of runs that other workers had taken over")
-        self._commits = meter.create_counter(COMMITS, "{transaction}", "Transactions with what runs store")
+        self._commits = meter.create_counter(COMMITS, "{transaction}", "Transactions with the data of runs")
         self._commit_time = meter.create_counter(COMMIT_TIME, "s", "Time that these transactions took")
         self._before = FleetCounts()
 

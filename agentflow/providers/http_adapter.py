@@ -216,7 +216,7 @@ class HttpAdapter(ABC):
 
     async def warm(self) -> None:
         """Import the SDK on a thread, and open a connection to a server on another machine, so that the first call takes no longer
-        than the second. A server that does not answer is no error here. Raises ConfigurationError if no client can be made."""
+        than the second. A server that does not answer is not an error here. Raises ConfigurationError if no client can be made."""
         opened = await self._opened.ready(running_loop())
         if self._transport is None and not self.traits.own:
             with suppress(*opened.sdk.transport):  # the first call says it, with its own attempts

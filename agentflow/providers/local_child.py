@@ -48,7 +48,7 @@ def _end_with_input() -> None:
 def main() -> None:
     """Read the job, serve it, and end with standard input."""
     report = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a library prints is no report
+    os.dup2(2, 1)  # whatever a library prints is not a report
     job = json.loads(sys.stdin.buffer.readline())
     # Loading holds Python's lock, so the time it may take is watched from outside of Python
     faulthandler.dump_traceback_later(job["start_s"], exit=True)

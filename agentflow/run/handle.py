@@ -220,7 +220,7 @@ class RunStream(Generic[T]):
     def _opened(self) -> asyncio.Task[None]:
         if self._task is None:
             raise AgentflowError(
-                "this stream has not been opened",
+                "this stream is not open",
                 code="stream/not-open",
                 hint="write: async with flow.stream(...) as run: async for event in run: ...",
             )

@@ -310,7 +310,7 @@ class AguiView:
             )
         suspended: dict[str, Any] = {"type": "success"}
         outcome: dict[str, Any] = {"type": "success"}
-        if interrupts:  # calls alone are no interrupt: the client carries them out, and says so in its next request
+        if interrupts:  # calls alone are not interrupt: the client carries them out, and says so in its next request
             suspended = {"type": "suspended", "interruptIds": [each["id"] for each in interrupts]}
             outcome = {"type": "interrupt", "interrupts": interrupts}
         finished = _frames({"type": "RUN_FINISHED", **self._names, "outcome": outcome})

@@ -112,7 +112,7 @@ def _delta(piece: Piece) -> dict[str, Any]:
 
 
 def _progress(event: Event) -> bytes | None:
-    """A comment line for people who read the stream; clients ignore it. None if the event is no progress."""
+    """A comment line for people who read the stream; clients ignore it. None if the event is not progress."""
     if isinstance(event, TaskStarted):
         name = event.name
     elif isinstance(event, TaskFinished):

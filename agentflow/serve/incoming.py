@@ -52,7 +52,7 @@ class Door:
                 f"pages of '{cut(origin, 100)}' may not use this server",
                 code="serve/origin",
                 status=403,
-                setting="start it with --allow-origin for each site whose pages may use it",
+                setting="start it with --allow-origin for each site that may use it",
             )
 
     def key_called(self, name: str) -> Key | None:

@@ -468,7 +468,7 @@ class ServedRuns:
         gone = run.attended and not await self._flow.questions(info.run_id)
         await self._enter(group, run, opening, admission)
         if gone:
-            group.create_task(run.cancel(), name=f"cancel {run.run_id}, whose client is gone")
+            group.create_task(run.cancel(), name=f"cancel {run.run_id}: its client disconnected")
 
     async def _last_event(self, run_id: str) -> Position | None:
         """The position at which the record of a run ends; events up to it are read from the record."""

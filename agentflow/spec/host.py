@@ -39,7 +39,7 @@ def check_part(part: object, what: str, *methods: str) -> None:
     lacking = [name for name in methods if not callable(getattr(part, name, None))]
     if lacking:
         raise ConfigurationError(
-            f"a {type(part).__name__} is no {what}: it has no method {lacking[0]}",
+            f"a {type(part).__name__} is not a {what}: it has no method {lacking[0]}",
             code="config/part",
             hint=f"give an object with {', '.join(methods)}, async or plain",
         )

@@ -193,7 +193,7 @@ class Cassette:
         """
         if flow.router.has_own_adapter:
             raise ConfigurationError(
-                "the flow uses an adapter object, whose traffic a cassette cannot record",
+                "the flow uses an adapter object, and a cassette cannot record its traffic",
                 code="cassette/provider",
                 hint="create the flow with a model instead of provider=, or with provider=cassette.provider('anthropic')",
             )
@@ -243,7 +243,7 @@ class Cassette:
         replayed = all(call is not recorded for call in self._left[self._key(recorded["request"])])
         raise DataError(
             f"this request is not in the cassette {self.path.name}; the nearest is call {number + 1} of "
-            f"{len(self._calls)}{', which was replayed already' if replayed else ''}. What differs:\n"
+            f"{len(self._calls)}{', which was replayed already' if replayed else ''}. The differences:\n"
             + describe_difference(without_cache_markers(recorded["request"]), without_cache_markers(request)),
             code="cassette/mismatch",
             hint="if the change is intended, record it again: delete the file and run once with a key",

@@ -171,7 +171,7 @@ async def nothing(request: ModelRequest, run: Run, ctx: CallContext) -> Any:
     ],
 )
 async def test_a_bare_value_is_no_answer(wrong: Any, message: str) -> None:
-    """What is no answer, or another model, ends the run with an error that says what to write."""
+    """What is not an answer, or another model, ends the run with an error that says what to write."""
     async with AgentFlow(provider=ScriptedProvider("hello"), around_model=[wrong]) as flow:
         with pytest.raises(ConfigurationError) as caught:
             await flow.ask("hello")

@@ -109,6 +109,6 @@ async def test_without_anybody_to_answer_the_model_reads_that() -> None:
 
 
 def test_parameters_that_are_no_schema_are_refused() -> None:
-    """A list of names is no schema: the error says what to write."""
+    """A list of names is not a schema: the error says what to write."""
     with pytest.raises(ConfigurationError, match="say no types"):
         external("x", cast(Any, ["rows"]))

@@ -175,7 +175,7 @@ async def test_a_third_begin_has_what_was_recorded_in_parts(tmp_path: Path) -> N
 
 
 async def test_only_data_can_be_assigned() -> None:
-    """A function, a key that is no text, a state that is no mapping: the tool fails with an error that says what may stand there."""
+    """A function, a key that is not text, a state that is not a mapping: the tool fails with an error that says what may stand there."""
     said: list[str] = []
 
     def change(ctx: CallContext) -> str:

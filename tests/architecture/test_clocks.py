@@ -63,7 +63,7 @@ def test_no_assertion_reads_a_clock() -> None:
 
 
 def test_the_rule_sees_each_way_to_break_it() -> None:
-    """A clock in the assertion, in a variable that is asserted, and above a count that is; a deadline of a wait is no assertion."""
+    """A clock in the assertion, in a variable that is asserted, and above a count that is; a deadline of a wait is not an assertion."""
     text = (
         "def f():\n    a = time.monotonic()\n    assert time.monotonic() - a < 1\n    took = time.perf_counter() - a\n"
         "    assert took < 1\n    while time.monotonic() < a: pass\n    assert a\n"

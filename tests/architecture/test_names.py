@@ -121,7 +121,7 @@ RETIRED = {"made", "found", "given", "known", "place"}
 def test_variables_are_named_for_what_they_hold() -> None:
     """No variable or parameter of the package is called ``made``, ``found``, ``given``, ``known`` or ``place``.
 
-    Fields of classes are no variables: ``Exploration.found`` is read as a phrase.
+    Fields of classes are not variables: ``Exploration.found`` is read as a phrase.
     """
     root = Path(agentflow.__file__).parent
     wrong: list[str] = []

@@ -130,7 +130,7 @@ async def hold(text: str, surface: Surface) -> float:
     longest = 0.0
     async with AgentFlow("offline") as flow:
         flow.tools.register({"name": "ta", "input_schema": {"type": "object"}}, str)
-        await flow.bounds("1", surface=surface)  # what is imported then holds the loop once, and is no part of it
+        await flow.bounds("1", surface=surface)  # what is imported then holds the loop once, and is not part of it
         done = asyncio.create_task(flow.bounds(text, surface=surface))
         while not done.done():
             began = time.process_time()

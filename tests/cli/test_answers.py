@@ -73,7 +73,7 @@ async def test_a_value_that_no_model_said_so_is_written_when_it_is_whole(
 
 
 async def test_in_a_pipe_the_value_comes_once_and_plain(tmp_path: Path) -> None:
-    """Standard output that is no terminal gets the value and a line's end, whatever is shown beside it."""
+    """Standard output that is not a terminal gets the value and a line's end, whatever is shown beside it."""
     reader, writer = os.pipe()
     try:
         await evaluated(tmp_path, '(ask (q "x"))', standard_output=writer)

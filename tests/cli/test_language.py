@@ -44,7 +44,7 @@ def test_check_of_a_sound_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_misspelling_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A free name the host may bind is no error; near a known name it is worth a word."""
+    """A free name the host may bind is not an error; near a known name it is worth a word."""
     assert check_files([write(tmp_path / "a.sexp", "(lenght '(1))")], as_json=True) == Exit.OK
     (finding,) = json.loads(capsys.readouterr().out)["files"][0]["diagnostics"]
     assert finding["severity"] == "warning" and finding["hint"] == "did you mean 'length'?"

@@ -167,7 +167,7 @@ async def test_checks_and_editors_say_what_a_connected_flow_says(
 
 
 def test_what_is_named_in_settings_that_nobody_trusts(directory: Path) -> None:
-    """Of such a file the names of servers are read, so that calls of their tools are no mistakes; what it names is looked up never."""
+    """Of such a file the names of servers are read, so that calls of their tools are not mistakes; what it names is looked up never."""
     (directory / "agentflow.toml").write_text('[mcp.t]\ncommand = ["touch", "started"]\n')
     server = McpStdio("t", ["touch", "started"])
     record(server, directory, [Tool(spec=ToolSpec("t:echo", "", {"type": "object"}), call=nobody)])
@@ -185,7 +185,7 @@ async def nobody(*arguments: Any) -> Any:
 
 
 def test_lists_are_bounded_and_nobody_elses(directory: Path) -> None:
-    """Schemas past a bound are left out, a file that is no list says nothing, values of variables stand nowhere, and old lists go."""
+    """Schemas past a bound are left out, a file that is not a list says nothing, values of variables stand nowhere, and old lists go."""
     server = McpStdio("t", ["x"], env={"KEY": "hunter2hunter2"})
     large = {"type": "object", "properties": {"a": {"description": "x" * (MAX_RECORD - 200)}}}
     tools = [Tool(spec=ToolSpec(f"t:{index}", "", large), call=nobody) for index in range(2)]

@@ -66,7 +66,7 @@ async def test_the_prompt_says_what_is_wanted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", ["y", "Yes", "YES"])
 async def test_an_approval_is_given_in_words(words: str, tmp_path: Path) -> None:
-    """What is no word for yes or no is asked again; the empty answer is no."""
+    """What is not a word for yes or no is asked again; the empty answer is no."""
     typist = Typist("[y/N]", "maybe", words, "")
     text = f'(list (failed? ({SHELL} (command "touch made"))) (failed? ({SHELL} (command "touch other"))))'
     code, value, terminal = await asked(tmp_path, text, typist, "--allow", SHELL)

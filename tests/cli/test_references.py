@@ -143,7 +143,7 @@ def test_an_exception_of_the_workflow_is_shown_with_its_line(project: Path) -> N
 
 @pytest.mark.parametrize("command", ["run", "check", "explore", "fmt"])
 def test_a_module_of_your_own_is_told_from_a_workflow_text(project: Path, command: str) -> None:
-    """A ``.py`` file that makes a flow is no text for any command, and the hint says how to run it; the reverse mistake, a
+    """A ``.py`` file that makes a flow is not text for any command, and the hint says how to run it; the reverse mistake, a
     text that is named as a module, is answered with the command for texts."""
     done = run(project, command, "launch.py")
     assert done.returncode == 2 and "error[cli/host-module]" in done.stderr, done.stderr

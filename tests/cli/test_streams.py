@@ -116,7 +116,7 @@ async def test_arguments_are_utf8_whatever_the_locale(locale: str, tmp_path: Pat
 
 
 async def test_arguments_that_are_no_text_are_refused(tmp_path: Path) -> None:
-    """What is no UTF-8 is said to be none, as of a file."""
+    """What is not UTF-8 is said to be none, as of a file."""
     for arguments in ("run -e $'\"\\xe9\"'", "run -e a -b $'a=\\xe9'"):
         done = await shell(f"{COMMAND} {arguments} --model offline", tmp_path)
         assert done.code == 2 and "error[cli/unreadable]" in done.err and "is not UTF-8" in done.err

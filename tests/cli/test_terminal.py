@@ -281,7 +281,7 @@ async def test_loops_have_bars_and_models_side_by_side_a_row_each(columns: int, 
 
 
 async def test_one_bad_answer_does_not_end_the_demo(repository: Path, tmp_path: Path) -> None:
-    """A summary that is no JSON is left out: the answer rests on the others, the file is named, and the exit code is 1."""
+    """A summary that is not JSON is left out: the answer rests on the others, the file is named, and the exit code is 1."""
 
     def one_bad(request: Request) -> Any:
         bad = "Summarise what the file" in prompt_of(request) and "retry.py has to say" in prompt_of(request)

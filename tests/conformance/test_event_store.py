@@ -177,7 +177,7 @@ def test_a_store_is_closed_to_other_users(opener: Opener, tmp_path: Path) -> Non
 
 
 def test_damage_is_passed_over(opener: Opener, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """A line that is no event, or cut off, does not keep the others from being read."""
+    """A line that is not an event, or cut off, does not keep the others from being read."""
     if request.node.callspec.params["opener"] == "shards":
         return  # each is a store of its own, whose case this is
     store = opener()

@@ -194,7 +194,7 @@ async def test_deaths_of_owners_are_counted(opener: Opener) -> None:
 
 
 async def test_a_stale_owner_does_not_harm_others_of_its_batch(opener: Opener) -> None:
-    """Of records committed together only those of the stale owner, and those that are no data, are refused."""
+    """Of records committed together only those of the stale owner, and those that are not data, are refused."""
     store = opener()
     epochs = {}
     for run in ("a", "b"):

@@ -83,7 +83,7 @@ async def test_a_header_that_cannot_be_sent(value: str, tmp_path: Path, monkeypa
 
 
 async def test_bodies_are_bounded_and_not_inflated(tmp_path: Path) -> None:
-    """A body of 100 MB, one that inflates, one of too many values and one that is no JSON fail their call, and no other."""
+    """A body of 100 MB, one that inflates, one of too many values and one that is not JSON fail their call, and no other."""
     big = b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"'
     sent = 0
 

@@ -93,7 +93,7 @@ def test_settings_have_a_door_too() -> None:
 
 
 async def test_a_request_is_an_object_of_the_language() -> None:
-    """In a program a request has fields and is no dict."""
+    """In a program a request has fields and is not a dict."""
     async with AgentFlow(model="offline") as flow:
         bindings = {"r": SubtaskRequest(name="a", inputs={"x": 1})}
         program = "(list (get-field r 'name) (dict? r) (get (get-field r 'inputs) \"x\") (parse-json (to-json r)))"

@@ -149,7 +149,7 @@ def test_data_in_the_shape_that_is_no_result_is_refused(data: Any, says: str) ->
     ("fields", "says"), [({"status": "DONE"}, "'DONE'"), ({"content": 5}, "text, not int"), ({"notes": "x"}, "notes")]
 )
 def test_a_constructor_checks_too(fields: dict[str, Any], says: str) -> None:
-    """A result that exists is one: no other status, no content that is no text."""
+    """A result that exists is one: no other status, no content that is not text."""
     with pytest.raises(DataError, match=says):
         TaskResult(**fields)
 
@@ -240,7 +240,7 @@ IN_THE_LANGUAGE: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("program", "value"), IN_THE_LANGUAGE, ids=[program for program, _ in IN_THE_LANGUAGE])
 async def test_a_result_is_an_object_of_the_language(program: str, value: Any) -> None:
-    """A result has fields and is no dict; its notes and its error are dicts."""
+    """A result has fields and is not a dict; its notes and its error are dicts."""
     async with AgentFlow(model="offline") as flow:
         bindings = {"r": a_result(), "f": TaskResult.failure("llm_error", "no")}
         assert (await flow.run(program, bindings=bindings)).value == value

@@ -2,7 +2,7 @@
 
     python -m tests.durable.strikes --kills 150
 
-Most of a run that waits is no work, so kills at random hardly meet it. Here the process is killed a moment after it has come
+Most of a run that waits is not work, so kills at random hardly meet it. Here the process is killed a moment after it has come
 to a certain point of waiting, whether it answers itself, another process does, or both are there.
 """
 

@@ -281,7 +281,7 @@ async def test_a_saved_workflow_is_that_of_the_first_call(world: World, flow: Fl
 
 
 async def test_an_override_leaves_a_task_what_its_host_gave_it(tmp_path: Path) -> None:
-    """The class of its answer, its check and its functions are no data of the template, and stay; the text of an override takes
+    """The class of its answer, its check and its functions are not data of the template, and stay; the text of an override takes
     the place of the function that gave one."""
 
     def few(value: Rated, ctx: CallContext) -> Rated:

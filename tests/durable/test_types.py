@@ -289,7 +289,7 @@ async def test_a_task_that_a_model_calls_is_recorded_by_its_class(tmp_path: Path
 
 
 async def test_a_reused_result_whose_class_has_changed_is_made_anew(tmp_path: Path) -> None:
-    """What was kept for other runs and is no value of the class as it is now is carried out again."""
+    """What was kept for other runs and is not a value of the class as it is now is carried out again."""
     lives = Lives(tmp_path, Plain, TYPES["model"][1])
     await reused_tool(lives)
     lives.kind, lives.value = Customer, TYPES["model with an alias"][1]

@@ -14,7 +14,7 @@ from tests.support.world import World
 
 GOLDEN = Path(__file__).parent / "renderings.txt"
 NO_TEXT = {"program/unreadable", "program/file-name", "program/kind", "program/surface"}
-"""Codes for what is no program text."""
+"""Codes for what is not a program text."""
 PYTHON = {
     "dict/missing": "d = {'name': 1}\nd['nam']",
     "field/missing": "d = {'name': 1}\nd.nam",

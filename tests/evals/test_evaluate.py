@@ -170,7 +170,7 @@ async def test_a_tool_of_the_flow_that_holds_values_is_asked_each_time(tmp_path:
 
 
 async def test_tasks_that_may_read_dependencies_are_carried_out_each_time(tmp_path: Path) -> None:
-    """What a function of ``ctx`` reads of them is no part of a key; a task without such functions is kept all the same."""
+    """What a function of ``ctx`` reads of them is not part of a key; a task without such functions is kept all the same."""
     model = Model()
 
     def system(ctx: CallContext[str]) -> str:
@@ -356,7 +356,7 @@ class Longer:
     least: int
 
     def evaluate(self, ctx: Any) -> Any:
-        """Whether it is long enough, with a reason; a label is no score."""
+        """Whether it is long enough, with a reason; a label is not a score."""
         assert (ctx.inputs, ctx.metadata, ctx.expected_output) == (
             "q0",
             {"kind": "x"},

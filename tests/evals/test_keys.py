@@ -202,7 +202,7 @@ async def test_rerun_calls_nothing_that_may_not_be_repeated(tmp_path: Path) -> N
 
 
 async def test_a_wrong_rerun_says_what_to_write(tmp_path: Path) -> None:
-    """One text, a name that nothing has, and a version that is no text."""
+    """One text, a name that nothing has, and a version that is not text."""
     async with AgentFlow(provider=Model().provider, durable=f"sqlite:///{tmp_path}/runs.db") as flow:
         answer = researching(flow, tools=[agentflow_tool("1")])
         with pytest.raises(ConfigurationError, match="is one text") as wrong:

@@ -80,7 +80,7 @@ async def test_a_report_that_is_read_says_what_the_saved_one_said(tmp_path: Path
 
 
 async def test_a_saved_report_is_the_baseline_of_a_later_program(tmp_path: Path) -> None:
-    """On another machine, by the names and inputs of cases; its samples cost nothing, and are no test cases of this evaluation.
+    """On another machine, by the names and inputs of cases; its samples cost nothing, and are not test cases of this evaluation.
 
     A case that is new, or has other inputs than then, counts in the means, and in no difference.
     """

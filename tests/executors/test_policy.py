@@ -36,7 +36,7 @@ def test_rules_match_program_and_arguments(rule: str, executable: str, argv: lis
 
 @pytest.mark.parametrize("rule", ["", "  ", "git 'log"])
 def test_wrong_rules_are_refused(rule: str) -> None:
-    """A rule that is no command is a ConfigurationError."""
+    """A rule that is not a command is a ConfigurationError."""
     with pytest.raises(ConfigurationError):
         CommandRule(rule)
 

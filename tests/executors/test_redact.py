@@ -133,7 +133,7 @@ def test_short_secrets_are_not_searched_for() -> None:
 
 
 def test_data_and_bytes() -> None:
-    """JSON data in all its places, and bytes that are no text."""
+    """JSON data in all its places, and bytes that are not text."""
     redactor = Redactor([Secret(VALUE)])
     found = redacted({"a": [VALUE, {"b": (f"x{VALUE}", 1, None)}], VALUE: Secret("q")}, redactor)
     assert found == {"a": [MARK, {"b": (f"x{MARK}", 1, None)}], MARK: MARK}
@@ -182,7 +182,7 @@ def test_a_variable_whose_name_or_value_says_secret(name: str, value: str, secre
     ],
 )
 def test_a_variable_that_only_resembles_one(name: str, value: str) -> None:
-    """Parts of words, names of files and plain addresses are no secrets."""
+    """Parts of words, names of files and plain addresses are not secrets."""
     assert Redactor.from_environment({name: value}).redact(value) == value
 
 
@@ -231,7 +231,7 @@ def test_pieces_give_what_the_whole_gives(text: str, sizes: list[int]) -> None:
 @pytest.mark.parametrize("key", [VALUE, "sk-ant-api03-abcdefghijklmnop1234567890"])
 def test_what_a_cut_leaves_of_a_secret_is_redacted(key: str, limit: int) -> None:
     """Wherever a message was cut, at its end or in its middle: at most three characters of a known secret are left beside the
-    mark, and of a key that is known by its format alone its beginning, which is no secret. Nothing else is taken out."""
+    mark, and of a key that is known by its format alone its beginning, which is not a secret. Nothing else is taken out."""
     redactor = Redactor([VALUE])
     left = 4 if key == VALUE else len("sk-") + 8
     for text in (f"the question: is {key} the key that you want to have?", f"{'x' * 20} {key} {'y' * 20}"):

@@ -113,7 +113,7 @@ async def test_matches_beside_an_error_are_given(executors: SystemExecutorFuncti
 
 
 async def test_limits_of_the_run_go_through(executors: SystemExecutorFunctions, memory: Memory) -> None:
-    """A LimitExceeded is no result: nobody below the run may catch it."""
+    """A LimitExceeded is not a result: nobody below the run may catch it."""
     memory.answer = LimitExceeded("over", limit="tokens", allowed=1)
     with pytest.raises(LimitExceeded):
         await executors.execute_get_context({"query": "q"})

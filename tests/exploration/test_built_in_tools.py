@@ -88,6 +88,6 @@ async def test_rehearsed_values_are_of_the_declared_shape(name: str) -> None:
 
 @pytest.mark.parametrize("call", [CALLS["recall"], f"(value-of {CALLS['system:list_directory']})"])
 async def test_a_list_that_a_built_in_tool_gives_may_be_empty(call: str) -> None:
-    """The first of what is recalled, or listed, is an error where nothing is; that it is no list is none."""
+    """The first of what is recalled, or listed, is an error where nothing is; that it is not a list is none."""
     explored = await explore(f"(first {call})")
     assert [found.code for found in explored.errors] == ["list/empty"]

@@ -239,7 +239,7 @@ async def test_assumptions() -> None:
 
 
 async def test_long_work_over_data_has_an_end() -> None:
-    """What takes more steps or calls than a run is given at first is no loop without end."""
+    """What takes more steps or calls than a run is given at first is not a loop without end."""
     text = """(defatom t (params (x)) (instructions "t {{x}}"))
     (define (count n) (if (= n 0) 0 (count (- n 1))))
     (count 30000)

@@ -64,7 +64,7 @@ async def test_an_endless_program_never_begins() -> None:
 
 
 async def test_without_it_a_program_runs_as_it_is() -> None:
-    """Nothing is explored unless that is asked for, and inputs that are no data are not tried out."""
+    """Nothing is explored unless that is asked for, and inputs that are not data are not tried out."""
     house = House(RARE)
     assert await house.solve("(max-rounds 1)") == "sent"
     house = House(RARE)

@@ -74,7 +74,7 @@ def test_styles(function: Callable[..., Any]) -> None:
 
 
 def test_none() -> None:
-    """Without a docstring there is nothing to say, and that is no error."""
+    """Without a docstring there is nothing to say, and that is not an error."""
     assert describe(lambda: None) == ("", {})
 
 

@@ -387,7 +387,7 @@ class TestDataContext:
         assert caught.value.reason == "context_priming_failure" and made.data_context is old
 
     async def test_limits_pass(self) -> None:
-        """A limit of the run that memory meets is no failure of the priming."""
+        """A limit of the run that memory meets is not a failure of the priming."""
         limit = LimitExceeded("too many tokens", limit="tokens", allowed=1)
         with pytest.raises(LimitExceeded) as caught:
             await handler(memory=Memory(limit), file_manager=Files()).prime_data_context("q")

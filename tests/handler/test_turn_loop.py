@@ -390,7 +390,7 @@ class TestTools:
             assert len(bench.provider.requests) == 1 and not bench.session.turns()
 
     async def test_json_without_tools_is_at_most_two(self) -> None:
-        """Calls of tools that are not offered are no JSON, which is asked for once more."""
+        """Calls of tools that are not offered are not JSON, which is asked for once more."""
         called = tool_calls(("add", {"a": 1, "b": 1}))
         bench = Bench(called, '{"a": 1}', tools=[add])
         assert (await bench.run(ask(tools=(), json_output=True))).value == {"a": 1}

@@ -42,7 +42,7 @@ async def test_a_list_written_as_text_is_read_and_text_stays_text() -> None:
 
 
 async def test_a_list_written_as_text_is_read_for_a_schema() -> None:
-    """So it is for a tool that is declared with a JSON Schema; text that is no JSON is refused as before."""
+    """So it is for a tool that is declared with a JSON Schema; text that is not JSON is refused as before."""
     got: list[Any] = []
     schema = {
         "type": "object",

@@ -101,7 +101,7 @@ class Arena:
         assert self._outside() == self._before, "something outside of the root changed"
         await until(lambda: not (asyncio.all_tasks() - self._tasks - {asyncio.current_task()}), "a task is left")
         await until(lambda: not (_children() - self._children), lambda: f"a child is left: {_named(self._children)}")
-        # what was given to the first process of the machine is no child any more, but it was started with this place
+        # what was given to the first process of the machine is not a child any more, but it was started with this place
         await until(lambda: not self._orphans(), lambda: f"an orphan is left: {self._orphans()}")
         await until(
             lambda: not (_descriptors().keys() - self._descriptors.keys()),

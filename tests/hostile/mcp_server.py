@@ -94,7 +94,7 @@ def call(message: dict[str, Any]) -> None:
             sys.stdout.flush()
         case "floods":
             for index in range(400):
-                sys.stdout.write("this is no message at all " * 20 + "\n")
+                sys.stdout.write("this is not a message at all " * 20 + "\n")
                 sys.stderr.write("noise " * 100)
                 note = {"method": "notifications/message", "params": {"level": "info", "data": "x" * 1_000}}
                 send(note)

@@ -102,7 +102,7 @@ class Ground:
         return {name for name, marked in self.ran if marked == tag}
 
     def allow(self, author: str) -> list[str] | None:
-        """What ``author`` is granted: its tools, and the tools that call back, which are no authority of their own."""
+        """What ``author`` is granted: its tools, and the tools that call back, which are not authority of their own."""
         granted = AUTHORS[author]
         return None if granted is None else [*sorted(granted), *self.callers]
 

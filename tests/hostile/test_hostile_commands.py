@@ -441,7 +441,7 @@ REFUSED_TEXTS = {
 
 @pytest.mark.parametrize("name", REFUSED_TEXTS)
 async def test_command_texts_are_refused(name: str, arena: Arena) -> None:
-    """What is no plain command of one program is refused before anything starts, and says why."""
+    """What is not plain command of one program is refused before anything starts, and says why."""
     text, code = REFUSED_TEXTS[name]
     async with CommandExecutor(arena.root) as commands:
         result = arena.saw(await commands.execute_command_safely(text))

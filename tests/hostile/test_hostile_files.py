@@ -1,4 +1,4 @@
-"""Attacks on files: every way out of the root, every thing that is no regular file, every name that is none."""
+"""Attacks on files: every way out of the root, every thing that is not a regular file, every name that is none."""
 
 from __future__ import annotations
 

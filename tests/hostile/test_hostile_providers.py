@@ -122,7 +122,7 @@ SERVERS: dict[str, Answer] = {
 
 @pytest.fixture(autouse=True, scope="module")
 def warm() -> None:
-    """One call beforehand: the first import of an SDK and its first client hold up any loop, and are no case of this file."""
+    """One call beforehand: the first import of an SDK and its first client hold up any loop, and are not a case of this file."""
 
     async def call() -> None:
         async with serving(SERVERS["bad_json"]) as url:

@@ -99,7 +99,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 async def test_a_grant_of_nothing_is_refused(mistake: str, ground: Ground) -> None:
-    """What is no task, tool, workflow or pattern of files cannot be granted: nothing runs."""
+    """What is not a task, tool, workflow or pattern of files cannot be granted: nothing runs."""
     allow, hint = MISTAKES[mistake]
     with pytest.raises(ConfigurationError) as caught:
         await ground.flow.run("(plain)", allow=allow)

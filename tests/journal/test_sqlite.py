@@ -110,7 +110,7 @@ async def test_a_truncated_file_is_named(tmp_path: Path, left: float) -> None:
 
 
 async def test_what_is_no_journal_is_named(tmp_path: Path) -> None:
-    """A later version, an earlier one, a database of something else, a file that is no database, a directory: each has its error."""
+    """A later version, an earlier one, a database of something else, a file that is not a database, a directory: each has its error."""
     path = tmp_path / "runs.db"
     await filled(path)
     with sqlite3.connect(path) as db:
@@ -278,7 +278,7 @@ async def test_a_record_whose_column_was_changed_is_damaged(tmp_path: Path) -> N
 
 
 async def test_a_transaction_that_is_undone_leaves_nothing_and_spoils_no_later_one(tmp_path: Path) -> None:
-    """A run whose opening is no data is not stored; one that is stored afterwards, by the same connection, is whole."""
+    """A run whose opening is not data is not stored; one that is stored afterwards, by the same connection, is whole."""
     store = SqliteJournal(tmp_path / "runs.db")
     with pytest.raises(JournalError, match="set is not JSON"):
         await store.create("r", NewRun(program="(f)", digest="d", input={}, session="s", opening=[{1, 2}]))

@@ -48,7 +48,7 @@ def nest(chain: tuple[str, ...]) -> str:
 
 
 def meaning(chain: tuple[str, ...], index: int = 0) -> str:
-    """The value of the nest by the rule itself. Raises LookupError where a tool's operand is no pair."""
+    """The value of the nest by the rule itself. Raises LookupError where a tool's operand is not a pair."""
     if index == len(chain):
         return "e"
     if chain[index] == "procedure":

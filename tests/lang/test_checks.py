@@ -103,7 +103,7 @@ SOUND = [
 
 @pytest.mark.parametrize("text", SOUND)
 def test_nothing_sound_is_refused(text: str) -> None:
-    """Shadowing, redefinition, ``set!``, later definitions, macros and open parameters are no mistakes."""
+    """Shadowing, redefinition, ``set!``, later definitions, macros and open parameters are not mistakes."""
     assert check_program(text, names=tools().performer, allow=["ask", "act", "open"]) == []
 
 

@@ -65,7 +65,7 @@ def test_formatting_keeps_every_token_and_is_stable(text: str, width: int) -> No
 @given(st.text(alphabet="()[]{}'`,@\"\\;#| \nab1.", max_size=60))
 @settings(max_examples=250, deadline=None)
 def test_any_text_is_formatted_or_refused(text: str) -> None:
-    """Text that is no program is a SexpSyntaxError with a place, never another exception; tokens lose nothing."""
+    """Text that is not a program is a SexpSyntaxError with a place, never another exception; tokens lose nothing."""
     assert "".join(token.text for token in tokens(text)) == text
     try:
         once = format_text(text)

@@ -133,7 +133,7 @@ async def test_pieces_share_the_variables_around_them() -> None:
 
 
 async def test_an_error_in_a_piece_has_its_span_and_the_calls_it_went_through() -> None:
-    """Nested functions of the compiler are no calls of the program."""
+    """Nested functions of the compiler are not calls of the program."""
     text = f"(define (inner x)\n {PAD} (+ x\n 'a)) (define (outer x) {PAD} (list (inner x)\n {PAD})) (outer 1)"
     with pytest.raises(SexpEvaluationError) as caught:
         await evaluate(text)

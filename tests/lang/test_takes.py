@@ -218,5 +218,5 @@ def test_what_may_be_right_is_not_told(surface: Surface, text: str) -> None:
     ],
 )
 async def test_where_it_is_caught_it_is_a_warning(surface: Surface, text: str) -> None:
-    """A text that goes on all the same is no error, and runs."""
+    """A text that goes on all the same is not an error, and runs."""
     assert [each.severity for each in diagnosis.diagnose(Source("t", text, surface))] == ["warning"]

@@ -144,7 +144,7 @@ def test_closures_share_a_signature_and_what_differs_does_not() -> None:
 
 
 def test_what_a_partial_holds_is_neither_shown_nor_taken() -> None:
-    """A user or a key that is bound by position or by keyword is no parameter: its value is in no schema, and a model gives no other one."""
+    """A user or a key that is bound by position or by keyword is not a parameter: its value is in no schema, and a model gives no other one."""
 
     def save(user: str, key: str, text: str = "") -> str:
         return f"{user} {key} {text}"

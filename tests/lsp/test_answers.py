@@ -345,7 +345,7 @@ def test_formatting_is_one_change(text: str) -> None:
 
 @pytest.mark.parametrize("path", sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.sexp")), ids=str)
 def test_the_examples_are_understood(path: Path) -> None:
-    """Every name in the shipped programs that is no data has a meaning, and each binding's references include it."""
+    """Every name in the shipped programs that is not data has a meaning, and each binding's references include it."""
     doc = document(path.read_text("utf-8"))
     words = {text for _, kind, text in WorkflowLexer().get_tokens_unprocessed(doc.text) if "Name" in str(kind)}
     assert words

@@ -208,8 +208,8 @@ REFUSED = [
     ("x^ = 1", "for", "not a name"),
     ("x^ = 1\ny = 2", "y", "means something already"),
     ("le^n([])", "size", "does not define"),
-    ("f = g\nf(b^=1)\ndef g(b): return b", "c", "cannot be told|there is no name"),
-    ("def g(^b):\n    return b\nf = g\nf(b=1)", "c", "cannot be told"),
+    ("f = g\nf(b^=1)\ndef g(b): return b", "c", "cannot be determined|there is no name"),
+    ("def g(^b):\n    return b\nf = g\nf(b=1)", "c", "cannot be determined"),
     ("def f(:\n    x^ = 1", "y", "cannot be read"),
 ]
 
@@ -305,7 +305,7 @@ def test_a_field_is_renamed_wherever_it_is_read() -> None:
 
 @pytest.mark.parametrize("more", ["class Other:\n    worst: int\nr.worst\n", 'r["worst"]\n'])
 def test_a_field_that_may_be_read_elsewhere_is_not_renamed(more: str) -> None:
-    """Of two classes nobody can tell whose it is; a text as a key is no name."""
+    """Of two classes nobody can tell whose it is; a text as a key is not a name."""
     doc, offset = at_mark(CLASS.replace("worst", "^worst", 1) + f'r = Review(worst="x")\n{more}')
     with pytest.raises(navigation.CannotRename):
         navigation.rename(doc, offset, "bug")

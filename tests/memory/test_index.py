@@ -206,7 +206,7 @@ async def test_an_index_of_another_version_is_built_anew(tmp_path: Path) -> None
     await index.aclose()
 
 
-@pytest.mark.parametrize("content", [b"this is no database, it is a text of some length" * 50, b""])
+@pytest.mark.parametrize("content", [b"this is not a database, it is a text of some length" * 50, b""])
 async def test_a_file_that_is_no_index(tmp_path: Path, content: bytes) -> None:
     """Somebody's file is not overwritten; an empty one becomes an index."""
     write(tmp_path / "root", FILES)

@@ -135,7 +135,7 @@ async def test_secrets_are_not_remembered(tmp_path: Path) -> None:
 
 
 async def test_the_file_is_its_owners_and_damage_is_reported(tmp_path: Path) -> None:
-    """0600 whatever the umask; a file that is no database is left as it is and named, not replaced."""
+    """0600 whatever the umask; a file that is not a database is left as it is and named, not replaced."""
     path = tmp_path / "state" / "notes.db"
     before = os.umask(0)
     try:

@@ -89,7 +89,7 @@ async def test_a_proposal_that_is_not_indexed_is_left_out_and_listed(tmp_path: P
 async def test_a_source_that_fails_is_a_warning_and_the_order_is_that_without_it(
     tmp_path: Path, error: Exception
 ) -> None:
-    """Whatever it raises, which names the source; the answer is no error."""
+    """Whatever it raises, which names the source; the answer is not an error."""
     write(tmp_path, FILES)
     run = FakeRun()
     async with FileMemory(roots=[tmp_path]) as plain, FileMemory(roots=[tmp_path], sources=[failing(error)]) as memory:

@@ -199,7 +199,7 @@ async def test_a_ranker_reorders_the_candidates(tmp_path: Path) -> None:
 
 
 async def test_a_ranker_that_fails_is_a_warning_and_nothing_is_lost(tmp_path: Path) -> None:
-    """The order is the one without it, the answer is no failure, and a warning of the run says what went wrong."""
+    """The order is the one without it, the answer is not a failure, and a warning of the run says what went wrong."""
     write(tmp_path, FILES)
     run = FakeRun()
     asked = ContextGenerationInput(query="streams retry")

@@ -69,7 +69,7 @@ def test_a_path_that_is_not_below_the_root_is_refused(tmp_path: Path, path: str)
 
 
 def test_a_fifo_does_not_block(tmp_path: Path) -> None:
-    """Something that is no regular file is skipped, without waiting for a writer."""
+    """Something that is not a regular file is skipped, without waiting for a writer."""
     os.mkfifo(tmp_path / "pipe")
     with RootReader(str(tmp_path)) as reader:
         with pytest.raises(Skip, match="not a regular file"):

@@ -204,7 +204,7 @@ async def test_what_a_model_call_does_nests_below_its_span(tmp_path: Path) -> No
 
 
 async def test_losers_and_time_outs_are_cancelled_and_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What is cancelled ends, says so and is no error; a form that timed out leaves the caller's context as it was."""
+    """What is cancelled ends, says so and is not an error; a form that timed out leaves the caller's context as it was."""
     telemetry = Telemetry()
 
     async def hang() -> str:

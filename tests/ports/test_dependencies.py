@@ -110,7 +110,7 @@ class Analysis:
     def get(self, reference: str) -> list[dict[str, Any]]:
         """The table of a reference."""
         if reference not in self.tables:
-            raise Retry(f"{reference} is no reference; look at the messages before, and try again")
+            raise Retry(f"{reference} is not a reference; look at the messages before, and try again")
         return self.tables[reference]
 
 
@@ -158,7 +158,7 @@ async def test_a_data_analyst(flow: AgentFlow, script: Script) -> None:
     assert (await flow.run(analyse("Which are negative?"), deps=deps)).value == "Negative: bad; poor"
     requests = script.requests("analyse")
     assert told(requests[1]) == "all is no split of reviews; there are train"
-    assert told(requests[3]).startswith("Out[7] is no reference")
+    assert told(requests[3]).startswith("Out[7] is not a reference")
     assert [len(table) for table in deps.tables.values()] == [3, 2]
 
 

@@ -43,7 +43,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
 
 
 def parsed(code: str) -> ast.Module | None:
-    """A span of code as a module; None for a word that is no code of its own, such as ``ctx`` or ``await``."""
+    """A span of code as a module; None for a word that is not code of its own, such as ``ctx`` or ``await``."""
     if re.fullmatch(r"[a-z_ ]+", code):
         return None
     if code.startswith("@"):

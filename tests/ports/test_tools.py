@@ -517,7 +517,7 @@ async def test_a_tool_that_the_front_end_carries_out(flow: AgentFlow, script: Sc
 
 
 async def test_a_tool_whose_result_comes_later_from_elsewhere(script: Script, tmp_path: Any) -> None:
-    """Pydantic AI, deferred-tools.md, ``CallDeferred``: work is handed to somebody, the run is no process's while it waits, and another
+    """Pydantic AI, deferred-tools.md, ``CallDeferred``: work is handed to somebody, the run is not a process's while it waits, and another
     process gives the result days later."""
 
     def app() -> AgentFlow:

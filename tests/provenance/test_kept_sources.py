@@ -93,7 +93,7 @@ async def test_what_nobody_followed_is_unknown(tmp_path: Path) -> None:
 
 
 async def test_a_path_is_what_it_leads_to(tmp_path: Path) -> None:
-    """A link among the documents to what came in is no document; another way of writing a path is the same file."""
+    """A link among the documents to what came in is not a document; another way of writing a path is the same file."""
     for name in ("docs", "inbox"):
         (tmp_path / name).mkdir()
     (tmp_path / "inbox" / "mail.txt").write_text("mallory")

@@ -144,7 +144,7 @@ async def test_sinks_of_what_is_no_tool_are_told(case: str, flow: AgentFlow) -> 
 
 
 def notify(to: object, *texts: object) -> None:
-    """Tell somebody, who is no tool."""
+    """Tell somebody, who is not a tool."""
 
 
 ASKED: dict[str, tuple[Literal["sexp", "python"], str, str, str]] = {
@@ -225,7 +225,7 @@ async def test_sinks_are_told_in_text_and_as_data(flow: AgentFlow) -> None:
 
 
 async def test_a_tool_says_itself_what_may_fill_it() -> None:
-    """Without a policy sinks that tools declare are followed too; an argument that anyone may fill is no sink."""
+    """Without a policy sinks that tools declare are followed too; an argument that anyone may fill is not a sink."""
     async with AgentFlow(provider=ScriptedProvider()) as flow:
 
         @flow.tool(sinks={"to": "user", "text": "anyone"})

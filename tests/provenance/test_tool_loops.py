@@ -135,7 +135,7 @@ async def test_a_rule_for_every_argument_binds_calls_without_any(mail: Open) -> 
 
 
 async def test_deny_by_default_binds_tools_alone(mail: Open) -> None:
-    """With ``default="deny"`` what no rule names takes what the user says; tasks are no sinks unless a rule names them."""
+    """With ``default="deny"`` what no rule names takes what the user says; tasks are not sinks unless a rule names them."""
     made = await mail("hm", policy=Provenance(default="deny"))
     program = '(begin (defatom t (params (x)) (instructions "{{x}}")) (t (x (value-of (fetch (url "u"))))))'
     await made.flow.run(program)

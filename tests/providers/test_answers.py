@@ -184,7 +184,7 @@ async def test_tokens_of_which_nothing_was_read_are_told() -> None:
 
 @pytest.mark.parametrize("said", ["90s", "90.5s", "1e9s", "soon", 90, None])
 async def test_the_wait_in_the_body_of_an_error_is_kept(said: Any) -> None:
-    """Google says it as RetryInfo, in words that a header would not need; what is no duration is no wait."""
+    """Google says it as RetryInfo, in words that a header would not need; what is not a duration is not a wait."""
     details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": said}]
     body = dump([{"error": {"code": 429, "message": "slow", "status": "RESOURCE_EXHAUSTED", "details": details}}])
     with pytest.raises(RateLimited) as caught:

@@ -330,7 +330,7 @@ async def test_tool_results_with_parts_go_out_as_each_dialect_takes_them() -> No
 
 
 def test_an_unwritable_request_is_a_configuration_error() -> None:
-    """A setting that is no JSON is refused with words, not with a TypeError."""
+    """A setting that is not JSON is refused with words, not with a TypeError."""
     with pytest.raises(ConfigurationError) as caught:
         dump_json({"x": object()})
     assert caught.value.code == "provider/request-not-json"

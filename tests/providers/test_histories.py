@@ -325,7 +325,7 @@ def test_natives_of_nobody_known_are_not_sent() -> None:
 
 
 def test_another_organisation_is_another_issuer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Encrypted reasoning is readable for the organisation it was made for; a key is no part of who that is."""
+    """Encrypted reasoning is readable for the organisation it was made for; a key is not part of who that is."""
     address = {"base_url": OPENAI.address}
 
     def issuer(**options: Any) -> str:
@@ -449,7 +449,7 @@ async def test_calls_without_ids_have_one_each_in_a_conversation(dialect: str) -
 
 
 async def test_a_broken_call_goes_back_as_valid_json() -> None:
-    """Servers that read the history refuse arguments that are no JSON; the result says what was wrong with them."""
+    """Servers that read the history refuse arguments that are not JSON; the result says what was wrong with them."""
     response = ModelResponse((ToolCallPart("c1", "look", {}, None, "cut off"),), "tool_calls")
     for target in TARGETS:
         body = json.dumps(sent_to(target, [user("hi"), replace(response).message(), user("and?")]))

@@ -258,7 +258,7 @@ async def test_output_is_cut_at_the_limit() -> None:
     "prompt", ["", "?", "\0", "<file", "[" * 5_000, '{"path": ' * 300, "a" * 300_000, "é\n" * 5_000]
 )
 async def test_hostile_prompts_are_answered(prompt: str) -> None:
-    """Whatever the prompt, there is an answer; text that is no text costs no time to speak of."""
+    """Whatever the prompt, there is an answer; text that is not text costs no time to speak of."""
     response, _ = await ask(prompt)
     assert response.text
 

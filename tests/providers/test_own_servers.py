@@ -1,4 +1,4 @@
-"""A model server of one's own is no vendor: it answers few calls at once, slowly, and is sent no key of a vendor."""
+"""A model server of one's own is not a vendor: it answers few calls at once, slowly, and is sent no key of a vendor."""
 
 from __future__ import annotations
 

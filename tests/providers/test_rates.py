@@ -204,7 +204,7 @@ async def test_a_ready_adapter_keeps_to_the_flows_rates() -> None:
 
 
 def test_a_rate_is_a_positive_number() -> None:
-    """What is no rate is refused where it is written, with what to write."""
+    """What is not a rate is refused where it is written, with what to write."""
     for wrong in ({"requests_per_min": 0}, {"tokens_per_min": "many"}, {"requests_per_min": True}):
         with pytest.raises(ConfigurationError, match="a rate is a positive number"):
             Rate(**wrong)  # type: ignore[arg-type]

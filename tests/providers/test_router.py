@@ -107,7 +107,7 @@ def test_fallbacks_are_understood_when_the_flow_is_built() -> None:
     "url", ["localhost:8080/v1", "notaurl", "http://", "ftp://a/b", "http://a:99999", "http://[::1"]
 )
 def test_a_base_url_that_is_no_address_is_refused(url: str) -> None:
-    """What is no http address of a server is refused when the router is built, not as a lost connection."""
+    """What is not http address of a server is refused when the router is built, not as a lost connection."""
     with pytest.raises(ConfigurationError) as caught:
         Router("openai-chat:m", base_url=url)
     assert caught.value.code == "config/base-url"

@@ -97,7 +97,7 @@ def refused(rules: str, place: str, form: SchemaForm) -> list[str]:
     schema: Any = form.schema
     found: list[str] = []
     if (rules != "plain" or place != "output") and schema.get("type") != "object":
-        found.append("the root is no object")
+        found.append("the root is not an object")
     if (rules != "plain" or place != "output") and schema.keys() & {"anyOf", "oneOf", "allOf", "enum", "not"}:
         found.append("a union at the root")
     for each in parts(schema):

@@ -181,7 +181,7 @@ async def test_a_miss_names_the_nearest_request(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         await play(provider, "Review the file " + "x" * 500 + " b.py", stream=False)
     message = caught.value.message
-    assert caught.value.code == "cassette/mismatch" and "call 2 of 3. What differs" in message
+    assert caught.value.code == "cassette/mismatch" and "call 2 of 3. The differences" in message
     line = message.splitlines()[-1]
     assert "messages[0].content: recorded ..." in line and 'a.py"' in line and 'b.py"' in line and len(line) < 200
     await provider.aclose()
@@ -189,7 +189,7 @@ async def test_a_miss_names_the_nearest_request(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answered", ["in part", "not at all"])
 async def test_an_abandoned_call_replays_as_one(answered: str, tmp_path: Path) -> None:
-    """A call that was cut off while it was recorded is no truncated answer later: nothing more comes until it is cut off."""
+    """A call that was cut off while it was recorded is not truncated answer later: nothing more comes until it is cut off."""
     path = tmp_path / "cassette.json"
     stuck = asyncio.Event()
 

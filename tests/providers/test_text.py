@@ -190,7 +190,7 @@ async def test_halves_over_two_events_are_joined(dialect: str, answer: str) -> N
 
 @pytest.mark.parametrize("cut", [1, 2, 3])
 async def test_bytes_of_a_character_over_two_events_are_joined(cut: int) -> None:
-    """Servers that cut between bytes rather than characters send JSON that is no UTF-8."""
+    """Servers that cut between bytes rather than characters send JSON that is not UTF-8."""
     data = "😀".encode()
     first, second = (chat('{"content": "X"}').encode().replace(b"X", part) for part in (data[:cut], data[cut:]))
 

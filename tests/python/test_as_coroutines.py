@@ -1,4 +1,4 @@
-"""A call from Python where asyncio wants a coroutine, and what is no call where a program is wanted."""
+"""A call from Python where asyncio wants a coroutine, and what is not a call where a program is wanted."""
 
 from __future__ import annotations
 

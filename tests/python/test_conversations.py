@@ -148,7 +148,7 @@ class TestOutermost:
                     value = (await (await flow.start(call, session=session)).result()).value
                 else:
                     call.close()
-                    return  # an ask is no durable run of its own
+                    return  # an ask is not a durable run of its own
                 assert value == expected
         assert said(session) == ["0", "1", "2"]
 

@@ -140,7 +140,7 @@ async def test_an_unknown_option_is_refused_with_the_word_to_write(name: str, sa
     ],
 )
 async def test_a_value_that_an_option_cannot_have_is_refused(options: dict[str, Any], said: str) -> None:
-    """A text in place of a list of tools is no list of letters."""
+    """A text in place of a list of tools is not a list of letters."""
     flow, _ = flow_of()
     async with flow:
         with pytest.raises(ConfigurationError) as refused:

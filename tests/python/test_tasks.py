@@ -378,7 +378,7 @@ async def test_a_model_calls_a_task_whose_body_is_its_prompt(tmp_path: Path) -> 
 
 
 async def test_a_body_that_gives_no_prompt(tmp_path: Path) -> None:
-    """A body that raises, or gives what is no text, fails the task by name, with its own error as the cause."""
+    """A body that raises, or gives what is not text, fails the task by name, with its own error as the cause."""
     flow, model = flow_of(tmp_path)
 
     @flow.task

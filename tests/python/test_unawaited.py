@@ -26,7 +26,7 @@ def flow_of() -> AgentFlow:
 
 
 def statement(text: str) -> Use:
-    """A use of ``call`` that is no expression."""
+    """A use of ``call`` that is not an expression."""
     code = compile(text, "<use>", "exec")
     return lambda call: exec(code, {"call": call})
 

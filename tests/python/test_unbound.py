@@ -342,7 +342,7 @@ class Support:
 
 
 async def test_methods_are_tasks_with_the_tools_of_their_object() -> None:
-    """``self`` is no parameter; the body, the tools, the system function and handoffs that are methods are those of the object."""
+    """``self`` is not a parameter; the body, the tools, the system function and handoffs that are methods are those of the object."""
     model = ScriptedProvider([calls("balance", currency="EUR"), calls("transfer_to_bill", problem="x"), "done"])
     ada, bob = Support("ada"), Support("bob")
     async with AgentFlow(provider=model) as flow:

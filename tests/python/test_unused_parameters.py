@@ -21,7 +21,7 @@ def flow_of() -> AgentFlow:
 
 
 async def test_single_braces_are_refused_where_the_task_is_declared() -> None:
-    """``{path}`` is no slot: the model would read it as it stands."""
+    """``{path}`` is not a slot: the model would read it as it stands."""
     with pytest.raises(ConfigurationError) as refused:
 
         @flow_of().task

@@ -217,7 +217,7 @@ async def test_a_stream_that_was_not_opened_says_so() -> None:
             async for _ in stream:
                 pass
         assert caught.value.code == "stream/not-open" and "async with" in (caught.value.hint or "")
-        with pytest.raises(AgentflowError, match="not been opened"):
+        with pytest.raises(AgentflowError, match="not open"):
             await stream.value()
 
 

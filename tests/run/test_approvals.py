@@ -64,7 +64,7 @@ UNCLEAR: list[Any] = [
     {"approved": True, "arguments": []}, {"approved": True, "arguments": {}, "more": 1}, {"answer": True}, {"yes": True},
     set(), {True}, object(), Yes(), Approved, Denied, bool, int, ValueError("no"), lambda: True, Path("yes"), 1j, range(1),
 ]  # fmt: skip
-"""What is no yes, and not a no that anybody means either."""
+"""What is not a yes, and not a no that anybody means either."""
 
 
 @tool(approval=True)
@@ -390,7 +390,7 @@ async def test_a_function_says_which_calls_are_asked_about(says: Any) -> None:
 
 @pytest.mark.parametrize("said", [None, 0, "", "no", [], RuntimeError("x"), 1])
 async def test_a_function_that_does_not_say_false_asks(said: Any) -> None:
-    """None, numbers and an exception are no permission: somebody is asked, and a warning says so."""
+    """None, numbers and an exception are not permission: somebody is asked, and a warning says so."""
 
     def says(arguments: dict[str, Any], ctx: CallContext) -> Any:
         if isinstance(said, Exception):

@@ -68,7 +68,7 @@ def test_forms_with_grants_take_nothing_of_the_hosts() -> None:
 
 
 def test_a_run_that_goes_on_has_its_time_again() -> None:
-    """Many time-outs with a little to clean up each are no long stop."""
+    """Many time-outs with a little to clean up each are not long stop."""
     clock = Clock()
     cleanup = CleanupTime(1.0, granted=2.0, host=3.0, now=clock)
     for _ in range(100):
@@ -79,7 +79,7 @@ def test_a_run_that_goes_on_has_its_time_again() -> None:
 
 
 def test_thousands_of_forms_that_are_due_have_no_more_than_the_whole() -> None:
-    """What is restored in the moment between two of them is no time: a stop with many pending forms ends in the seconds it has."""
+    """What is restored in the moment between two of them is not a time: a stop with many pending forms ends in the seconds it has."""
     clock = Clock()
     cleanup = CleanupTime(1.0, granted=2.0, host=3.0, now=clock)
     used = 0.0

@@ -170,7 +170,7 @@ def test_deep_and_shared_data_takes_the_room_it_has() -> None:
 
 
 async def test_procedures_come_back_with_what_they_captured() -> None:
-    """A closure over data and over other procedures is stored as its text; one whose variable is changed is no data."""
+    """A closure over data and over other procedures is stored as its text; one whose variable is changed is not data."""
     program = """
     (define (double x) (* 2 x))
     (define (adder n) (lambda (x) (+ n (double x))))

@@ -39,7 +39,7 @@ async def test_what_is_declared_once_is_known_and_what_is_not_is_taken_carefully
 
 
 async def test_sinks_are_arguments_of_the_tool() -> None:
-    """A sink that is no argument is a mistake, said at registration."""
+    """A sink that is not an argument is a mistake, said at registration."""
     async with AgentFlow("offline") as flow:
         with pytest.raises(ConfigurationError, match="'who', which is not one of its arguments"):
             flow.tool(send, sinks={"who": "user"})

@@ -412,7 +412,7 @@ async def test_wrong_construction_is_said_at_once(tmp_path: Path, monkeypatch: p
         Limits(steps=-1)
     (tmp_path / "agentflow.toml").write_text("modle = 'x'")
     async with AgentFlow(root=tmp_path):
-        pass  # a file that comes with what the flow may see is no setting of the host's
+        pass  # a file that comes with what the flow may see is not a setting of the host's
     monkeypatch.chdir(tmp_path)
     for text, said in (
         ("modle = 'x'", "modle"),

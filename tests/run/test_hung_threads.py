@@ -191,7 +191,7 @@ def test_threads_are_used_again_and_bounded() -> None:
 
 
 def test_what_a_call_raises_is_raised_where_it_is_awaited() -> None:
-    """Also what is no Exception, and what no future can hold."""
+    """Also what is not an Exception, and what no future can hold."""
     threads = DaemonThreads(2, "some")
 
     def end(error: BaseException) -> None:

@@ -78,7 +78,7 @@ async def test_the_host_may_grow_beside_a_run() -> None:
 
 
 async def test_the_error_says_what_was_allocated_and_can_be_put_off() -> None:
-    """It names the limit, the figures and the option; None is no limit."""
+    """It names the limit, the figures and the option; None is not a limit."""
     async with AgentFlow(tools=[Host().grow]) as flow:
         text = GROWING
         with pytest.raises(LimitExceeded) as caught:

@@ -202,7 +202,7 @@ async def test_a_part_cannot_widen_authority(tmp_path: Path) -> None:
 @given(st.builds(dict, steps=st.none() | st.integers(0, 9), usd=st.none() | st.floats(0, 9), depth=st.integers(1, 9)),
        st.builds(dict, steps=st.none() | st.integers(0, 9), usd=st.none() | st.floats(0, 9), depth=st.integers(1, 9)))  # fmt: skip
 def test_within_is_the_lower_of_both(own: dict[str, Any], outer: dict[str, Any]) -> None:
-    """Field by field the smaller; None is no limit."""
+    """Field by field the smaller; None is not a limit."""
     narrowed = Limits(**own).within(Limits(**outer))
     for name in own:
         both = [value for value in (own[name], outer[name]) if value is not None]

@@ -48,7 +48,7 @@ def look(what: str) -> str:
 async def test_a_run_as_its_client_sees_it(node_clients: NodeClients) -> None:
     """The answer as text and thinking, other tasks as activities, steps and state, tools as calls; nothing the client objects to.
 
-    Where nobody says the value, it is the text; failures are errors with our code, and what is no request is refused.
+    Where nobody says the value, it is the text; failures are errors with our code, and what is not a request is refused.
     """
 
     class Model(Thinking):

@@ -49,7 +49,7 @@ async def test_an_export_answers_as_a_model() -> None:
 
 
 async def test_only_the_call_in_tail_position_is_the_answer() -> None:
-    """What other tasks of the program say on the way is no part of it; where nobody says the value, the value is sent."""
+    """What other tasks of the program say on the way is not part of it; where nobody says the value, the value is sent."""
     text = """(defatom say (params (what)) (instructions "{{what}}"))
       (define notes (pmap (lambda (n) (content (say (what n)))) (list "one" "two")))
       (if (string-contains? message "value") (string-join notes " and ") (content (say (what message))))"""

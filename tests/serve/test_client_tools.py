@@ -271,7 +271,7 @@ async def test_a_decision_in_the_form_of_ag_ui(payload: Any, paid: list[int]) ->
     ],
 )
 async def test_tools_that_are_none_are_refused(tools: list[Any], says: str) -> None:
-    """A name that no model can call, two of one name, parameters that are no schema of an object: 400, with the place and what to write."""
+    """A name that no model can call, two of one name, parameters that are not a schema of an object: 400, with the place and what to write."""
     flow, model = helper("x")
     async with flow, served(flow, ["helper"]) as server:
         for path in ("/agui/helper", "/ui/helper"):

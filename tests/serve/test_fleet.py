@@ -101,7 +101,7 @@ async def test_who_may_not_see_the_fleet_sees_none_of_it(postgres_url: str, tmp_
 
 
 async def test_a_flow_that_stores_no_runs_has_no_fleet(tmp_path: Path) -> None:
-    """The same server shows what it has; a field of a key that is no truth value is refused."""
+    """The same server shows what it has; a field of a key that is not truth value is refused."""
     async with AgentFlow() as flow, served(flow, ECHO, fleet=True) as server:
         run_id = await server.begin("echo", message="x")
         assert [run["run_id"] for run in (await server.get("/runs")).json()["runs"]] == [run_id]

@@ -33,7 +33,7 @@ flow = AgentFlow("offline")
 @flow.tool
 async def nap(mark: str) -> str:
     "Sleep."
-    print("this is no message")
+    print("this is not a message")
     subprocess.run(["echo", "nor this"])
     pathlib.Path(mark + ".began").touch()
     try:

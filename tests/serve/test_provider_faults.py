@@ -55,7 +55,7 @@ def code_in(route: str, frames: list[dict[str, Any]]) -> str:
 async def test_every_fault_of_a_provider_at_every_front_end() -> None:
     """A plain answer has its status and is not to be asked for again by the client itself; streams, tools and runs have its code.
 
-    What is none of the client's making is no status of 400: the server's own key, what its program sends, and how long.
+    What is none of the client's making is not a status of 400: the server's own key, what its program sends, and how long.
     """
     covered = {type(fault) for fault, _ in FAULTS}
     every = {

@@ -103,7 +103,7 @@ async def test_a_state_that_is_no_object_is_refused(state: Any) -> None:
 
 
 async def test_what_a_page_calls_agentflow_is_the_servers() -> None:
-    """The server's part comes back with each request, and is no part of what tools read."""
+    """The server's part comes back with each request, and is not part of what tools read."""
     seen: list[Any] = []
 
     @tool

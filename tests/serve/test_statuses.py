@@ -76,7 +76,7 @@ async def test_a_full_context_window_cuts_an_answer_off_too() -> None:
 
 
 async def test_a_cut_off_step_on_the_way_is_a_failure() -> None:
-    """Only the answering task's text is an answer: what another one was saying is no part of it."""
+    """Only the answering task's text is an answer: what another one was saying is not part of it."""
     async with AgentFlow(provider=cut_off()) as flow, served(flow, WITHIN) as server:
         for path, body in (
             ("/v1/chat/completions", {"model": "within", "messages": [{"role": "user", "content": "x"}]}),

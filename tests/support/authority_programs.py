@@ -248,7 +248,7 @@ def grants(rng: random.Random) -> frozenset[str] | None:
 
 
 def carried(value: Any) -> Any:
-    """A procedure after a trip through JSON; itself where it is no data."""
+    """A procedure after a trip through JSON; itself where it is not data."""
     try:
         return load_closure(json.loads(json.dumps(dump_closure(value)))) if isinstance(value, Closure) else value
     except SexpEvaluationError:

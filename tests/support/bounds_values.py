@@ -262,7 +262,7 @@ def said_of(text: str, rules: Rules = RULES) -> tuple[Python, Value] | None:
 def uncovered(i: Python, said: Value, value: Any, depth: int = 0) -> str | None:
     """How a value is not among what is said of it; None if it is."""
     if said.never:
-        return f"{value!r} is no value at all"
+        return f"{value!r} is not a value at all"
     if depth > 4:
         return None
     if value is None or isinstance(value, bool):

@@ -201,7 +201,7 @@ CHAT: list[Shape] = [Shape(name, "chat", answer, outcome) for name, answer, outc
     ("llama.cpp: context full in the stream", chat_error({"code": 500, "message": "Context size has been exceeded.", "type": "server_error"}), Bad(CONTEXT, "Context size")),
     ("LiteLLM: usage beside an empty delta", stream(c({"role": "assistant"}), HELLO, STOP, {**c({}), "usage": {"completion_tokens": 3, "prompt_tokens": 22}}, DONE), Good()),
     ("null error", stream(c({"content": "hello"}, None, error=None), STOP), Good()),
-    ("words that are no JSON", stream(HELLO, b"data: Internal Server Error\n\n"), Bad(errors.ProtocolError, "not valid JSON", partial="hello")),
+    ("words that are not JSON", stream(HELLO, b"data: Internal Server Error\n\n"), Bad(errors.ProtocolError, "not valid JSON", partial="hello")),
     # Content and thinking.
     ("content as parts", stream(said([{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]), STOP), Good()),
     ("content as texts", stream(said(["hel", "lo"]), STOP), Good()),

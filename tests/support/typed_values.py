@@ -233,7 +233,7 @@ REFUSED: dict[str, tuple[Any, Any]] = {
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two values are equal and of one type, where nothing is equal to what is no number."""
+    """Whether two values are equal and of one type, where nothing is equal to what is not a number."""
     return type(one) is type(other) and (one == other or repr(one) == repr(other))
 
 

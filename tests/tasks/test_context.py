@@ -277,7 +277,7 @@ async def test_a_failed_lookup_fails_the_task(root: Path, memory: FakeMemory) ->
 
 
 async def test_limits_pass_through_a_lookup(root: Path) -> None:
-    """A limit met while looking things up is no failure of the task."""
+    """A limit met while looking things up is not a failure of the task."""
     house = House(root, FakeMemory(raises=LimitExceeded("out", limit="tokens", allowed=1)))
     house.task(context_management={"fresh_context": "enabled"})
     with pytest.raises(LimitExceeded):

@@ -57,7 +57,7 @@ async def test_inserted_text_is_not_scanned_again() -> None:
 
 
 async def test_a_task_as_function_is_its_answer() -> None:
-    """Calling a template that is no function asks the model, as a task of its own with events."""
+    """Calling a template that is not a function asks the model, as a task of its own with events."""
     tasks, prompts = system("inner answer", "final", pick=("", ""))
     tasks.register_template({"name": "sub", "subtype": "sub", "params": "q", "instructions": "Q: {{q}}"})
     tasks.register_template({"name": "t", "subtype": "t", "params": "x", "instructions": "Use {{sub(x)}}"})

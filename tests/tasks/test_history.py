@@ -106,7 +106,7 @@ async def test_a_failure_carries_the_partial_results() -> None:
 
 
 async def test_limits_end_a_sequence_as_limits() -> None:
-    """LimitExceeded is no failure of a step."""
+    """LimitExceeded is not a failure of a step."""
 
     async def execute(request: SubtaskRequest, previous: str) -> TaskResult:
         raise LimitExceeded("spent", limit="tokens", allowed=1)

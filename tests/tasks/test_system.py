@@ -302,7 +302,7 @@ async def test_a_pydantic_model_as_output(given: dict[str, Any]) -> None:
 
 
 async def test_bad_json_is_complete_with_a_parse_error() -> None:
-    """Text that is no JSON is COMPLETE with notes.parseError and no parsedContent; its value raises INVALID_OUTPUT."""
+    """Text that is not JSON is COMPLETE with notes.parseError and no parsedContent; its value raises INVALID_OUTPUT."""
     tasks, _ = system("no json at all", output_format="json")
     result = await tasks.execute_task("atomic", "s", {"x": 1})
     assert result.status == "COMPLETE" and result.content == "no json at all" and result.parsed_content is None
@@ -344,7 +344,7 @@ async def test_test_mode_is_scripted_and_has_its_templates() -> None:
 
 
 async def test_format_json_needs_no_model() -> None:
-    """atomic:format_json formats a value or a JSON text; what is no JSON is output_format_failure."""
+    """atomic:format_json formats a value or a JSON text; what is not JSON is output_format_failure."""
     tasks, prompts = system()
     result = await tasks.execute_task("atomic", "format_json", {"value": '{"a":[1]}', "indent": "1"})
     assert result.parsed_content == {"a": [1]} and result.content == '{\n "a": [\n  1\n ]\n}'
@@ -431,7 +431,7 @@ async def test_the_executor_runs_built_in_templates_alone() -> None:
 
 @pytest.mark.parametrize("reply", ["no json", {"nothing": 1}, RateLimited("no")])
 async def test_context_generation_reports_what_it_cannot_read(reply: Any) -> None:
-    """A failed task or an answer that is no list is an empty result with the error."""
+    """A failed task or an answer that is not a list is an empty result with the error."""
     found = await TaskSystem(prompts=FakePrompts(reply)).generate_context_for_memory_system(
         ContextGenerationInput(query="q"), {"a.py": ""}
     )
@@ -470,7 +470,7 @@ async def test_many_tasks_at_once_do_not_mix() -> None:
 
 
 async def test_bad_requests_are_failed_results() -> None:
-    """A dict that is no request or call fails with input_validation_failure, naming what is wrong."""
+    """A dict that is not a request or call fails with input_validation_failure, naming what is wrong."""
     tasks, _ = system()
     for result in (
         await tasks.execute_subtask_directly({"nme": "t"}),

@@ -66,7 +66,7 @@ def test_fields_reach_data_only() -> None:
 
 @pytest.mark.parametrize("path", ["secret", "model_dump", "copy", "nothing"])
 def test_no_way_to_attributes_and_methods(path: str) -> None:
-    """A name that is no declared field is an error naming parameter and field, and offers the ones there are."""
+    """A name that is not a declared field is an error naming parameter and field, and offers the ones there are."""
     with pytest.raises(TaskError, match=f"parameter 'v' has no field '{path}'") as caught:
         render(f"{{{{v.{path}}}}}", v=Point())
     assert caught.value.code == "tasks/missing-field"

@@ -142,7 +142,7 @@ async def test_what_the_program_raises_passes() -> None:
     ],
 )  # fmt: skip
 def test_bad_files_say_what_is_wrong(text: str, says: str) -> None:
-    """A file that is no workflow is a DataError naming the file and the fault."""
+    """A file that is not a workflow is a DataError naming the file and the fault."""
     with pytest.raises(DataError, match=r"f\.sexp") as caught:
         parse_workflow(text, "f.sexp")
     assert says in caught.value.message and caught.value.code == "workflow/invalid"

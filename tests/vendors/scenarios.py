@@ -244,7 +244,7 @@ async def tool_descriptions(world: World) -> None:
 
 
 async def broken_arguments(world: World) -> None:
-    """Arguments that are no JSON, then right ones; the conversation goes on."""
+    """Arguments that are not JSON, then right ones; the conversation goes on."""
     flow = world.flow()
     if world.vendor().dialect == "anthropic":
         world.say({"text": "Hm."}, calls("Oslo"), "done")

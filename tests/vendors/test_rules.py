@@ -388,7 +388,7 @@ def test_a_rule_says_where_it_is_from_and_when() -> None:
 
 @pytest.mark.parametrize("name", [name for name in VENDORS if name not in ("deepseek", "groq")])
 def test_a_model_that_is_held_to_a_schema_says_what_it_admits(name: str) -> None:
-    """An answer that is meant but does not fit the schema that was sent is no answer: the schema says something else."""
+    """An answer that is meant but does not fit the schema that was sent is not an answer: the schema says something else."""
     vendor, memory = VENDORS[name], Memory()
     request = asked(vendor, memory, conversation(vendor, memory))
     request.meant = {"place": "Oslo"}

@@ -660,7 +660,7 @@ def containing() -> Generator[HostCalls]:
         yield own
     except (
         BaseException
-    ) as error:  # of any kind: what is no Exception is a failure of that code, the rest is raised again
+    ) as error:  # of any kind: what is not an Exception is a failure of that code, the rest is raised again
         if is_stray(error, own.cancelled()):
             raise contained(error) from error
         raise

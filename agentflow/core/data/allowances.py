@@ -170,7 +170,7 @@ class PurseUse:
 class AllowanceTable:
     """Allowances by the name of a purse or a pattern of names, of which the most specific one counts.
 
-    Raises ConfigurationError (``config/purse``) for an invalid name, and for a value that is no Allowance.
+    Raises ConfigurationError (``config/purse``) for an invalid name, and for a value that is not an Allowance.
     """
 
     def __init__(self, table: object) -> None:

@@ -117,7 +117,7 @@ class Limits:
 
 
 def _least(one: Any, other: Any) -> Any:
-    """The lower of two limits; None is no limit."""
+    """The lower of two limits; None is not a limit."""
     return one if other is None else other if one is None else min(one, other)
 
 

@@ -310,7 +310,7 @@ def warn_of_failure(result: TaskResult, warn: Callable[[str, str], None]) -> Tas
 def _json_of(value: BaseModel) -> str:
     try:
         return value.model_dump_json()
-    except ValueError:  # bytes that are no text, for example
+    except ValueError:  # bytes that are not text, for example
         return to_json(value)
 
 

@@ -15,7 +15,7 @@ WIDTH = "width"
 """The key of how many effects run at once; all other keys are counts."""
 MANY = 3
 GROWN = "\1"
-"""What the keys begin with that count by how much the lists of a text in Python grow: these are no effects."""
+"""What the keys begin with that count by how much the lists of a text in Python grow: these are not effects."""
 
 
 @frozen

@@ -103,7 +103,7 @@ class Bound:
         return Bound(terms) if len(terms) <= _MOST_TERMS else UNBOUNDED
 
     def without(self, name: str) -> tuple[Bound, Bound] | None:
-        """The parts ``a`` and ``b`` of a bound ``a * name + b``; None if it does not have that form, or is no bound."""
+        """The parts ``a`` and ``b`` of a bound ``a * name + b``; None if it does not have that form, or is not a bound."""
         if self.terms is None:
             return None
         factor: dict[Monomial, float] = {}

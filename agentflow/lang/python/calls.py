@@ -44,7 +44,7 @@ _NO_KINDS = {
     "Mapping": "isinstance(x, dict)",
     "Sequence": "isinstance(x, (list, tuple))",
     "Iterable": "isinstance(x, (list, tuple, set, dict))",
-    "Callable": "functions are called where they are taken: nothing tells one",
+    "Callable": "functions are called where they are taken, and cannot be passed on",
     "Exception": "errors are caught, and no values: try and except, or outcome(f(x)).status",
 }
 """Advice for tests of types that are missing here."""

@@ -129,7 +129,7 @@ def _combined(rt: Runtime, sign: str, a: OrderedSet, b: OrderedSet) -> Work[Orde
 # -- entries ------------------------------------------------------------------------------------------------------
 
 
-@on(dict, changes="d", puts=True, flow="i", takes="m", size="update", doc="Take over what another one has.")
+@on(dict, changes="d", puts=True, flow="i", takes="m", size="update", doc="Add the entries of another one.")
 def update(rt: Runtime, value: dict[Any, Any], other: Any) -> Any:
     """``value.update(other)``."""
     return begun(_update(rt, value, other, "update"))
@@ -155,7 +155,7 @@ def _update(rt: Runtime, value: dict[Any, Any], other: Any, who: str) -> Work[No
     flow="i",
     takes="c",
     size="update",
-    doc="Take over what another one has.",
+    doc="Add the entries of another one.",
 )
 def set_update(rt: Runtime, value: OrderedSet, *others: Any) -> Any:
     """``value.update(...)`` of a set."""

@@ -24,7 +24,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""What names nothing, a string, a word that is no node of its own, and what is one: a name, a number, what begins a list or dict."""
+"""What names nothing, a string, a word that is not a node of its own, and what is one: a name, a number, what begins a list or dict."""
 _SHORTEST = 2
 """The characters that a node takes at least, with what stands between it and the next."""
 

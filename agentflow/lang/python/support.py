@@ -167,7 +167,7 @@ def arguments_of(names: tuple[str, ...], values: tuple[Any, ...], *dicts: Any) -
     arguments = dict(zip(names, values, strict=True))
     for each in dicts:
         if type(each) is not dict or not all(type(key) is str for key in each):
-            raise SexpEvaluationError("'**' takes a dict whose keys are names", code="type/argument")
+            raise SexpEvaluationError("'**' takes a dict with names as keys", code="type/argument")
         again = next((key for key in each if key in arguments), None)
         if again is not None:
             raise SexpEvaluationError(f"'{again}' is given twice", code="call/duplicate")

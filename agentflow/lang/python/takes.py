@@ -91,7 +91,7 @@ def check_sum(g: Emitter, node: ast.BinOp) -> None:
         return
     hint = 'write an f-string: f"{a}{b}"; str(x) makes text of a value' if str in (left, right) else None
     if list in (left, right):
-        hint = "[*a, *b] joins lists and what else there is to go over; xs.append(x) adds one element"
+        hint = "[*a, *b] joins lists and other iterables; xs.append(x) adds one element"
     kinds = f"{article(kind_of_type(left))} and {article(kind_of_type(right))}"
     g.fails(node, "type/argument", f"'+' does not work on {kinds}", hint)
 

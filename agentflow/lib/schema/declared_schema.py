@@ -138,7 +138,7 @@ def _is_json_schema(fields: dict[str, object]) -> bool:
         raise ValueError(
             f"{fields!r} could be the fields {', '.join(fields)}, or a JSON Schema of type '{kind}'; fields are written"
             " {'type': 'object', 'properties': {'type': {'type': 'string'}, ...}} or as a pydantic model, a schema with another"
-            " description, such as 'what it is'"
+            " description, such as 'the kind'"
         )
     return True
 

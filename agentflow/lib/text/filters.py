@@ -30,7 +30,7 @@ _VALUE = late_pattern(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s\"']\S*)
 _SIGNS = late_pattern(r"[=<>~]")
 _WORDS: Mapping[str, str] = {
     "and": "leave it out: all terms hold",
-    "or": "there is no 'or': a filter is for runs of which all terms hold",
+    "or": "there is no 'or': a filter matches the runs for which all terms hold",
     "not": "write != instead of =",
 }
 _NUMBERS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
@@ -192,7 +192,7 @@ class _FilterReader:
             raise self._wrong(at, f"'{shown}' is not a number, and is compared by = and !=", f"write {shown}={text}")
         if named.words and not re.search(r"[*?]", text) and text not in named.words:
             hint = did_you_mean(text, named.words) or f"it is one of {', '.join(named.words)}"
-            raise self._wrong(at, f"'{clip(text, 60)}' is no {shown}", hint)
+            raise self._wrong(at, f"'{clip(text, 60)}' is not a {shown}", hint)
         return _with(term, text, sign=term.sign)
 
     def _measure(self, at: int, shown: str, kind: Kind, text: str) -> float | None:

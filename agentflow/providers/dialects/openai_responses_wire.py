@@ -362,7 +362,7 @@ class ResponsesDecoder(BaseDecoder):
         if kind == "function_call":
             name = self._wire.back(item["name"])
             arguments, problem = parse_arguments(item.get("arguments") or "", name)
-            if problem:  # servers that read the history refuse what is no JSON
+            if problem:  # servers that read the history refuse what is not JSON
                 native = self._native({**item, "arguments": "{}"})
             return ToolCallPart(item.get("call_id") or item.get("id") or "", name, arguments, native, problem)
         if kind == "reasoning":

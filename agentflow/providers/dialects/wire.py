@@ -191,7 +191,7 @@ class Wire:
         for message in self.messages:
             for part in message.parts:
                 if isinstance(part, ToolCallPart) and is_long(part.arguments):
-                    with suppress(ValueError, TypeError):  # what is no plain JSON data is written or refused later
+                    with suppress(ValueError, TypeError):  # what is not plain JSON data is written or refused later
                         self._texts[id(part)] = yield from encoded(part.arguments, compact=True)
 
     def arguments(self, call: ToolCallPart) -> str:

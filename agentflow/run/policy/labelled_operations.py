@@ -139,7 +139,7 @@ async def eval_program(
     try:
         return await (_labelled(rt).under(sources, work) if sources else work)
     except AgentflowError as error:
-        blame(error, shape if error.code == "program/arguments" else NO_SOURCES)  # that they are no bindings
+        blame(error, shape if error.code == "program/arguments" else NO_SOURCES)  # that they are not bindings
         raise
 
 

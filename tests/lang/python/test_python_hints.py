@@ -191,7 +191,7 @@ def main(paths):
 
 
 def test_a_name_that_is_nearly_one_in_sight_is_suspicious() -> None:
-    """What the host may bind is no error; a warning says which name it nearly is: once each, and of no plural."""
+    """What the host may bind is not an error; a warning says which name it nearly is: once each, and of no plural."""
     listed = diagnose(Source("t.py", NEAR, "python"))
     assert [(each.severity, each.error.code, each.error.hint) for each in listed] == [
         ("warning", "name/suspicious", f"did you mean '{name}'?") for name in ("reviewer", "sorted", "results")

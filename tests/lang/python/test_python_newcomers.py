@@ -18,7 +18,7 @@ from tests.hostile.test_hostile_python import REFUSED
 from tests.support.python_texts import run_text
 
 WRONG: dict[str, list[str]] = {
-    "import re\ndef main(s):\n    return re.findall('a', s)": ["methods of texts"],
+    "import re\ndef main(s):\n    return re.findall('a', s)": ["of texts"],
     "from collections import Counter\nc = Counter('ab')\nc.update('c')\nc": ["counts"],
     "import os, sys\nos.path.join('a', 'b')\nsys.argv[1]": ["tools read", "parameters of main"],
     "import os\nos.environ['KEY']": ["tools read"],
@@ -85,7 +85,7 @@ WRONG: dict[str, list[str]] = {
     "class Kind(Enum):\n    A = 'a'\nclass R:\n    kind: Kind\nR(kind='a')": ["Literal['a']"],
     "class P:\n    def __init__(self, x):\n        self.x = x\nP(1)": ["by name"],
     '@task\ndef f(text: str):\n    return f"Say {text}"': ['"""Say {{text}}"""'],
-    "m = 'a'\nx = m\nx.group(1)": ["methods of texts"],
+    "m = 'a'\nx = m\nx.group(1)": ["of texts"],
     "from typing import TypeVar\nT = TypeVar('T')": ["mean nothing"],
     "pmap([1])": ["write pmap(f, xs, limit=8)"],
     "sorted([1], lambda x: x)": ["parameters"],

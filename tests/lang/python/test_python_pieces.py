@@ -121,7 +121,7 @@ async def test_pieces_mean_what_the_text_means(room: int) -> None:
 
 
 async def test_an_error_in_a_piece_has_its_span_and_the_calls_it_went_through() -> None:
-    """Nested functions of the compiler are no calls of the program."""
+    """Nested functions of the compiler are not calls of the program."""
     text = "def inner(x):\n    y = x\n    z = [y, y]\n    return y + 'a'\ndef outer(x):\n    z = x\n    return [z, inner(z), z]\nouter(1)"
     with pytest.raises(AgentflowError) as caught:
         await _in_pieces(text, 40)

@@ -359,7 +359,7 @@ def _looks(asked: Asked) -> Iterator[Fault]:
 
 @functools.cache
 def _invalid(schema: str) -> str:
-    """Why a text is no JSON Schema; empty for one that is. The check is the slowest of all, and texts repeat."""
+    """Why a text is not JSON Schema; empty for one that is. The check is the slowest of all, and texts repeat."""
     from jsonschema import Draft202012Validator, SchemaError
 
     try:

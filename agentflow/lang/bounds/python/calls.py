@@ -101,7 +101,7 @@ def _extreme(word: str) -> Function:
 
 
 def _keys(i: Python, node: ast.AST, key: Value, element: Value, count: Bound | None) -> Cost:
-    """What it costs to call a key with each element; ``None`` is no key."""
+    """What it costs to call a key with each element; ``None`` is not a key."""
     if not key.procedures and not key.foreign:
         return FREE
     return i.each(key, [element], count, i.at(node))[1]

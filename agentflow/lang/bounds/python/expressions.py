@@ -234,7 +234,7 @@ def _may_be_dict(value: Value) -> bool:
 
 
 def _makes_lists(site: Hashable) -> bool:
-    """Whether what a site makes are no dicts."""
+    """Whether what a site makes are not dicts."""
     return isinstance(site, PairSite) or (isinstance(site, ast.AST) and not isinstance(site, ast.Dict | ast.DictComp))
 
 

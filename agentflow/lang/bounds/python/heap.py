@@ -17,7 +17,7 @@ from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Value
 
 NOWHERE: frozenset[Hashable] = frozenset()
-"""The sites of what is no container."""
+"""The sites of what is not a container."""
 _DEEPEST = 8
 
 
@@ -188,7 +188,7 @@ def _spread(value: Value) -> Value:
 
 
 def scalar(value: Value) -> Value:
-    """A value that is no container."""
+    """A value that is not a container."""
     return value.made_at(NOWHERE)
 
 

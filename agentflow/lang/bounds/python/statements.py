@@ -68,7 +68,7 @@ def _settled(i: Python, node: ast.For | ast.While, scope: AbstractScope, steady:
             return _LoopRound(flow, state, {**seen, **end})
         i.reach.forget(noted)
         state |= wider
-    raise AssertionError("what may be anything stays so")
+    raise AssertionError("a value of unknown type stays unknown")
 
 
 def _more(before: Value, value: Value) -> bool:
