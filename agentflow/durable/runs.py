@@ -16,14 +16,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import is_long
-from agentflow.core.events.journal_rows import (
-    ENDED,
-    Claim,
-    NewRun,
-    OnInflight,
-    RunRow,
-    RunStatus,
-)
+from agentflow.core.events.journal_rows import ENDED, Claim, NewRun, OnInflight, RunRow, RunStatus
 from agentflow.core.ports.store_ports import EventStore, JobQueue, JournalStore, PurseStore, ResultStore
 from agentflow.durable.branch_runs import Ended
 from agentflow.durable.build import build_of

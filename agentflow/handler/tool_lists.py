@@ -15,13 +15,7 @@ from agentflow.core.data.known_names import ASKED, DEFINE, EVERY, FILES, GUARDED
 from agentflow.core.data.messages import Message, ToolResultPart, ToolSpec
 from agentflow.core.ports.ports import Prompt, Tool, ToolPort
 from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
-from agentflow.handler.tools import (
-    SEARCH_TOOLS,
-    handoff_tool,
-    search_tool,
-    task_tool,
-    tool_from_function,
-)
+from agentflow.handler.tools import SEARCH_TOOLS, handoff_tool, search_tool, task_tool, tool_from_function
 from agentflow.lib.schema.json_schema import Schema
 
 _RESERVED = ("system:", FILES, ASKED)

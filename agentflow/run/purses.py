@@ -16,13 +16,7 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from agentflow.core.call.spending import Funds
-from agentflow.core.data.allowances import (
-    Allowance,
-    AllowanceTable,
-    PurseBalance,
-    Spending,
-    check_purse_name,
-)
+from agentflow.core.data.allowances import Allowance, AllowanceTable, PurseBalance, Spending, check_purse_name
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, PurseEmpty, cut
 from agentflow.core.data.limits import Limits, added
 from agentflow.core.data.messages import Usage

@@ -128,12 +128,14 @@ class CompiledTemplate:
     def granted(self, grants: frozenset[str] | None) -> CompiledTemplate:
         if grants == self.grants:
             return self
+        models = () if grants is None else (self.template.model or "", *self.template.fallbacks)
+        if any([each.startswith("local:") for each in models]):
+            message, hint = f"the untrusted task '{self.name}' names a file as its model", "name the file in the flow"
+            raise DataError(message, code="tasks/model-path", hint=hint)
         return replace(self, grants=grants, info=replace(self.info, untrusted=grants is not None))
 
     def with_tools(self, toolbox: Toolbox) -> CompiledTemplate:
-        copy = object.__new__(
-            CompiledTemplate
-        )  # for each question with tools: dataclasses.replace takes ten times as long
+        copy = object.__new__(CompiledTemplate)  # for each question with tools: replace() takes ten times as long
         copy.__dict__.update(self.__dict__, toolbox=toolbox.only(self.template.tools), memo={})
         return copy
 

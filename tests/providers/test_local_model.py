@@ -18,7 +18,7 @@ import psutil
 import pytest
 from pydantic import BaseModel
 
-from agentflow import AgentFlow, Provider, tool
+from agentflow import AgentFlow, Provider, ScriptedProvider, tool
 from agentflow.core.data.errors import ConfigurationError, ResourceExhausted
 from agentflow.core.data.messages import ModelDelta, ModelRequest, ModelResponse, user
 from agentflow.core.data.provider_errors import BadRequest, ContextWindowExceeded
@@ -86,6 +86,18 @@ async def test_a_path_that_holds_no_weights(name: str, words: str, tmp_path: Pat
         with pytest.raises(ConfigurationError, match=words) as caught:
             await flow.ask("hi")
     assert caught.value.code == "config/local-model" and "local:/path/to/model.gguf" in str(caught.value.hint)
+
+
+async def test_a_program_with_limited_authority_names_no_file(tmp_path: Path) -> None:
+    """A file that such a program chose is not read by the parser of weights: the definition is refused; the host may name it."""
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    text = (
+        f'(defatom ask (params (q string)) (instructions "{{{{q}}}}") (model "local:{tmp_path}/m.gguf")) (ask (q "hi"))'
+    )
+    async with AgentFlow(provider=ScriptedProvider("unused")) as flow:
+        with pytest.raises(AgentflowError, match="names a file as its model") as caught:
+            await flow.run(text, allow=["defatom"])
+        assert caught.value.code == "tasks/model-path"
 
 
 @pytest.mark.skipif(find_spec("xllamacpp") is not None, reason="the extra local is installed")

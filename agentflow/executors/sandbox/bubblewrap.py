@@ -18,13 +18,7 @@ from typing import Any
 
 from agentflow.core.data.errors import SandboxUnavailable
 from agentflow.executors.sandbox import seccomp
-from agentflow.executors.sandbox.backend import (
-    SYSTEM_PATHS,
-    CommandEnding,
-    Running,
-    Spawn,
-    public_in_etc,
-)
+from agentflow.executors.sandbox.backend import SYSTEM_PATHS, CommandEnding, Running, Spawn, public_in_etc
 from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.pipes import Status, attach
 from agentflow.executors.sandbox.supervised import rlimits

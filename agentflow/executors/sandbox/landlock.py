@@ -13,13 +13,7 @@ import sys
 from typing import Any
 
 from agentflow.executors.sandbox import seccomp
-from agentflow.executors.sandbox.backend import (
-    SYSTEM_PATHS,
-    Running,
-    Spawn,
-    existing,
-    public_in_etc,
-)
+from agentflow.executors.sandbox.backend import SYSTEM_PATHS, Running, Spawn, existing, public_in_etc
 from agentflow.executors.sandbox.supervised import Walls, spawn_supervised
 
 LEAST_ABI = 3

@@ -30,16 +30,7 @@ from agentflow.core.data.labels import (
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import opened
 from agentflow.core.data.walk import Work, copied
-from agentflow.core.events.effects import (
-    CallTool,
-    CallWorkflow,
-    Draw,
-    Effect,
-    Endorse,
-    GetContext,
-    NamedCall,
-    TaskCall,
-)
+from agentflow.core.events.effects import CallTool, CallWorkflow, Draw, Effect, Endorse, GetContext, NamedCall, TaskCall
 from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.builtins import Primitive
 from agentflow.lang.builtins.labelled import twin_of
