@@ -26,12 +26,12 @@ from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.checks import children
 
 TOO_LONG = "the analysis took too long: the program is too large, or calls itself in too many ways"
-"""The reason of a program that was not followed to its end."""
+"""The reason for a program that was not followed to its end."""
 
 
 @frozen
 class Unbounded:
-    """A part of a program whose effects have no upper bound, and the reason."""
+    """A part of a program with effects that have no upper bound, and the reason."""
 
     span: Span
     reason: str
@@ -40,9 +40,9 @@ class Unbounded:
 @frozen
 class Analysis:
     """The most effects of a program. ``counts`` by ``kind:name`` and by the caller's own keys, ``width`` those at once;
-    ``changes`` are the variables from outside whose lists, dicts and sets it may change (None: any);
-    ``unbounded`` every part without a bound; ``reaches`` the effects, by kind and name; ``by_data`` where data may say
-    what is called; ``visits`` are the nodes that were visited."""
+    ``changes`` are the variables from outside with lists, dicts and sets that it may change (None: any);
+    ``unbounded`` every part without a bound; ``reaches`` the effects, by kind and name; ``by_data`` the calls with a callee
+    that data may choose; ``visits`` is the number of visited nodes."""
 
     counts: Mapping[str, Bound]
     unbounded: Sequence[Unbounded]
@@ -64,7 +64,7 @@ def analysis_from(
     span: Callable[[Any], Span],
     changes: frozenset[str] | None = frozenset(),
 ) -> Analysis:
-    """What a pass over a text says of it; ``counts`` is None if it was not followed to its end, ``whole`` the span of all of it."""
+    """The findings of a pass over a text; ``counts`` is None if it was not followed to its end, ``whole`` is the span of the whole text."""
     reaches = frozenset(pass_.reach.effects)
     if counts is None:
         return Analysis({ANYTHING: UNBOUNDED}, [Unbounded(whole, TOO_LONG)], reaches, [], inputs.visits)
@@ -74,7 +74,7 @@ def analysis_from(
 
 
 def analyse_bounds(analyzer: Analyzer, tree: ir.Seq, inputs: AnalysisInputs, spend: Spend = free) -> Analysis:
-    """Follow an analysed program. ``spend`` pays for the nodes that are visited, and may raise."""
+    """Follow an analysed program. ``spend`` pays for the visited nodes, and may raise."""
     defined: dict[str, int] = {}
     top = set(map(id, tree.items))
     setters = Setters()
@@ -118,7 +118,7 @@ def _templates(nodes: Iterable[Any]) -> dict[str, list[Any]]:
 
 
 def _unbound_values(nodes: Iterable[Any]) -> set[str]:
-    """The unbound names that are used as values, not called."""
+    """The unbound names used as values, not called."""
     called: set[int] = set()
     names: dict[int, str] = {}
     for node in nodes:

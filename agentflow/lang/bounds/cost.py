@@ -15,7 +15,7 @@ WIDTH = "width"
 """The key of how many effects run at once; all other keys are counts."""
 MANY = 3
 GROWN = "\1"
-"""What the keys begin with that count by how much the lists of a text in Python grow: these are not effects."""
+"""The prefix of keys that count the growth of lists in a text in Python: these are not effects."""
 
 
 @frozen
@@ -140,7 +140,7 @@ FREE = Cost({(): NONE})
 
 
 def in_sequence(costs: Sequence[Cost]) -> Cost:
-    """The cost of all of them, one after the other: as with :meth:`Cost.then`, without what lies between."""
+    """The total cost of all, in sequence: as with :meth:`Cost.then`, without intermediate objects."""
     if len(costs) > 1 and all(each.calls_nothing_again for each in costs):
         counts: dict[str, Bound] = {}
         for each in costs:

@@ -1,8 +1,8 @@
-"""Which effects' results may reach which arguments: what flows into what in a text, whatever happens first.
+"""The effects with results that may reach an argument: the data flow of a text, for any order of execution.
 
-Every part of a text is a point, every variable by its name another; an edge says that the value of one may be, or be in, that of the
+Every part of a text is a point, every variable by its name another; an edge means that the value of one may be, or be in, that of the
 other. Calls of procedures that the text names where it calls them are followed; any other call may be one of every procedure that the
-text gives away. So it says too much and never too little: what it does not find cannot flow, what it finds may. As labels do in
+text gives away. The result errs on the safe side: a flow that it does not list is impossible, a listed one is possible. Like labels in
 normal mode, it follows data and not tests.
 """
 
@@ -21,20 +21,20 @@ from agentflow.lang.builtins import Primitive
 from agentflow.lang.checks import children
 
 Point: TypeAlias = Hashable
-"""What has a value: a part of a text, a variable, and those below."""
+"""An element with a value: a part of a text, a variable, and the constants below."""
 ANY_ARGUMENT: Point = "any argument"
-"""What procedures of the text may be called with that were given away."""
+"""The arguments of calls to procedures that the text gave away."""
 ANY_RESULT: Point = "any result"
 AMBIENT: Point = "ambient"
-"""What may decide which code runs, so that every effect may depend on it."""
+"""The values that may decide which code runs, so that every effect may depend on them."""
 UNSEEN: Point = "unseen"
-"""What code reads that the text does not show: programs that are data, saved workflows."""
+"""The code that the text does not show: programs that are data, saved workflows."""
 RAISED: Point = "raised"
 
 
 @frozen
 class Done:
-    """An effect in a text, ``kind`` and ``name`` as for bounds: what goes into each argument (``"*"``: into any), and the point of its result."""
+    """An effect in a text, ``kind`` and ``name`` as for bounds: the origins of each argument (``"*"``: of any), and the point of its result."""
 
     kind: str
     name: str
@@ -44,7 +44,7 @@ class Done:
 
 @dataclass(eq=False, slots=True)
 class Procedure:
-    """A procedure of a text: the names of its parameters, and of one that takes all others; the point of its value."""
+    """A procedure of a text: the names of its parameters, and of its rest parameter; the point of its value."""
 
     parameters: Sequence[str]
     rest: str | None
@@ -55,8 +55,8 @@ class Procedure:
 class Flows:
     """The flow of a text: edges between points, and its effects.
 
-    ``calls`` are the calls of variables by their names: of each the arguments, and whether any of them may be any parameter. ``given_away`` are the
-    variables whose value may be called elsewhere, too, with :data:`ANY_ARGUMENT`.
+    ``calls`` are the calls of variables by their names: the arguments of each, and whether any of them may be any parameter. ``given_away`` are
+    variables with a value that may also be called elsewhere, with :data:`ANY_ARGUMENT`.
     """
 
     edges: dict[Point, set[Point]] = field(default_factory=dict[Point, set[Point]])
@@ -67,11 +67,11 @@ class Flows:
     given_away: set[str] = field(default_factory=set[str])
 
     def flow(self, origin: Point, into: Point) -> None:
-        """The value of ``origin`` may get into that of ``into``."""
+        """The value of ``origin`` may flow into that of ``into``."""
         self.edges.setdefault(origin, set()).add(into)
 
     def reached(self, origins: Mapping[Point, Iterable[str]]) -> dict[Point, set[str]]:
-        """What gets to each point of what ``origins`` say begins somewhere."""
+        """The names that reach each point, if each point of ``origins`` is the source of its names."""
         sources: dict[Point, set[str]] = {}
         pending: deque[tuple[Point, frozenset[str]]] = deque()
         pending.extend((point, frozenset(names)) for point, names in origins.items())
@@ -86,7 +86,7 @@ class Flows:
 
 
 class Calls:
-    """Calls of a text's procedures: joined to those that they may be, once the whole text is known."""
+    """Calls of a text's procedures: joined to their possible targets once the whole text is known."""
 
     def __init__(self, flows: Flows) -> None:
         self.flows = flows
@@ -96,7 +96,7 @@ class Calls:
         self._given_away: list[Procedure | str] = []
 
     def define(self, name: str, procedure: Procedure) -> None:
-        """A variable is this procedure, unless it is assigned something else, too."""
+        """A variable is this procedure, unless it is also assigned another value."""
         self.named.setdefault(name, []).append(procedure)
 
     def assign(self, name: str) -> None:
@@ -104,7 +104,7 @@ class Calls:
         self.otherwise.add(name)
 
     def give_away(self, procedure: Procedure | str) -> None:
-        """A procedure, or what a variable of this name is, goes where nobody sees who calls it."""
+        """A procedure, or the value of a variable of this name, goes to code with unknown calls."""
         self._given_away.append(procedure)
 
     def call(
@@ -116,11 +116,11 @@ class Calls:
         *,
         spread: bool = False,
     ) -> None:
-        """A call of a procedure, of a variable by its name, or of what is at ``at``; ``spread``: any argument may be any parameter."""
+        """A call of a procedure, of a variable by its name, or of the value at ``at``; ``spread``: any argument may be any parameter."""
         self._calls.append((operator, at, arguments, result, spread))
 
     def join(self) -> None:
-        """Draw the edges of all calls: those by a name by way of points of the name, so that there are no more than the text is long."""
+        """Draw the edges of all calls: calls by name go through points of the name, so that the edges stay linear in the text."""
         flow = self.flows.flow
         for name, procedures in self.named.items():
             for each in procedures:
@@ -152,7 +152,7 @@ class Calls:
                 flow(each.result, ANY_RESULT)
 
     def _parameters(self, procedure: Procedure, name: Hashable) -> None:
-        """What a procedure is called with goes to its parameters: by position, or each to all."""
+        """The arguments of a procedure's calls flow to its parameters: by position, or each to all."""
         for index, parameter in enumerate(procedure.parameters):
             self.flows.flow(("argument of", name, index), variable(parameter))
             self.flows.flow(("argument of", name, None), variable(parameter))
@@ -177,7 +177,7 @@ _NAMES = (ir.Local, ir.Global, ir.Unknown)
 
 
 class _FlowReader:
-    """Reads the flows of an analysed text, node by node; no rule asks for more than the parts of its node."""
+    """Reads the flows of an analysed text, node by node; no rule needs more than the parts of its node."""
 
     def __init__(self) -> None:
         self.flows = Flows()
@@ -215,7 +215,7 @@ class _FlowReader:
             self.into(node, children(node))
 
     def into(self, node: Any, parts: Iterable[Any]) -> None:
-        """The value of a node is made of these parts."""
+        """The value of a node consists of these parts."""
         for each in parts:
             self.flows.flow(id(each), id(node))
 
@@ -257,7 +257,7 @@ class _FlowReader:
         self.calls.call(what, id(operator), points, id(result), spread=spread)
 
     def asks(self, primitive: Primitive, arguments: Sequence[Point], result: Point) -> None:
-        """A primitive is called, which is perhaps an effect. Its arguments are read before the effect is asked for: each depends on all."""
+        """A primitive is called, perhaps an effect. Its arguments are read before the effect is requested: each depends on all."""
         if primitive.asks:
             self.flows.effects.append(Done("asked", primitive.canonical, [("*", each) for each in arguments], result))
 
@@ -320,7 +320,7 @@ def _call(r: _FlowReader, node: ir.Call) -> None:
     if node.pairs is None:
         r.apply(node.operator, node.args, node)
         return
-    for each in node.pairs:  # arguments by name of what is a task or tool perhaps, which data says
+    for each in node.pairs:  # named arguments of a value that may be a task or tool, chosen by data
         r.flows.flow(id(each.value), AMBIENT)
     r.into(node, [each.value for each in node.pairs])
     r.apply(node.operator, [each.applied for each in node.pairs], node)
@@ -339,7 +339,7 @@ def _primitive(r: _FlowReader, node: ir.PrimCall) -> None:
     r.into(node, node.args)
     r.asks(primitive, [id(each) for each in node.args], id(node))
     if at is not None and at < len(node.args):
-        again = primitive.canonical == "reduce"  # what its procedure gave, that is called with again
+        again = primitive.canonical == "reduce"  # its procedure's result, with which it is called again
         r.apply(node.args[at], [node] if again else [*node.args[:at], *node.args[at + 1 :]], node, spread=True)
 
 
@@ -375,7 +375,7 @@ def _operation(r: _FlowReader, node: ir.RuntimeCall) -> None:
         for each in node.args:
             r.flows.flow(id(each), UNSEEN)
         r.flows.flow(UNSEEN, id(node))
-    elif node.op == "director-loop":  # what each of its procedures gives, the others are given
+    elif node.op == "director-loop":  # each of its procedures receives the results of the others
         for each in node.args:
             r.flows.flow(id(each), ANY_ARGUMENT)
         r.flows.flow(ANY_RESULT, ANY_ARGUMENT)

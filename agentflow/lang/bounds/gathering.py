@@ -1,7 +1,7 @@
-"""Procedures whose result is no longer than the lists they are given together: a merge of two lists, a filter, a copy.
+"""Procedures with a result no longer than their lists together: a merge of two lists, a filter, a copy.
 
-Worked out from the text of the procedure: each recursive call has to lose as many elements of its lists as are added to its
-result. The lengths of what recursion puts together say nothing of this, as they do not tell one path from another.
+Derived from the text of the procedure: each recursive call has to remove as many elements of its lists as are added to its
+result. The lengths of lists that recursion builds do not show this, because they do not distinguish one path from another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agentflow.lang.ir import IR, Lambda, Var
 
 @frozen
 class Dropping:
-    """A procedure that drops elements: the positions of its list and of how many to drop. It is one only if all ``operators`` of its recursive calls
+    """A procedure that drops elements: the positions of its list and of the number to drop. This holds only if all ``operators`` of its recursive calls
     are the procedure itself."""
 
     listed: int
@@ -29,10 +29,10 @@ class Dropping:
 
 
 def dropping(code: Lambda) -> Dropping | None:
-    """How a procedure drops elements; None if it is not seen to.
+    """The dropping that a procedure performs; None if it is not recognised.
 
     It calls itself in tail position with the rest of the list and one less, and returns the list when the number is not above
-    0, or an empty list. The elements that are left are then at most as many as the list has, less the number.
+    0, or an empty list. At most as many elements as the list has, less the number, are then left.
     """
     first = next(_recursive_calls(code.body), None)
     if first is None or code.rest is not None or len(first.args) != len(code.params):
@@ -46,7 +46,7 @@ def dropping(code: Lambda) -> Dropping | None:
 
 
 def left_of(listed: Value, count: Value) -> Bound | None:
-    """An upper bound of the length of a list without its first ``count`` elements; None if nothing is known of how the two are related."""
+    """An upper bound of the length of a list without its first ``count`` elements; None if no relation of the two is known."""
     length = listed.elements
     if length is None or length.terms is None:
         return None
@@ -58,7 +58,7 @@ def left_of(listed: Value, count: Value) -> Bound | None:
 
 
 class _DroppingWalk:
-    """Goes over the ways that a procedure returns."""
+    """Walks the ways that a procedure returns."""
 
     def __init__(self, code: Lambda, listed: int, count: int) -> None:
         self.operators: list[IR] = []
@@ -67,7 +67,7 @@ class _DroppingWalk:
         self._listed, self._count = code.params[listed], code.params[count]
 
     def leaves(self, node: IR, *, ended: bool) -> bool:
-        """Whether every result is what is left of the list; ``ended``: enough was dropped, or there is nothing left."""
+        """Whether every result is the remainder of the list; ``ended``: enough was dropped, or nothing is left."""
         match node:
             case ir.If():
                 then = self.leaves(node.then, ended=ended or self._ends(node.test, truth=True))
@@ -95,7 +95,7 @@ class _DroppingWalk:
         )
 
     def _ends(self, test: IR, *, truth: bool) -> bool:
-        """Whether a test that comes out as ``truth`` says that the number is not above 0, or the list empty."""
+        """Whether the outcome ``truth`` of a test implies that the number is not above 0, or the list empty."""
         if isinstance(test, ir.Logic):
             each = [self._ends(item, truth=truth) for item in test.items]
             return any(each) if test.every == truth else all(each)
@@ -123,11 +123,11 @@ _NOT_ABOVE_ZERO = frozenset(
         ("positive?", None, False),
     }
 )
-"""Tests of a number that counts down in steps of 1, and how they come out where it is not above 0 - or, with ``<`` and ``>=``, below 1."""
+"""Tests of a number that counts down in steps of 1, with their outcome when it is not above 0 - or, with ``<`` and ``>=``, below 1."""
 
 
 def _recursive_calls(node: IR) -> Iterator[ir.Call]:
-    """The calls of itself that a procedure ends in."""
+    """The recursive tail calls of a procedure."""
     pending: list[IR] = [node]
     while pending:
         each = pending.pop()
@@ -159,25 +159,25 @@ def _is_empty(node: ir.PrimCall) -> bool:
 
 
 Length: TypeAlias = tuple[frozenset[int], int]
-"""An upper bound of a length: that of some parameters together, by position, and a number besides."""
+"""An upper bound of a length: the lengths of some parameters together, by position, plus a number."""
 
 _NOTHING: Length = frozenset[int](), 0
 _MOST_NODES = 400
-"""Nodes of a procedure that are looked at."""
+"""The most nodes of a procedure to examine."""
 _DEEPEST = 60
-"""Levels of a procedure that are looked at."""
+"""The most levels of a procedure to examine."""
 
 
 @frozen
 class Gathering:
-    """A procedure that gathers: the positions of the lists whose elements it returns. It is one only if all ``operators`` of its recursive
+    """A procedure that gathers: the positions of the lists that its result takes elements from. This holds only if all ``operators`` of its recursive
     calls are the procedure itself."""
 
     listed: Sequence[int]
     operators: Sequence[IR]
 
     def longest(self, values: Sequence[Value]) -> Bound | None:
-        """An upper bound of the length of the result for these arguments; None if a length is not known."""
+        """An upper bound of the length of the result for these arguments; None if a length is unknown."""
         total = ZERO
         for at in self.listed:
             length = values[at].length
@@ -188,7 +188,7 @@ class Gathering:
 
 
 def gathering(code: Lambda) -> Gathering | None:
-    """How a procedure gathers; None if it is not seen to."""
+    """The gathering that a procedure performs; None if it is not recognised."""
     if code.rest is not None or any(var.mutated for var in code.params):
         return None
     first = _Walk(code, frozenset(range(len(code.params))))
@@ -202,7 +202,7 @@ def gathering(code: Lambda) -> Gathering | None:
 
 @dataclass(slots=True)
 class _Walk:
-    """Goes over a procedure. ``listed`` are the parameters that count as lists, ``touched`` those that are used as such."""
+    """Walks a procedure. ``listed`` are the parameters that count as lists, ``touched`` those used as lists."""
 
     code: Lambda
     listed: frozenset[int]
@@ -213,7 +213,7 @@ class _Walk:
     _level: int = 0
 
     def length(self, node: IR, *, passed: bool = False) -> Length | None:
-        """An upper bound of the length of a list; None if it is not seen. ``passed``: it is an argument as it stands."""
+        """An upper bound of the length of a list; None if unknown. ``passed``: it is an unchanged argument."""
         self._nodes += 1
         if self._nodes > _MOST_NODES or self._level > _DEEPEST:
             return None
@@ -262,7 +262,7 @@ class _Walk:
             case "cons", [_, rest]:
                 return more_of(self.length(rest), 1)
             case "rest", [whole]:
-                return more_of(self.length(whole), -1)  # of an empty list it is an error
+                return more_of(self.length(whole), -1)  # an error for an empty list
             case "append", lists:
                 return together([self.length(each) for each in lists])
             case "same-length", [whole, *_]:
@@ -281,12 +281,12 @@ class _Walk:
 
 
 def more_of(length: Length | None, by: int) -> Length | None:
-    """A length and ``by`` elements more."""
+    """A length plus ``by`` elements."""
     return None if length is None else (length[0], length[1] + by)
 
 
 def together(lengths: Sequence[Length | None]) -> Length | None:
-    """The length of several lists one after the other; None if one of them is there twice."""
+    """The length of several lists in sequence; None if one of them occurs twice."""
     used, more = _NOTHING
     for each in lengths:
         if each is None or used & each[0]:

@@ -15,14 +15,14 @@ from agentflow.lang.checks import children
 from agentflow.lang.ir import IR, Var
 
 Relation: TypeAlias = Literal["longer", "above", "least", "below", "most", "not"]
-"""Of a list: it has more elements than the bound. Of a number: it is above, at least, below, at most, or not the bound."""
+"""For a list: it has more elements than the bound. For a number: it is above, at least, below, at most, or not the bound."""
 
 
 @frozen
 class GuardFact:
     """A fact about values that derive from parameters.
 
-    ``steady`` are the variables that the bound is worked out from, None if it may be another one at each look.
+    ``steady`` are the variables that determine the bound, None if each evaluation may give another bound.
     """
 
     relation: Relation
@@ -41,7 +41,7 @@ _RELATIONS: Mapping[str, Relation] = {"<": "below", ">": "above", "<=": "most", 
 
 
 def guards_of(test: IR, peek: Peek) -> Guards:
-    """The facts of a test that is true, and those of one that is false."""
+    """The facts that hold if a test is true, and if it is false."""
     if isinstance(test, ir.Logic):
         parts = [guards_of(each, peek) for each in test.items]
         every = [guard for part in parts for guard in part[0 if test.every else 1]]
@@ -68,7 +68,7 @@ def guards_of(test: IR, peek: Peek) -> Guards:
 def both_ways(
     operator: str, left: tuple[Value, frozenset[Var] | None], right: tuple[Value, frozenset[Var] | None]
 ) -> Guards:
-    """The facts of a comparison of two values, each with the variables that it is worked out from."""
+    """The facts of a comparison of two values, each with the variables that determine it."""
     one = compared(operator, left[0], right[0], right[1])
     other = compared(_MIRRORED[operator], right[0], left[0], left[1])
     return one[0] + other[0], one[1] + other[1]
@@ -98,7 +98,7 @@ def compared(operator: str, value: Value, bound: Value, steady: frozenset[Var] |
 
 
 def lengths_above(value: Value, least: int) -> list[GuardFact]:
-    """The facts of a number that is above ``least`` about the lists whose lengths it is worked out from."""
+    """The facts that a number above ``least`` implies about the lists with lengths that determine it."""
     facts: list[GuardFact] = []
     for parameter, mark in value.length_of.items():
         above = mark.divisor * (least + 1) - 1 if value.whole else mark.divisor * least
@@ -107,13 +107,13 @@ def lengths_above(value: Value, least: int) -> list[GuardFact]:
 
 
 def _not_negative(value: Value) -> bool:
-    """Whether a number that is worked out from lengths is at least 0."""
+    """Whether a number computed from lengths is at least 0."""
     return all((mark.delta or 0) >= 0 for mark in value.length_of.values())
 
 
 def _read(node: IR) -> frozenset[Var] | None:
     """The variables that a pure expression reads; None for any other expression."""
-    if isinstance(node, ir.Const | ir.Global | ir.Unknown):  # a variable that is set is not known at all
+    if isinstance(node, ir.Const | ir.Global | ir.Unknown):  # a variable with an assignment is unknown
         return frozenset()
     if isinstance(node, ir.Local):
         return None if node.var.mutated else frozenset({node.var})
@@ -221,7 +221,7 @@ def _step(value: IR, variable: Var | str) -> int | None:
 
 
 def _surely(node: IR) -> Iterator[IR]:
-    """The parts of a node that are evaluated once whenever it completes."""
+    """The parts of a node evaluated once if it completes."""
     pending = [node]
     while pending:
         each = pending.pop()

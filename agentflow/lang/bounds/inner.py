@@ -1,6 +1,6 @@
-"""Programs that a program runs: saved workflows by name, and texts of ``eval-program`` that are constants.
+"""Programs that a program runs: saved workflows by name, and constant texts of ``eval-program``.
 
-Each is analysed by itself, with sizes named after its parameters. At a call site the sizes of the arguments replace these.
+Each is analysed separately, with sizes named after its parameters. At a call site the sizes of the arguments replace these.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from agentflow.lang.bounds.values import Value
 from agentflow.lang.printer import print_value
 
 PARAMETER = "\1"
-"""What the names of a parameter's sizes begin with: no task has such a name."""
+"""The prefix of the names of a parameter's sizes, which no task name has."""
 
 
 @frozen
 class Inner:
-    """The upper bounds of an inner program. ``reasons`` say where nothing bounds it; ``visits`` is what its analysis took;
-    ``changes`` are the parameters whose lists, dicts and sets it may change (None: any)."""
+    """The upper bounds of an inner program. ``reasons`` explain each missing bound; ``visits`` is the cost of its analysis;
+    ``changes`` are the parameters with lists, dicts and sets that it may change (None: any)."""
 
     counts: Mapping[str, Bound]
     reaches: frozenset[tuple[str, str]] = frozenset()
@@ -34,7 +34,7 @@ class Inner:
 
 
 class Programs(Protocol):
-    """Analyses inner programs. Each gives a text where it cannot, which is the reason."""
+    """Analyses inner programs. A returned text is the reason why it cannot."""
 
     def workflow(self, name: str, visits: int) -> Inner | str:
         """The saved workflow called ``name``, in at most ``visits`` visits."""
@@ -48,12 +48,12 @@ class Programs(Protocol):
         visits: int,
         surface: Surface = "sexp",
     ) -> Inner | str:
-        """A program text in ``surface`` that may call ``allow`` only and finds ``parameters`` bound."""
+        """A program text in ``surface`` that may call ``allow`` only and has ``parameters`` bound."""
         ...
 
 
 def text_of(node: ir.IR, value: Value) -> str | None:
-    """The text of the program that an operand of ``eval-program`` is; None unless it is a constant."""
+    """The program text in an operand of ``eval-program``; None unless it is a constant."""
     if isinstance(node, ir.Const | ir.Quote):
         constant: Any = node.value
         return constant if isinstance(constant, str) else print_value(constant)
@@ -67,7 +67,7 @@ def _only_text(value: Value) -> bool:
 
 
 def cost_of(inner: Inner, arguments: Mapping[str, Value]) -> Cost | str:
-    """What a call with these arguments costs; a text names the size that is not known."""
+    """The cost of a call with these arguments; a text names the unknown size."""
     names = frozenset[str]().union(*(bound.sizes for bound in inner.counts.values()))
     sizes: dict[str, Bound] = {}
     for name in names:
@@ -85,6 +85,6 @@ def _size(arguments: Mapping[str, Value], path: str) -> Bound | None:
     value = arguments.get(parameter)
     for key in keys:
         if value is None or any("." in name for name in value.fields or ()):
-            return None  # a path says nothing where keys have points in them
+            return None  # ambiguous: a path cannot show keys that contain points
         value = value.element() if key == "*" else value.part(key)
     return None if value is None else value.length

@@ -39,21 +39,21 @@ from agentflow.lang.stack import on_fresh_stack
 from agentflow.lang.syntax import Node
 
 MOST_VISITS = 20_000
-"""Nodes of the program that are visited before the analysis gives up."""
+"""The most nodes of a program to visit before the analysis gives up."""
 _FRESH_STACK = 10
-"""What going on with a fresh stack counts as, in visits: a thread is started for it."""
+"""The visits charged for a fresh stack, which takes a thread."""
 _SLICE = 128
-"""Visits that are paid for together."""
+"""The number of visits paid for at once."""
 _LEVELS = 80
-"""Levels of nesting that are visited on one Python stack."""
+"""The levels of nesting visited on one Python stack."""
 _DEEPEST = 150
-"""The greatest depth of calls that are analysed."""
+"""The greatest depth of calls analysed."""
 _SAME_CODE = 6
 """The greatest depth of calls of the same code in different environments."""
 _REMEMBERED = 4
-"""Calls of one procedure whose outcomes are kept."""
+"""The most calls of one procedure with a cached outcome."""
 _NEVER_AGAIN = -1
-"""Stands for a frame below all others: what depends on it is not kept."""
+"""The number of a frame below all others: an outcome that depends on it is not cached."""
 
 ANYTHING = "anything"
 """The key that counts calls of unknown code, which may have any effect."""
@@ -63,14 +63,14 @@ Weights: TypeAlias = Callable[[str, str, Sequence[Any]], Mapping[str, float] | s
 """The weights of one effect, by its kind, its name and the templates that the program itself defines under that name.
 
 Kinds are ``task``, ``tool``, ``context``, ``workflow``, ``ask``, ``any``, which is a call of a name that is data, and ``solve``: one model
-call of those that a ``solve`` says that it makes at most; and ``history_config`` and ``context``, what a call of a task weighs more that
-has settings of that name. The keys
-of the answer are the caller's own; a text says why nothing bounds what it does.
+call of the most that a ``solve`` declares; and ``history_config`` and ``context``, the additional weight of a task call
+with settings of that name. The keys
+of the answer are the caller's own; a text is the reason why the effect has no bound.
 """
 Shapes: TypeAlias = Callable[[str, Sequence[Any]], Mapping[str, Any] | None]
-"""The JSON Schema that the answers of a task keep to, by its name and the templates that the program gives that name."""
+"""The JSON Schema of a task's answers, by its name and the templates that the program gives that name."""
 Spend: TypeAlias = Callable[[int], None]
-"""Pays for so many visits. What it raises ends the analysis."""
+"""Pays for a number of visits. An exception that it raises ends the analysis."""
 Outcome: TypeAlias = tuple[Value, Cost]
 
 Rule: TypeAlias = "Callable[[Interpreter, Any, AbstractScope], Outcome]"
@@ -82,11 +82,11 @@ Higher: TypeAlias = "Callable[[Interpreter, list[Value], Node], Outcome]"
 
 
 def free(visits: int) -> None:
-    """What visits cost where nobody pays for them."""
+    """The spender of an analysis without an allowance."""
 
 
 SETTINGS: Mapping[str, str] = MappingProxyType({"history_config": "compact_after_tokens", "context": "enabled"})
-"""The settings that a call of a task may have which make it cost more, and what stands in such a setting. Weights have their names as kinds."""
+"""The settings of a task call that add to its cost, and the key that enables each. Weights have their names as kinds."""
 
 
 class TooManyVisits(Exception):
@@ -95,11 +95,11 @@ class TooManyVisits(Exception):
 
 @frozen
 class AnalysisInputs:
-    """The inputs of an analysis besides its text.
+    """The inputs of an analysis, apart from its text.
 
-    ``weights`` are those of effects. ``bindings`` are values that the text is given, ``sources`` names of bindings whose value is not
-    known: their sizes are named after them, or after what ``sources`` says of a name, as are those of names that nothing binds and
-    that are used as values. Any other variable may be anything. ``shapes`` gives the JSON Schema that the answers of a task keep to,
+    ``weights`` are those of effects. ``bindings`` are the values that the text receives, ``sources`` names of bindings with an unknown
+    value: their sizes are named after them, or after the entry of a name in ``sources``, as are those of unbound names
+    used as values. Any other variable may be anything. ``shapes`` gives the JSON Schema of a task's answers,
     ``programs`` analyses programs that the text runs, which find the templates ``around`` them by name. At most ``visits`` nodes are visited.
     """
 
@@ -126,7 +126,7 @@ class AnalysisInputs:
 
 
 class _Call(NamedTuple):
-    """A call whose outcome is kept for others with the same arguments, while no variable changes."""
+    """A call with a cached outcome, valid for the same arguments while no variable changes."""
 
     epoch: int
     arguments: list[Value]
@@ -138,9 +138,9 @@ class Interpreter:
 
     ``templates`` are the tasks that it finds by name, ``variables`` the free names that are variables, ``kind`` says whether another one
     is a task or a tool (or ``unknown``), ``fixed`` are the names that the program defines once, at top level, and never sets,
-    ``setters`` the assignments of its variables; ``spend`` pays for visits; ``remembers`` says that a call has the same outcome as one before with the same arguments, if no
-    variable has changed since; ``beside`` counts the forms around what is followed that run their parts at the same time;
-    ``rest_of_none_fails`` says that the rest of an empty list is an error;
+    ``setters`` the assignments of its variables; ``spend`` pays for visits; ``remembers``: a call has the same outcome as an earlier one with the same arguments, if no
+    variable has changed since; ``beside`` counts the enclosing forms that run their parts concurrently;
+    ``rest_of_none_fails``: the rest of an empty list is an error;
     ``rules``, ``operations`` and ``higher`` follow each kind of node, operation and primitive that calls procedures.
     """
 
@@ -190,7 +190,7 @@ class Interpreter:
 
     def follow(self, node: IR, scope: AbstractScope) -> Outcome:
         """The abstract value of an expression, and its cost."""
-        left = self.visits = self.visits - 1  # one visit, without a call of visit(): there are no more frequent ones
+        left = self.visits = self.visits - 1  # inlined visit(): this is the most frequent call
         if left < 0:
             raise TooManyVisits
         if left % _SLICE == _SLICE - 1:
@@ -233,9 +233,9 @@ class Interpreter:
         return FOREIGN
 
     def loose(self, at: Node, reason: str, cost: Cost) -> Cost:
-        """``cost`` repeated without an upper bound, whose reason is recorded; a cost without effects stays as it is."""
+        """``cost`` repeated without an upper bound, for a recorded reason; a cost without effects stays the same."""
         if not cost.quiet:
-            self._depends_on = _NEVER_AGAIN  # reasons are recorded anew by each pass
+            self._depends_on = _NEVER_AGAIN  # each pass records its reasons anew
             if not any(each.at is at and each.reason == reason for each in self.reach.loose):
                 self.reach.loose.append(Loose(at, reason))
         return cost.times(None)
@@ -252,7 +252,7 @@ class Interpreter:
     # -- effects --------------------------------------------------------------------------------------------------
 
     def kind(self, name: str) -> str:
-        """What a free name is: ``task``, ``tool``, ``variable`` or ``unknown``."""
+        """The kind of a free name: ``task``, ``tool``, ``variable`` or ``unknown``."""
         return "task" if name in self._templates else self._kind(name)
 
     def _weigh(self, kind: str, name: str) -> Mapping[str, float] | str:
@@ -268,7 +268,7 @@ class Interpreter:
         return value, self.loose(at, cost, _UNSEEN) if isinstance(cost, str) else cost
 
     def _effect(self, kind: str, name: str) -> tuple[Value, Cost | str]:
-        """What any call of an effect gives and costs; a text is the reason why it has no upper bound."""
+        """The value and cost of any call of an effect; a text is the reason why it has no upper bound."""
         weights = self._weigh(kind, name)
         source = result_of(name) if kind in ("task", "tool") else "context" if kind == "context" else name
         schema = self._inputs.shapes(name, self._templates.get(name, ())) if kind == "task" else None
@@ -289,7 +289,7 @@ class Interpreter:
         return FOREIGN, self.anything(at, f"nothing is known of '{name}'")
 
     def settings(self, name: str, arguments: Mapping[str, Value], at: Node) -> Cost:
-        """What it costs more to call a task with settings of the call's own: a conversation to be shortened, files to be looked up."""
+        """The extra cost of a task call with its own settings: a history to compact, files to look up."""
         cost = FREE
         for word, tells in SETTINGS.items():
             if word in arguments and arguments[word].may_mention(tells):
@@ -317,7 +317,7 @@ class Interpreter:
         return cost.then(changed)
 
     def changed(self, what: str, values: Sequence[Value], at: Node) -> Cost:
-        """The cost of what follows an inner program that changes the values it is given: here all lists are taken to stay as they are."""
+        """The cost of code after an inner program that changes its arguments: here all lists are assumed to stay the same."""
         return self.anything(at, f"{what} changes the lists that it is given")
 
     # -- what both surfaces have ----------------------------------------------------------------------------------
@@ -331,14 +331,14 @@ class Interpreter:
         return value, cost
 
     def reached(self, names: Iterable[str], at: Node) -> None:
-        """Note what a program may call that is granted ``names``, without what was said of how often."""
+        """Note the effects available to a program that is granted ``names``, without a count of calls."""
         noted = self.reach.noted()
         for name in names:
             self.named(name, at)
         self.reach.forget(noted)
 
     def together(self, parts: Iterable[Callable[[], Outcome]]) -> tuple[list[Value], Cost]:
-        """Parts that run at the same time: the value of each, and what they cost."""
+        """Parts that run concurrently: the value of each, and their joint cost."""
         values: list[Value] = []
         cost = FREE
         self.beside += 1
@@ -350,7 +350,7 @@ class Interpreter:
         return values, cost
 
     def mapped(self, procedure: Value, item: Value, count: Bound | None, limit: Value | None, at: Node) -> Outcome:
-        """``count`` calls of ``procedure`` at the same time, or at most ``limit`` of them."""
+        """``count`` concurrent calls of ``procedure``, or at most ``limit`` at once."""
         wide = count
         if limit is not None and limit.high is not None and limit.high.number:
             most = limit.high.number
@@ -361,13 +361,13 @@ class Interpreter:
         return outcome
 
     def retried(self, tries: Value, body: Cost, at: Node) -> Cost:
-        """What ``retry`` costs, whose body costs as much at each try."""
+        """The cost of ``retry``: the same cost of its body for each try."""
         if tries.high is None:
             return self.loose(at, "how often 'retry' tries is not known", body)
         return body.times(tries.high.join(ONE))
 
     def directed(self, clauses: Mapping[str, Value], most: Bound | None, at: Node) -> Outcome:
-        """Rounds of a director, an executor, an evaluator and a controller, at ``most`` so many."""
+        """At most ``most`` rounds of a director, an executor, an evaluator and a controller."""
         turn = number(1, None, whole=True)
         plan, planned = self.call(clauses["director"], [FOREIGN, turn], at)
         result, executed = self.call(clauses["executor"], [plan, turn], at)
@@ -404,7 +404,7 @@ class Interpreter:
         return value, cost
 
     def applied(self, procedure: Any, arguments: list[Value], at: Node) -> Outcome:
-        """A call of a procedure that is known."""
+        """A call of a known procedure."""
         if isinstance(procedure, Primitive):
             return self.primitive(procedure, arguments, at)
         return self.closure(cast(AbstractClosure, procedure), arguments, at)
@@ -436,7 +436,7 @@ class Interpreter:
         return outcome
 
     def _inlined(self, procedure: AbstractClosure, arguments: list[Value], at: Node) -> Outcome:
-        """A call that is followed into the body of the procedure."""
+        """A call followed into the procedure's body."""
         code = procedure.code
         if sum(frame.code is code for frame in self.frames) >= _SAME_CODE or len(self.frames) >= _DEEPEST:
             return FOREIGN, self.anything(
@@ -458,13 +458,13 @@ class Interpreter:
     def repeated(
         self, at: Node, procedure: AbstractClosure, values: list[Value], name: str | None, body: Body
     ) -> Outcome:
-        """A call of a procedure, or of a loop, that may be recursive; ``name`` is what reasons call it."""
+        """A call of a procedure, or of a loop, that may be recursive; ``name`` is its name in reasons."""
         value, cost = Recursion(self, at, procedure.code, procedure.scope, name, body).outcome(values)
         length = None if value.never else self._length(procedure, values, value)
         return value if length is None else value.unmarked().but(size=length, origins={}), cost
 
     def _length(self, procedure: AbstractClosure, values: Sequence[Value], value: Value) -> Bound | None:
-        """An upper bound of the length of what a procedure gives, from its text; None if its ``value`` says as much."""
+        """An upper bound of the length of a procedure's result, from its text; None if ``value`` already has one."""
         left = self._left(procedure, values)
         if left is not None or value.fields is not None:
             return left
@@ -482,11 +482,11 @@ class Interpreter:
         return longest if self.gathers(gathers, procedure, values, value) else None
 
     def gathering(self, procedure: AbstractClosure) -> Gathering | None:
-        """How a procedure gathers, from its text."""
+        """The gathering that a procedure performs, from its text."""
         return gathering(procedure.code)
 
     def gathers(self, how: Gathering, procedure: AbstractClosure, values: Sequence[Value], value: Value) -> bool:
-        """Whether it does so with these arguments, to give ``value``."""
+        """Whether the procedure gathers with these arguments and returns ``value``."""
         return self._calls_itself(procedure, how.operators)
 
     def _calls_itself(self, procedure: AbstractClosure, operators: Sequence[IR]) -> bool:
@@ -494,7 +494,7 @@ class Interpreter:
         return all(self.peek(each, procedure.scope) == itself for each in operators)
 
     def _left(self, procedure: AbstractClosure, values: Sequence[Value]) -> Bound | None:
-        """An upper bound of the length of what a procedure leaves of a list whose first elements it drops; None for any other procedure."""
+        """An upper bound of the length of a list after a procedure dropped its first elements; None for any other procedure."""
         code = procedure.code
         if id(code) not in self._droppings:
             self._droppings[id(code)] = dropping(code)
@@ -518,7 +518,7 @@ class Interpreter:
     def each(
         self, procedure: Value, arguments: list[Value], count: Bound | None, at: Node, wide: Bound = ONE
     ) -> Outcome:
-        """``count`` calls of ``procedure``, ``wide`` of them at once; the value covers those of all calls."""
+        """``count`` calls of ``procedure``, ``wide`` of them at once; the value covers the values of all calls."""
         if count == ZERO:
             return NEVER, FREE
         value, cost = self.call(procedure, arguments, at)
@@ -537,7 +537,7 @@ class Interpreter:
 
     @contextmanager
     def with_value(self, variable: Var | str, value: Value, scope: AbstractScope) -> Generator[AbstractScope]:
-        """A scope in which a mutated variable has this value."""
+        """A scope that gives a mutated variable this value."""
         if not isinstance(variable, str):
             yield scope.with_value(variable, value)
             return
@@ -556,7 +556,7 @@ class Interpreter:
         """The abstract value of a variable of the program."""
         value = scope.value(var)
         if value.never:
-            self._depends_on = _NEVER_AGAIN  # it is another one as soon as the variable is bound
+            self._depends_on = _NEVER_AGAIN  # the value changes when the variable is bound
         return value
 
     def read_global(self, name: str) -> Value:

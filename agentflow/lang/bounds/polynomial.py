@@ -18,7 +18,7 @@ _HIGHEST_DEGREE = 6
 
 @frozen
 class Bound:
-    """An upper bound: a polynomial in sizes without negative coefficients; None if there is no bound.
+    """An upper bound: a polynomial in sizes without negative coefficients; None means unbounded.
 
     Addition, multiplication and :meth:`join` (at least the greater of two) never round down, so that computed bounds hold.
     """

@@ -193,7 +193,7 @@ def _plus(arguments: list[Value]) -> Value:
 
 
 def _more(length: Value, by: int) -> dict[tuple[int, int], Mark]:
-    """What ``by`` more than a number says of the lists whose lengths it is worked out from."""
+    """The marks of a number plus ``by``, about the lists with lengths that determine it."""
     return {
         key: replace(mark, delta=mark.delta + by * mark.divisor)
         for key, mark in length.length_of.items()
@@ -202,7 +202,7 @@ def _more(length: Value, by: int) -> dict[tuple[int, int], Mark]:
 
 
 def _shared(length: Value, by: Value) -> dict[tuple[int, int], Mark]:
-    """What a number divided by ``by`` says of the lists whose lengths it is worked out from."""
+    """The marks of a number divided by ``by``, about the lists with lengths that determine it."""
     if by.exactly is None or by.exactly < 2:
         return {}
     exact = {key: mark for key, mark in length.length_of.items() if mark.delta is not None}

@@ -64,7 +64,7 @@ def least_above_zero(call: AgainCall, parameter: Parameter, initial: Value) -> i
 
 
 def fewest(candidates: Sequence[Rounds]) -> Rounds | None:
-    """The smallest of several upper bounds, as far as they can be compared: by what depends on sizes, then by the number besides."""
+    """The smallest of several upper bounds, as far as they can be compared: by the part that depends on sizes, then by the constant."""
     best = candidates[0] if candidates else None
     for each in candidates[1:]:
         if best is not None and _is_less(each.count, best.count):
@@ -80,7 +80,7 @@ def _is_less(a: Bound, b: Bound) -> bool:
 
 
 def settles_at(factor: float, more: Bound) -> Bound:
-    """What a length that becomes ``factor`` of itself and ``more``, again and again, does not exceed if it begins below."""
+    """A limit of a length that repeatedly becomes ``factor`` of itself plus ``more``, if it begins below the limit."""
     if factor == 0:
         return more
     whole = more * Bound.of(math.nextafter(1 / (1 - factor), math.inf))
@@ -105,7 +105,7 @@ _DEEPEST = 8
 
 @frozen
 class Loose:
-    """A part of a program whose effects have no upper bound, and the reason."""
+    """A part of a program with effects that have no upper bound, and the reason."""
 
     at: Node
     reason: str
@@ -113,7 +113,7 @@ class Loose:
 
 @dataclass(slots=True)
 class Reach:
-    """What a program can reach: effects by kind and name, and where a name that is data may be called."""
+    """The effects that a program can reach, by kind and name, and the spans of calls with a callee from data."""
 
     effects: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     loose: list[Loose] = field(default_factory=list[Loose])
@@ -124,7 +124,7 @@ class Reach:
         return len(self.loose)
 
     def forget(self, count: int) -> None:
-        """Drop the reasons after the first ``count``, which a pass found that is repeated."""
+        """Drop the reasons after the first ``count``: those of a pass to be repeated."""
         del self.loose[count:]
 
 
@@ -143,7 +143,7 @@ class Follower(Protocol):
 
 class CallFrame:
     """A procedure under analysis. ``number`` identifies it; ``result`` is the assumed result of recursive calls, which is at most as long as
-    the argument at ``no_longer_than``, if that is not None; ``beside``: whether some of them run concurrently with something else."""
+    the argument at ``no_longer_than``, if set; ``beside``: whether some of them run concurrently with other code."""
 
     def __init__(self, number: int, code: Lambda, scope: AbstractScope, guards: int, level: int) -> None:
         self.number = number
@@ -334,7 +334,7 @@ class Recursion:
         return self._grown(base, [size], self._size_name("result"), rounds)
 
     def _kept_size(self, values: Sequence[Value], general: Sequence[Value], result: Value) -> Bound | None:
-        """The length of a list that the result is never longer than: what holds of a call if it holds of the calls within it."""
+        """The length of a list that bounds the result: a property that holds for a call if it holds for the calls within it."""
         for at, initial in enumerate(values):
             name = self._size_name(at)
             if initial.length is None or general[at].size != Bound.size(name):

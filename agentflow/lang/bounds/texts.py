@@ -22,7 +22,7 @@ from agentflow.lang.stack import collector_paused
 @frozen
 class Readied:
     """A text that can be followed, with its inputs. ``templates`` are the tasks that it defines, by name;
-    ``flows`` says what may flow where in it."""
+    ``flows`` is its data flow."""
 
     templates: Mapping[str, Sequence[Any]]
     follow: Callable[[AnalysisInputs], Analysis]
@@ -38,7 +38,7 @@ def readied(
     env_names: Iterable[str] = (),
     allowance: StepAllowance | None = None,
 ) -> Readied:
-    """Read and check a text; ``allowance`` pays for macros, and then for each node that is followed. Parameters as for :func:`~agentflow.lang.program.compile_program`.
+    """Read and check a text; ``allowance`` pays for macros, and then for each followed node. Parameters as for :func:`~agentflow.lang.program.compile_program`.
 
     Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded.
     """

@@ -15,15 +15,15 @@ from agentflow.lang.bounds.polynomial import ZERO, Bound
 from agentflow.lang.ir import Lambda, Var
 
 Stage: TypeAlias = Literal["result", "value", "data"]
-"""``result``: the data is still in a result; ``value``: the output of ``value-of``, which is text if the answer was not JSON;
-``data``: data that is known to satisfy the schema."""
+"""``result``: the data is still in a result; ``value``: the output of ``value-of``, a text if the answer was not JSON;
+``data``: data known to satisfy the schema."""
 
 _MOST_REFERENCES = 20
 
 
 @frozen
 class Shape:
-    """Data that satisfies the schema ``node``, whose references are resolved in ``root``."""
+    """Data that satisfies the schema ``node``; references in it are resolved in ``root``."""
 
     node: Mapping[str, Any]
     root: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -64,7 +64,7 @@ class Shape:
         return Shape(cast("Mapping[str, Any]", node), self.root, "data") if is_dict(node) else None
 
     def _choices(self) -> list[Mapping[str, Any]]:
-        """The alternative schemas; an empty one stands for what cannot be resolved."""
+        """The alternative schemas; an empty one stands for one that cannot be resolved."""
         pending, choices = [self.node], list[Mapping[str, Any]]()
         for _ in range(_MOST_REFERENCES):
             if not pending:
@@ -90,7 +90,7 @@ Parameter: TypeAlias = tuple[int, int]
 """A parameter of a call on the stack: the number of the call, and the position of the parameter."""
 
 Origins: TypeAlias = Mapping[str, Shape | None]
-"""Data from outside that a value may be, by the names that its sizes have, with what the schema of each says."""
+"""Data from outside that a value may be, by the names of its sizes, with the schema of each."""
 
 _MOST_PROCEDURES = 12
 _MOST_TEXTS = 24
@@ -127,11 +127,11 @@ class Value:
 
     ``procedures`` are those of this text that it may be; ``foreign``: it may be or hold procedures from elsewhere. ``texts``
     are the strings and symbols that it may be, None for any. ``size`` is the most elements of a list, None if unknown;
-    ``item`` what its elements may be; ``fields`` those of a dict whose keys are constants. A number is from ``low`` to
-    ``high``, and has no fraction if it is ``whole``; ``exactly`` is an integer that is written out. ``origins`` are the data from outside of which it is one,
-    after which the sizes of its parts are called. ``marks`` say how it came from parameters, ``length_of`` of which lists it is the length.
-    ``sites`` are the places of a text in Python that may have made it, if it is a list, dict or set, which such a text can change
-    (None: any place); parts of which nothing is said by ``item`` or ``fields`` have its places too.
+    ``item`` any of its elements; ``fields`` the values of a dict with constant keys. A number lies between ``low`` and
+    ``high``, and has no fraction if it is ``whole``; ``exactly`` is a literal integer. ``origins`` are the data from outside that it may be;
+    the sizes of its parts have their names. ``marks`` say how it came from parameters, ``length_of`` gives the lists that it may be the length of.
+    ``sites`` are the nodes of a text in Python that may have made it, if it is a list, dict or set, which such a text can change
+    (None: any node); parts that neither ``item`` nor ``fields`` describe share its sites.
     """
 
     procedures: frozenset[Any] = frozenset()
@@ -253,7 +253,7 @@ class Value:
         if self.never:
             return other
         if other.origins and other.size is None and self.is_nil:
-            # Nothing is a list without elements: what is said of any length holds of it.
+            # Nothing is a list without elements: a statement about any length holds of it.
             return other.unmarked().made_at(_either(self.sites, other.sites))
         if self.origins and self.size is None and other.is_nil:
             return self.unmarked().made_at(_either(other.sites, self.sites))
@@ -319,7 +319,7 @@ def _lists_only(name: str, shape: Shape | None) -> int | None:
 
 
 def _longest(origins: Origins, most: Callable[[str, Shape | None], int | None]) -> Bound:
-    """An upper bound of the lengths of all ``origins``: what ``most`` says of one, or the size named after it."""
+    """An upper bound of the lengths of all ``origins``: the answer of ``most`` for each, or the size named after it."""
     longest = ZERO
     for name, shape in origins.items():
         number = most(name, shape)
@@ -448,7 +448,7 @@ def number(low: float | None, high: Bound | None, *, whole: bool) -> Value:
 NEVER = Value(never=True)
 """The abstract value of an expression that never returns."""
 PLAIN = Value()
-"""A value that is neither a text nor a list nor a procedure."""
+"""A value other than a text, a list or a procedure."""
 NIL = Value(size=ZERO)
 TEXT = Value(texts=None)
 """Any text."""
@@ -484,7 +484,7 @@ class AbstractScope:
         return FOREIGN
 
     def with_value(self, var: Var, value: Value) -> AbstractScope:
-        """A scope within this one in which a mutated variable has this value."""
+        """A nested scope that gives a mutated variable this value."""
         inner = AbstractScope(self)
         inner._values[var] = value
         return inner
@@ -545,7 +545,7 @@ class AbstractClosure:
 
 
 def position(procedure: Any) -> tuple[int, str]:
-    """What procedures are put in order by: those of the language by name, then those of the text by place."""
+    """The sort key of procedures: those of the language by name, then those of the text by span."""
     if isinstance(procedure, AbstractClosure):
         return procedure.code.at.start, ""
     return -1, procedure.name

@@ -29,11 +29,11 @@ RULES = Rules(
     FUNCTIONS,
     METHOD_RULES,
 )
-"""How each kind of node is followed."""
+"""The rules that follow each kind of node."""
 
 
 def analyse_python(g: Emitter, inputs: AnalysisInputs, spend: Spend = free) -> Analysis:
-    """Follow a text whose code was written by ``g``. Parameters as for :func:`~agentflow.lang.bounds.analysis.analyse_bounds`."""
+    """Follow a text that ``g`` compiled. Parameters as for :func:`~agentflow.lang.bounds.analysis.analyse_bounds`."""
     text, templates = Text(g), inputs.templates(g.templates)
     main = g.scopes.function("main")
     used = [name for name in text.used if name not in templates and g.kind(name) in ("unknown", "variable")]
@@ -42,7 +42,7 @@ def analyse_python(g: Emitter, inputs: AnalysisInputs, spend: Spend = free) -> A
     heap, left, passes = Heap(Changes()), inputs.visits, 0
     outermost = AbstractScope(
         None
-    )  # of all passes: functions that one finds in a list are those that the next one makes
+    )  # shared by all passes, so that a pass recognises the functions that an earlier one put into lists
     while True:
         pass_ = Python(text, RULES, heap, replace(inputs, visits=left), templates, variables, g.kind, spend)
         counts: Mapping[str, Bound] | None = None

@@ -49,7 +49,7 @@ Named = Mapping[str, Value]
 
 
 def _given(value: Value) -> Function:
-    """A function that gives ``value`` whatever it is called with."""
+    """A function that returns ``value`` for any arguments."""
 
     def follow(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
         return value, FREE
@@ -101,7 +101,7 @@ def _extreme(word: str) -> Function:
 
 
 def _keys(i: Python, node: ast.AST, key: Value, element: Value, count: Bound | None) -> Cost:
-    """What it costs to call a key with each element; ``None`` is not a key."""
+    """The cost of calling a key function once per element; ``None`` is not a key."""
     if not key.procedures and not key.foreign:
         return FREE
     return i.each(key, [element], count, i.at(node))[1]
@@ -127,7 +127,7 @@ def _range(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outco
 
 
 def _collected(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
-    """The elements of a value in a new list, tuple or set."""
+    """A new list, tuple or set with the elements of a value."""
     if not values and not named:
         return i.made(node, NIL), FREE
     value = _first("iterable", values, named)
@@ -210,7 +210,7 @@ def _loads(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outco
 
 
 def _append(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
-    """A change that puts in the last argument: ``append``, ``insert``, ``add``."""
+    """A change that adds the last argument: ``append``, ``insert``, ``add``."""
     return NONE, i.heap.change(values[0], joined([*values[1:], *named.values()]), ONE)
 
 
@@ -222,7 +222,7 @@ def _setdefault(i: Python, node: ast.AST, values: list[Value], named: Named) -> 
 
 
 def _update(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
-    """A change that puts in the elements of the arguments, or the values of a dict."""
+    """A change that adds the elements of the arguments, or the values of a dict."""
     more = [*values[1:], *named.values()]
     cost = FREE
     for each in more:
@@ -232,7 +232,7 @@ def _update(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outc
 
 
 def _removed(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
-    """A change that takes something out."""
+    """A change that removes an element."""
     value, *rest = values
     default = _at(rest, named, 1, "default") or NEVER
     return value.element().join(NONE).join(default), i.heap.change(value)
@@ -341,11 +341,11 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
 )
 """The analysis of functions, by name."""
 METHOD_RULES: Mapping[str, Function] = MappingProxyType({row.name: _SIZES[row.size] for row in METHOD_ROWS})
-"""The analysis of methods, by name alone: what a value is, is not known."""
+"""The analysis of methods, by name alone, because the type of the receiver is unknown."""
 
 
 def call(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
-    """A call of any kind, as what the text's names turned out to be."""
+    """A call of any kind, by the meaning that the text gives the called name."""
     meaning = i.text.meaning(node)
     if meaning is None:
         return FOREIGN, i.anything(i.at(node), "nothing is known of this call")
@@ -390,7 +390,7 @@ def arguments_of(i: Python, node: ast.Call, scope: AbstractScope) -> tuple[list[
         elif value.fields is not None:
             keywords |= value.fields
         else:
-            keywords |= dict.fromkeys(SETTINGS, FOREIGN)  # a dict of arguments may have any of them
+            keywords |= dict.fromkeys(SETTINGS, FOREIGN)  # a dict of arguments may hold any of them
     return values, keywords, cost
 
 
@@ -425,7 +425,7 @@ def _record(
 
 
 def _run(i: Python, node: ast.expr, scope: AbstractScope) -> Outcome:
-    """An expression that a form runs itself; of a lambda without parameters, its body."""
+    """An expression that the form evaluates itself; for a lambda without parameters, its body."""
     if isinstance(node, ast.Lambda) and not i.text.parameters[node]:
         return i.value(node.body, scope)
     return i.value(node, scope)
@@ -508,7 +508,7 @@ def _outcome(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
 
 
 def _plain(value: Value) -> Form:
-    """A form that does nothing which counts, and gives ``value``."""
+    """A form without a countable effect that returns ``value``."""
 
     def follow(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
         return value, arguments_of(i, node, scope)[2]

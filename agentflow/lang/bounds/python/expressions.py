@@ -34,7 +34,7 @@ from agentflow.lang.bounds.values import (
 from agentflow.lang.bounds.values import text as one_of
 
 SHORT = 12
-"""Elements of a list that is written out whose places are told apart."""
+"""The most elements of a list display to analyse one by one."""
 _TRUTH = scalar(PLAIN)
 _TEXT = scalar(TEXT)
 
@@ -64,7 +64,7 @@ def _binary(i: Python, node: ast.BinOp, scope: AbstractScope) -> Outcome:
 
 
 def operated(i: Python, site: ast.AST, op: ast.operator, left: Value, right: Value) -> Value:
-    """The abstract value of ``left op right``, which is a number, a text or a new container."""
+    """The abstract value of ``left op right``: a number, a text or a new container."""
     if left.never or right.never:
         return NEVER
     sign = _SIGNS.get(type(op))
@@ -88,7 +88,7 @@ def operated(i: Python, site: ast.AST, op: ast.operator, left: Value, right: Val
 
 
 def _repeated(left: Value, right: Value) -> Bound | None:
-    """The length of a list times a number, whichever is which."""
+    """The length of a list times a number, in either order."""
     for listed, times in ((left, right), (right, left)):
         if is_number(times):
             length = listed.elements
@@ -107,7 +107,7 @@ _SIGNS: Mapping[type[ast.operator], str] = {
 
 
 def is_number(value: Value) -> bool:
-    """Whether a value is a number, for sure."""
+    """Whether a value is certainly a number."""
     bounded = value.low is not None or value.high is not None or value.exactly is not None
     return bounded and value.sites == NOWHERE and value.texts == frozenset() and value.size is None
 
@@ -167,7 +167,7 @@ def _listed(i: Python, node: ast.List | ast.Tuple | ast.Set, scope: AbstractScop
         size = size + length if size is not None and length is not None else None
         values.append(element_of(i, value) if isinstance(each, ast.Starred) else value)
         absent = absent or value.never
-    if absent:  # what is never there is in no list
+    if absent:  # an element that never has a value means that the list is never built
         return NEVER, cost
     starred = any(isinstance(each, ast.Starred) for each in node.elts)
     if starred or isinstance(node, ast.Set) or len(values) > SHORT or not values:
@@ -203,7 +203,7 @@ def _dict(i: Python, node: ast.Dict, scope: AbstractScope) -> Outcome:
 
 
 def element_of(i: Python, value: Value) -> Value:
-    """What going over a value gives: elements, the keys of a dict, the characters of a text."""
+    """The items of an iteration over a value: elements, the keys of a dict, the characters of a text."""
     if value.never:
         return NEVER
     if value.fields is not None and is_keyed(value):
@@ -215,17 +215,17 @@ def element_of(i: Python, value: Value) -> Value:
 
 
 def is_positional(value: Value) -> bool:
-    """Whether what is known of the parts of a value are the elements of a list, by their places."""
+    """Whether ``fields`` holds the elements of a list, by index."""
     return value.sites is not None and all(isinstance(each, ast.List | ast.Tuple | PairSite) for each in value.sites)
 
 
 def _is_empty(value: Value) -> bool:
-    """Whether a value is a container without elements, for sure."""
+    """Whether a value is certainly a container without elements."""
     return value.is_nil and not value.origins and value.sites is not None
 
 
 def is_keyed(value: Value) -> bool:
-    """Whether what is known of the parts of a value are those of a dict, by key."""
+    """Whether ``fields`` holds the values of a dict, by key."""
     return value.sites is not None and not any(map(_makes_lists, value.sites))
 
 
@@ -234,20 +234,20 @@ def _may_be_dict(value: Value) -> bool:
 
 
 def _makes_lists(site: Hashable) -> bool:
-    """Whether what a site makes are not dicts."""
+    """Whether a site never makes a dict."""
     return isinstance(site, PairSite) or (isinstance(site, ast.AST) and not isinstance(site, ast.Dict | ast.DictComp))
 
 
 @frozen
 class PairSite:
-    """The site of the pairs that a call makes, of ``enumerate`` and its like."""
+    """The site of the pairs that a call produces, for example of ``enumerate``."""
 
     node: ast.AST
 
 
 @frozen
 class Keyed:
-    """The site of what a node makes that may be a dict."""
+    """The site of a node that may make a dict."""
 
     node: ast.AST
 
@@ -257,7 +257,7 @@ def _may_be_text(value: Value) -> bool:
 
 
 def iterations(i: Python, value: Value) -> Bound | None:
-    """How many rounds going over a value takes at most; None if nobody knows."""
+    """The most rounds of an iteration over a value; None if unknown."""
     length = value.elements
     return size_of_texts(value) if length is None and value.sites == NOWHERE else length
 
@@ -283,7 +283,7 @@ def at_key(value: Value, key: Value) -> Value:
     if key.exactly is not None and value.fields is not None and is_positional(value):
         if key.exactly >= 0:
             return value.fields.get(f"{key.exactly}", NEVER)
-        if len(value.sites or ()) == 1:  # as long wherever it was made: its last element has one place
+        if len(value.sites or ()) == 1:  # every list from this site has the same length, so the last index is fixed
             return value.fields.get(f"{len(value.fields) + key.exactly}", NEVER)
     element = value.element()
     return element if value.origins or not _may_be_text(value) else element.join(_TEXT)
@@ -311,7 +311,7 @@ def part(i: Python, value: Value, lower: Value | None, upper: Value | None, *, s
 
 
 def _dropped_by(lower: Value | None, upper: Value | None) -> int:
-    """How many elements a slice leaves out at least."""
+    """The least number of elements that a slice leaves out."""
     first = lower.exactly if lower is not None and lower.exactly is not None else 0
     last = upper.exactly if upper is not None and upper.exactly is not None else 0
     return max(0, first) + max(0, -last)
@@ -392,14 +392,14 @@ def _rounds(i: Python, node: Any, at: int, scope: AbstractScope) -> tuple[Value,
 
 
 def repeated(i: Python, node: ast.AST, cost: Cost, count: Bound | None) -> Cost:
-    """A cost that occurs ``count`` times (None: nobody knows how often)."""
+    """A cost that occurs ``count`` times (None: unknown how often)."""
     if count is None or count.terms is None:
         return i.loose(i.at(node), "how often this is done depends on a length that is not known", cost)
     return cost.times(count)
 
 
 def assign_to(i: Python, target: ast.expr, value: Value, scope: AbstractScope) -> Cost:
-    """Assign to a name, an element, or several of these at once; gives what that costs."""
+    """Assign to a name, an element, or several of these at once; return the cost."""
     if isinstance(target, ast.Name):
         i.assign(target, value, scope)
         return FREE

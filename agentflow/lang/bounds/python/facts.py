@@ -28,14 +28,14 @@ from agentflow.lang.syntax import Atom, Node
 
 @frozen
 class Body:
-    """What a function of the text does, as a node that is followed."""
+    """The body of a function of the text, as a node to follow."""
 
     function: Function
 
 
 @dataclass(eq=False, slots=True)
 class ParameterList:
-    """How a function is called: its parameters in order, the first ``positional`` also by position; what stands for those left out."""
+    """The parameters of a function in order, the first ``positional`` also by position; and the defaults of omitted arguments."""
 
     names: Sequence[str]
     positional: int
@@ -43,9 +43,9 @@ class ParameterList:
 
 
 class Text:
-    """What is known of a text before it is followed.
+    """The facts about a text that are collected before it is followed.
 
-    ``used`` are the names of the environment that stand for values. ``variables`` is the variable that a name, a definition or a handler stands for, None for one of the environment. A variable that one
+    ``used`` are the names of the environment that stand for values. ``variables`` maps each name, definition or handler to its variable, or to None for one of the environment. A variable that one
     function assigns more than once, or in a loop, while another reads it, may be anything (``mutated``).
     """
 
@@ -140,11 +140,11 @@ class Text:
         return var
 
     def once(self, var: Var) -> bool:
-        """Whether a variable is bound in one place, so that it has one value in each call."""
+        """Whether a variable is bound by one statement only, so that it has one value in each call."""
         return self._writes.get(var, 0) == 1 and var not in self._again
 
     def reads(self, node: ast.expr) -> frozenset[Var] | None:
-        """The variables that an expression reads which does nothing but compute; None for any other."""
+        """The variables that a pure expression reads; None if the expression is not pure."""
         if node not in self._reads:
             self._reads[node] = self._variables_in(node) if _is_pure(node) else None
         return self._reads[node]
@@ -167,7 +167,7 @@ class Text:
     # -- code -----------------------------------------------------------------------------------------------------
 
     def code(self, node: Function) -> Lambda:
-        """The code of a function: the same each time."""
+        """The code of a function: the same object each time."""
         code = self._codes.get(node)
         if code is None:
             name = None if isinstance(node, ast.Lambda) else node.name
@@ -178,11 +178,11 @@ class Text:
         return code
 
     def signature(self, code: Lambda) -> ParameterList:
-        """How a function is called."""
+        """The parameters of a function."""
         return self._signatures[id(code)]
 
     def place(self, node: ast.AST) -> Node:
-        """Where a node stands."""
+        """The span of a node."""
         site = self._places.get(node)
         if site is None:
             span = self.g.span_at(node)
@@ -190,7 +190,7 @@ class Text:
         return site
 
     def meaning(self, node: ast.AST) -> Meaning | None:
-        """What a call turned out to be."""
+        """The resolved meaning of a call."""
         return self.g.meanings.get(node)
 
 
@@ -199,7 +199,7 @@ _FUNCTIONS = frozenset(("len", "min", "max", "abs", "int"))
 
 
 def _is_pure(node: ast.expr) -> bool:
-    """Whether an expression does nothing but compute, of names, constants, arithmetic and lengths."""
+    """Whether an expression is pure: names, constants, arithmetic and lengths only."""
     pending: list[ast.AST] = [node]
     while pending:
         each = pending.pop()
@@ -213,7 +213,7 @@ def _is_pure(node: ast.expr) -> bool:
 
 
 def _function_of(scope: PythonScope) -> PythonScope | None:
-    """The function that the code of a scope is part of; None for the module."""
+    """The function that contains the code of a scope; None for the module."""
     at: PythonScope | None = scope
     while at is not None and not at.is_function:
         at = at.parent
@@ -241,14 +241,14 @@ def _signature(args: ast.arguments) -> ParameterList:
 
 _COPIES = frozenset(("list", "sorted", "reversed", "tuple"))
 _MOST_NODES = 400
-"""Expressions of a function that are looked at."""
+"""The most expressions of a function to examine."""
 _LONGER = frozenset(((ast.Gt, 0), (ast.GtE, 1), (ast.NotEq, 0)))
 _EMPTY = frozenset(((ast.Lt, 1), (ast.LtE, 0), (ast.Eq, 0)))
-"""Comparisons of a length with a number that say of a list that it has elements, and, if they are false, so."""
+"""Comparisons of a length with a number: ``_LONGER`` if true and ``_EMPTY`` if false mean that the list has elements."""
 
 
 def python_gathering(text: Text, code: Lambda, function: Function) -> Gathering | None:
-    """How a function gathers; None if it is not seen to."""
+    """The gathering that a function performs; None if it is not recognised."""
     if isinstance(function, ast.Lambda) or not all(map(text.once, code.params)) or function.args.kwonlyargs:
         return None
     first = _PythonWalk(text, code.params, function, frozenset(range(len(code.params))))
@@ -263,8 +263,8 @@ def python_gathering(text: Text, code: Lambda, function: Function) -> Gathering 
 
 @dataclass(slots=True)
 class _PythonWalk:
-    """Goes over a function. ``listed`` are the parameters that count as lists, ``touched`` those that are used as such; ``lengths``
-    are those of all that it returns. ``full`` are the parameters that have an element where a part is reached."""
+    """Walks a function. ``listed`` are the parameters that count as lists, ``touched`` those used as lists; ``lengths``
+    are the lengths of all returned values. ``full`` are the parameters that have an element when a part is reached."""
 
     text: Text
     params: Sequence[Var]
@@ -277,7 +277,7 @@ class _PythonWalk:
     _nodes: int = 0
 
     def block(self, nodes: Sequence[ast.stmt], full: frozenset[int]) -> frozenset[int] | None:
-        """Statements in sequence: the parameters that have an element behind them; None if nothing is."""
+        """Statements in sequence: the parameters that have an element after them; None if execution never gets past them."""
         for node in nodes:
             after = self._statement(node, full)
             if after is None:
@@ -315,7 +315,7 @@ class _PythonWalk:
                 return full
 
     def length(self, node: ast.expr, full: frozenset[int], *, passed: bool = False) -> Length | None:
-        """An upper bound of the length of a list; None if it is not seen. ``passed``: it is an argument as it stands."""
+        """An upper bound of the length of a list; None if unknown. ``passed``: it is an unchanged argument."""
         self._nodes += 1
         if self._nodes > _MOST_NODES:
             return None
@@ -368,12 +368,12 @@ class _PythonWalk:
         )
 
     def _position(self, node: ast.expr) -> int | None:
-        """The position of the parameter that a node is; None if it is none."""
+        """The position of the parameter that a node names; None if it names none."""
         var = self.text.variables.get(node) if isinstance(node, ast.Name) else None
         return self.params.index(var) if var in self.params else None
 
     def _opened(self, node: ast.expr) -> frozenset[int]:
-        """The parameters whose first or last element an expression takes whenever it has a value."""
+        """The parameters with a first or last element that an expression always reads."""
         opened: set[int] = set()
         pending: list[ast.expr] = [node]
         while pending:
@@ -398,7 +398,7 @@ class _PythonWalk:
         return frozenset(opened)
 
     def _facts(self, test: ast.expr) -> tuple[frozenset[int], frozenset[int]]:
-        """The parameters that have an element where a test is true, and where it is false."""
+        """The parameters that have an element if a test is true, and those if it is false."""
         nothing = frozenset[int]()
         match test:
             case ast.UnaryOp(op=ast.Not()):

@@ -1,6 +1,6 @@
 """The flows of a text in Python (:mod:`agentflow.lang.bounds.flow`).
 
-Lists, dicts and sets of such a text may change under any name: what is put into one may be in all that the same value may be or hold.
+Lists, dicts and sets of such a text may change under any name: a value put into one may then be in every alias and in every holder of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agentflow.lang.python.methods import METHOD_ROWS
 from agentflow.lang.python.names import FUNCTIONS, Function, parameters
 
 _PUTTING = frozenset(row.name for row in METHOD_ROWS if row.puts)
-"""Methods that put their arguments into what they are called on."""
+"""Methods that put their arguments into the receiver."""
 _APART: frozenset[Point] = frozenset({AMBIENT, ANY_ARGUMENT, ANY_RESULT, RAISED, UNSEEN})
 
 
@@ -80,7 +80,7 @@ class _PythonFlowReader:
             self.into(node, [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr | ast.keyword)])
 
     def into(self, node: ast.AST, parts: Iterable[ast.AST]) -> None:
-        """The value of a node is made of these parts."""
+        """The value of a node consists of these parts."""
         for each in parts:
             self.flows.flow(id(each), id(node))
 
@@ -89,15 +89,15 @@ class _PythonFlowReader:
         self._apart.extend((id(each), id(node)) for each in parts)
 
     def put(self, container: Point, value: Point) -> None:
-        """A value is put into a container, which may have any name."""
+        """A value is put into a container, which may have other names."""
         self._put.append((container, value))
 
     def called(self, operator: ast.expr) -> None:
-        """What stands where it is called is not given away."""
+        """A function named as the operator of a call is not given away."""
         self._followed.add(operator)
 
     def assign(self, target: ast.AST, value: Point) -> None:
-        """A target gets a value, or parts of it."""
+        """A target receives a value, or parts of it."""
         for each in ast.walk(target):
             if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
                 self.calls.assign(each.id)
@@ -108,7 +108,7 @@ class _PythonFlowReader:
                     self.put(id(each.value), id(each.slice))
 
     def procedure(self, node: Function) -> Procedure:
-        """What a function is when it is called."""
+        """The procedure of a function: its parameters, and the point of its results."""
         procedure = self._procedures.get(node)
         if procedure is None:
             names = parameters(node.args)
@@ -136,13 +136,13 @@ class _PythonFlowReader:
         self.calls.call(what, id(operator), [id(each) for each in arguments], id(result), spread=spread)
 
     def is_function(self, node: ast.AST) -> bool:
-        """Whether an argument is a function of this text for certain."""
+        """Whether an argument is certainly a function of this text."""
         return isinstance(node, ast.Lambda) or (
             isinstance(node, ast.Name) and self.g.scopes.function(node.id) is not None
         )
 
     def _join_changes(self) -> None:
-        """What was put into a container gets to each point of which the value may be the same, or hold it, or be in it."""
+        """A value put into a container reaches each point whose value may be that container, hold it, or be in it."""
         group: dict[Point, Point] = {}
 
         def root(point: Point) -> Point:
@@ -252,7 +252,7 @@ def _call(r: _PythonFlowReader, node: ast.Call) -> None:
         spread = bool(node.keywords) or any(isinstance(each, ast.Starred) for each in node.args)
         r.apply(node.func, everything, node, spread=spread)
         is_ours = isinstance(node.func, ast.Name) and r.g.scopes.function(node.func.id) is not None
-        for each in node.keywords if not is_ours else ():  # a task or tool perhaps, which data says
+        for each in node.keywords if not is_ours else ():  # may be a task or tool, chosen by data
             r.flows.flow(id(each.value), AMBIENT)
     elif kind == "method" and isinstance(node.func, ast.Attribute):
         receiver = node.func.value
@@ -268,7 +268,7 @@ def _call(r: _PythonFlowReader, node: ast.Call) -> None:
 def _applied(
     r: _PythonFlowReader, node: ast.Call, name: str, arguments: list[ast.expr], everything: list[ast.expr]
 ) -> None:
-    """A function of the language that may call what it is given: with all else that it is given."""
+    """A function of the language that may call one of its arguments with all the others."""
     r.into(node, everything)
     called = [each for each in everything if r.is_function(each)]
     called += [each.value for each in node.keywords if each.arg == "key" and each.value not in called]
@@ -292,7 +292,7 @@ def _form(
         r.flows.flow(UNSEEN, id(node))
     elif name == "director_evaluator_loop":
         r.into(node, everything)
-        for each in everything:  # what each of its functions gives, the others are given
+        for each in everything:  # each of its functions receives the results of the others
             r.apply(each, [node, *everything], node, spread=True)
     else:
         _applied(r, node, name, arguments, everything)
@@ -332,5 +332,5 @@ _RULES: dict[type[ast.AST], Callable[[_PythonFlowReader, Any], None]] = {
 
 
 def python_flows(g: Emitter) -> Flows:
-    """The flows of a text whose code was written by ``g``."""
+    """The flows of a text that ``g`` compiled."""
     return _PythonFlowReader(g).read()

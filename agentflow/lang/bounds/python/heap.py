@@ -1,9 +1,9 @@
-"""Lists, dicts and sets of a text in Python, which may change after they are made.
+"""Lists, dicts and sets of a text in Python, which may change after they are created.
 
-A *site* is a place of the text, or a value from outside of it, that makes containers. What is known of one when it is made
-is kept only if nothing in the whole text changes a container of its site; of one that changes, all that is ever put into it is
-joined, and its length is what it begins with and all by which it grows. An analysis is therefore repeated until no site changes that
-the one before took to be steady: each site that does is noted in ``found``, which the next begins with.
+A *site* is a node of the text, or a value from outside of it, that creates containers. The facts about a new container are
+kept only if nothing in the whole text changes a container of its site. For a site that changes, everything ever put in is
+joined, and the length is the initial length plus all growth. An analysis is therefore repeated until no site changes that
+the previous pass took to be steady: each site that does is noted in ``found``, where the next pass begins.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Value
 
 NOWHERE: frozenset[Hashable] = frozenset()
-"""The sites of what is not a container."""
+"""The sites of a value other than a container."""
 _DEEPEST = 8
 
 
 @dataclass(slots=True)
 class Changes:
-    """What is known of the sites that change: what is put in, by how much they grow; ``all``: any container may change."""
+    """The changing sites: the values put in and the growth of each; ``all``: any container may change."""
 
     contents: dict[Hashable, Value] = field(default_factory=dict[Hashable, Value])
     growth: dict[Hashable, Bound] = field(default_factory=dict[Hashable, Bound])
@@ -31,7 +31,7 @@ class Changes:
 
     @property
     def given(self) -> frozenset[str] | None:
-        """The variables from outside whose containers change; None for any."""
+        """The variables from outside with a container that changes; None for any."""
         if self.all:
             return None
         return frozenset(site.name for site in self.contents if isinstance(site, Given))
@@ -45,7 +45,7 @@ class Given:
 
 
 class Heap:
-    """The containers of one pass of the analysis: ``known`` is what earlier passes found, ``found`` what this one finds."""
+    """The containers of one pass of the analysis: ``known`` has the findings of earlier passes, ``found`` those of this one."""
 
     def __init__(self, earlier: Changes) -> None:
         self.known = earlier
@@ -54,7 +54,7 @@ class Heap:
         self._numbers: dict[Hashable, int] = {}
 
     def made(self, site: Hashable, value: Value) -> Value:
-        """A container with this form that is made at ``site``."""
+        """A container of this form, created at ``site``."""
         if self.known.all:
             return FOREIGN
         here = frozenset({site})
@@ -69,7 +69,7 @@ class Heap:
         return Value(foreign=value.foreign, size=size, item=item, sites=here)
 
     def given(self, site: Hashable, value: Value) -> Value:
-        """A value from outside: it and its parts are one site."""
+        """A value from outside: the value and its parts share one site."""
         if self.known.all:
             return FOREIGN
         here = frozenset({site})
@@ -80,11 +80,11 @@ class Heap:
         return _at(value, here, 0)
 
     def keeps(self, value: Value) -> bool:
-        """Whether nothing changes the containers that a value may be, so that one has the same length all the time."""
+        """Whether nothing changes the containers that a value may be, so that the length stays the same."""
         return not self.known.all and value.sites is not None and not value.sites & self.known.contents.keys()
 
     def change(self, value: Value, put: Value = NEVER, more: Bound | None = ZERO) -> Cost:
-        """``put`` gets into a container, which grows by ``more`` elements (None: nobody knows by how many)."""
+        """``put`` is added to a container, which grows by ``more`` elements (None: by an unknown number)."""
         if value.never:
             return FREE
         if value.sites is None:
@@ -99,7 +99,7 @@ class Heap:
         return Cost({(): Effects(counts)}) if counts else FREE
 
     def handed(self, value: Value) -> None:
-        """A value is given to somebody who may change it, and every container in it, in any way."""
+        """A value is passed to code that may change it, and every container in it, in any way."""
         sites = value.all_sites
         if sites is None:
             self.found.all = True
@@ -109,9 +109,9 @@ class Heap:
             self.lost.add(site)
 
     def settled(self, counts: Mapping[str, Bound], passes: int) -> bool:
-        """Whether this pass found nothing new; if it did, ``known`` is what the next begins with.
+        """Whether this pass found nothing new; if it did, ``known`` is set for the next pass.
 
-        ``counts`` are those of the whole program, ``passes`` how many there were before.
+        ``counts`` are those of the whole program, ``passes`` the number of earlier passes.
         """
         earlier, latest = self.known, self.found
         if earlier.all:
@@ -145,13 +145,13 @@ class Heap:
 
 
 _WIDENED = 4
-"""The pass from which on what still changes may be anything."""
+"""The pass from which a site that still changes may hold anything."""
 _LAST = 12
-"""The pass from which on any container may change."""
+"""The pass from which any container may change."""
 
 
 def _symbolic(bound: Bound) -> bool:
-    """Whether a bound speaks of the sizes within a call, which mean nothing outside of it."""
+    """Whether a bound refers to sizes within a call, which mean nothing outside of it."""
     return any(name.startswith("\0") for name in bound.sizes)
 
 
@@ -169,12 +169,12 @@ def _at(value: Value, sites: frozenset[Hashable], depth: int) -> Value:
 
 
 def _put(value: Value) -> Value:
-    """What is said of a value in a container that changes: it may be found there outside of the call that put it in."""
+    """A value put into a changing container, without facts that hold only within the call that put it in."""
     return _spread(value) if _within_call(value, 0) else value.unmarked().but(low=None, high=None, exactly=None)
 
 
 def _within_call(value: Value, depth: int) -> bool:
-    """Whether a value, or a part of it, speaks of sizes or parameters of a call."""
+    """Whether a value, or a part of it, refers to sizes or parameters of a call."""
     parts = [*(value.fields or {}).values(), *([value.item] if value.item else [])]
     own = bool(value.marks or value.length_of) and depth > 0
     sizes = value.size is not None and _symbolic(value.size)
@@ -182,16 +182,16 @@ def _within_call(value: Value, depth: int) -> bool:
 
 
 def _spread(value: Value) -> Value:
-    """What a value may be and hold, without its form."""
+    """The parts and sites of a value, without its form."""
     within = FOREIGN if value.holds_procedures else DATA
     return value.plain().but(item=within.but(sites=value.all_sites), sites=value.all_sites)
 
 
 def scalar(value: Value) -> Value:
-    """A value that is not a container."""
+    """A value other than a container."""
     return value.made_at(NOWHERE)
 
 
 def size_of_texts(value: Value) -> Bound | None:
-    """The length of the longest of the texts that a value may be; None if it may be another one."""
+    """The length of the longest text that a value may be; None if it may be any text."""
     return None if value.texts is None else Bound.of(max((len(each) for each in value.texts), default=0))

@@ -32,11 +32,11 @@ _OPERATORS: Mapping[type[ast.cmpop], str] = {
 }
 _ZERO = constant(0)
 _MOST = 200
-"""Operands of a test that are looked at."""
+"""The most operands of a test to examine."""
 
 
 def guards_of(test: ast.expr, peek: Peek, steady: Steady) -> Guards:
-    """The facts of a test that is true, and those of one that is false. ``steady`` gives the variables that an operand depends on."""
+    """The facts that hold if a test is true, and if it is false. ``steady`` gives the variables that an operand depends on."""
     if isinstance(test, ast.BoolOp):
         every = isinstance(test.op, ast.And)
         parts = [guards_of(each, peek, steady) for each in test.values[:_MOST]]
@@ -53,7 +53,7 @@ def guards_of(test: ast.expr, peek: Peek, steady: Steady) -> Guards:
 
 
 def _true(value: Value) -> Guards:
-    """What holds where a value counts as true: a list has elements, a number is not 0."""
+    """The facts that hold if a value is truthy: a list has elements, a number is not 0."""
     facts: list[GuardFact] = []
     if value.marks:
         facts = [GuardFact("longer", value.marks, _ZERO), GuardFact("not", value.marks, _ZERO, frozenset())]
@@ -84,7 +84,7 @@ State: TypeAlias = "dict[Var, Value]"
 
 @frozen
 class Named:
-    """A function of the language, or a task or tool, as a value; ``about`` is what it is called with."""
+    """A function of the language, or a task or tool, as a value, under the name that calls use."""
 
     name: str
     is_effect: bool
@@ -92,10 +92,10 @@ class Named:
 
 @dataclass(slots=True)
 class WaysOut:
-    """The ways out of statements, each with what it costs until there; None for one that is not taken.
+    """The ways out of statements, each with the cost up to it; None for a way that is never taken.
 
-    ``falls``: to what follows; ``left``: out of the function; ``raised``: by an error; ``broke`` and ``again``: out of a loop,
-    and to its next round. ``value`` covers what is returned.
+    ``falls``: to the next statement; ``left``: out of the function; ``raised``: by an error; ``broke`` and ``again``: out of a loop,
+    and to its next round. ``value`` covers the returned values.
     """
 
     falls: Cost | None = None
@@ -106,12 +106,12 @@ class WaysOut:
     value: Value = NEVER
 
     def but_falling(self, falls: Cost | None) -> WaysOut:
-        """The same with another cost of what follows, None if nothing does."""
+        """The same with ``falls`` as the way to the next statement, None if it is never reached."""
         return WaysOut(falls, self.left, self.raised, self.broke, self.again, self.value)
 
     @property
     def only_falls(self) -> bool:
-        """Whether no way leads anywhere but to what follows."""
+        """Whether the only way out is to the next statement."""
         return self.left is None and self.raised is None and self.broke is None and self.again is None
 
     def after(self, before: Cost) -> WaysOut:
@@ -123,7 +123,7 @@ class WaysOut:
         return self.mapped(before.then)
 
     def mapped(self, change: Callable[[Cost], Cost]) -> WaysOut:
-        """The same with another cost of each way."""
+        """The same with the cost of each way changed."""
         falls, left, raised, broke, again = (None if each is None else change(each) for each in self.ways())
         return WaysOut(falls, left, raised, broke, again, self.value)
 
@@ -132,14 +132,14 @@ class WaysOut:
         return self.falls, self.left, self.raised, self.broke, self.again
 
     def either(self, other: WaysOut) -> WaysOut:
-        """One of both."""
+        """The ways out of either branch."""
         if self.only_falls and other.only_falls:
             return WaysOut(either(self.falls, other.falls), value=self.value.join(other.value))
         falls, left, raised, broke, again = map(either, self.ways(), other.ways())
         return WaysOut(falls, left, raised, broke, again, self.value.join(other.value))
 
     def whole(self) -> Cost:
-        """The cost of any way."""
+        """The cost of the most expensive way."""
         cost: Cost | None = None
         for each in self.ways():
             cost = either(cost, each)
@@ -147,7 +147,7 @@ class WaysOut:
 
 
 def either(a: Cost | None, b: Cost | None) -> Cost | None:
-    """The cost of one of both, of which one may not be there."""
+    """The cost of either way; each may be missing."""
     if a is None or b is None:
         return b if a is None else a
     return a.otherwise(b)
@@ -162,7 +162,7 @@ Function: TypeAlias = "Callable[[Python, ast.AST, list[Value], Mapping[str, Valu
 
 @frozen
 class Rules:
-    """How each kind of expression, statement, form and function is followed."""
+    """The rules that follow each kind of expression, statement, form and function."""
 
     expressions: Mapping[type[Any], Rule]
     statements: Mapping[type[ast.stmt], Statement]
@@ -172,7 +172,7 @@ class Rules:
 
 
 class Python(Interpreter):
-    """One pass over a text in Python. ``heap`` has what is known of its containers, ``sources`` the names of sizes of variables."""
+    """One pass over a text in Python. ``heap`` knows its containers, ``sources`` the names of sizes of variables."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Python(Interpreter):
             spend=spend,
         )
         self.rest_of_none_fails = False
-        self.remembers = False  # its variables and lists change, and calls are what changes them
+        self.remembers = False  # its variables and lists change, and calls change them
         self.text = text
         self.tables = rules
         self.heap = heap
@@ -210,7 +210,7 @@ class Python(Interpreter):
     # -- nodes ----------------------------------------------------------------------------------------------------
 
     def at(self, node: ast.AST) -> Node:
-        """Where a node stands: the node itself, whose span is worked out for those that a reason names."""
+        """The span of a node: the node itself; spans are computed only for nodes that a reason names."""
         return cast(Node, node)
 
     value = cast("Callable[[Python, ast.expr, AbstractScope], Outcome]", Interpreter.follow)
@@ -230,22 +230,22 @@ class Python(Interpreter):
         return cast(WaysOut, self.follow(cast(IR, Block(tuple(nodes))), scope))
 
     def told_block(self, guards: Sequence[GuardFact], nodes: Sequence[ast.stmt], scope: AbstractScope) -> WaysOut:
-        """The ways out of statements that are reached only if ``guards`` hold."""
+        """The ways out of statements that run only if ``guards`` hold."""
         if not guards:
             return self.block(nodes, scope)
         with self.told(guards):
             return self.block(nodes, scope)
 
     def made(self, site: Hashable, value: Value) -> Value:
-        """A container that is made at ``site``."""
+        """A container created at ``site``."""
         return self.heap.made(site, value)
 
     def peeked(self, node: ast.expr, scope: AbstractScope) -> Value:
-        """The abstract value of an operand of a test, if nothing happens in it."""
+        """The abstract value of an operand of a test, if it has no effect."""
         return FOREIGN if self.text.reads(node) is None else self.value(node, scope)[0]
 
     def guards_in(self, test: ast.expr, scope: AbstractScope) -> tuple[list[GuardFact], list[GuardFact]]:
-        """The facts of a test that is true, and those of one that is false."""
+        """The facts that hold if a test is true, and if it is false."""
         return guards_of(test, lambda each: self.peeked(each, scope), self._steady)
 
     def _steady(self, node: ast.expr) -> frozenset[Var] | None:
@@ -257,7 +257,7 @@ class Python(Interpreter):
 
     @contextmanager
     def told(self, guards: Sequence[GuardFact]) -> Generator[None]:
-        """Around what is reached only if ``guards`` hold."""
+        """A context for code that runs only if ``guards`` hold."""
         count = len(self.guards)
         self.guards.extend(guards)
         try:
@@ -278,7 +278,7 @@ class Python(Interpreter):
 
     @contextmanager
     def recorded(self) -> Generator[State]:
-        """Collects what is assigned within."""
+        """Collects the assignments made within."""
         state: State = {}
         self.seen.append(state)
         try:
@@ -305,7 +305,7 @@ class Python(Interpreter):
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def call(self, operator: Value, arguments: list[Value], at: Node) -> Outcome:
-        """A call of any procedure that ``operator`` may be: no text is one here."""
+        """A call of any procedure that ``operator`` may be; text is never a procedure in Python."""
         called = Value(procedures=operator.procedures, foreign=operator.foreign, never=operator.never)
         return super().call(called, arguments, at)
 
@@ -324,7 +324,7 @@ class Python(Interpreter):
         return value if raw else value.opened("value"), cost
 
     def closure(self, procedure: AbstractClosure, arguments: list[Value], at: Node) -> Outcome:
-        """A call of a function of the text, with arguments in order; NEVER for one that is left out."""
+        """A call of a function of the text, with arguments in order; NEVER for an omitted one."""
         signature = self.text.signature(procedure.code)
         names = signature.names
         if len(arguments) > len(names):
@@ -339,12 +339,12 @@ class Python(Interpreter):
         return super().closure(procedure, padded, at)
 
     def gathering(self, procedure: AbstractClosure) -> Gathering | None:
-        """How a function gathers, from its text."""
+        """The gathering that a function performs, from its text."""
         body = cast(Any, procedure.code.body)
         return python_gathering(self.text, procedure.code, body.function) if isinstance(body, Body) else None
 
     def gathers(self, how: Gathering, procedure: AbstractClosure, values: Sequence[Value], value: Value) -> bool:
-        """Whether it does so with these arguments: while nothing changes the lists."""
+        """Whether the function gathers with these arguments: only while nothing changes the lists."""
         return all(map(self.heap.keeps, [value, *(values[at] for at in how.listed)]))
 
     def by_name(self, operator: Value, arguments: list[Value], keywords: Mapping[str, Value], at: Node) -> Outcome:
@@ -376,7 +376,7 @@ class Python(Interpreter):
         return [*arguments, *rest]
 
     def body(self, node: Body, scope: AbstractScope) -> Outcome:
-        """What calling a function does: its parameters are bound in ``scope``."""
+        """The outcome of a function body: its parameters are bound in ``scope``."""
         function = node.function
         bound = set(self.text.parameters[function])
         for var in self.text.own[function]:
@@ -397,24 +397,24 @@ def _put(state: State, var: Var, value: Value) -> None:
 
 @frozen
 class Block:
-    """Statements in sequence, as a node that is followed."""
+    """Statements in sequence, as a node to follow."""
 
     nodes: tuple[ast.stmt, ...]
 
 
 LEFT_OUT = Value(never=True, origins={"\1left out": None})
-"""Stands for an argument that a call leaves out."""
+"""Marks an argument that a call omits."""
 NONE = Value(size=NIL.size, sites=NOWHERE)
 """``None``, which a function without ``return`` gives."""
 
 
 def both(a: Mapping[Var, Value], b: Mapping[Var, Value]) -> State:
-    """The variables where two paths meet."""
+    """The variables where two paths join."""
     return {var: value if (other := b.get(var, NEVER)) is value else value.join(other) for var, value in a.items()}
 
 
 def loop_values(before: State, seen: Mapping[Var, Value]) -> State:
-    """The variables of a scope in any round of a loop, of what they were before it and what it assigns."""
+    """The variables of a scope in any round of a loop, from their values before it and the values it assigns."""
     state = dict(before)
     for var, value in seen.items():
         if var in before:
@@ -423,7 +423,7 @@ def loop_values(before: State, seen: Mapping[Var, Value]) -> State:
 
 
 def widened(before: Value, after: Value) -> Value:
-    """``after`` without sizes and numbers that may grow on; ``before`` if it is the same."""
+    """``after`` without sizes and numbers that may keep growing; ``before`` if it is the same."""
     if after == before:
         return before
     within = FOREIGN if after.holds_procedures else DATA

@@ -31,12 +31,12 @@ from agentflow.lang.python.names import own_nodes
 
 _PASSES = 4
 _ROUND = 4
-"""What a round counts as besides what is visited in it, in visits: its variables are put together with those of the others."""
+"""The visits charged per round for joining its variables with those of the other rounds."""
 
 
 @dataclass(slots=True)
 class _LoopRound:
-    """A loop, followed until its variables cover those of any round; ``flow`` is that of one."""
+    """A loop, followed until its variables cover those of any round; ``flow`` is that of one round."""
 
     flow: WaysOut
     state: State
@@ -44,7 +44,7 @@ class _LoopRound:
 
 
 def _settled(i: Python, node: ast.For | ast.While, scope: AbstractScope, steady: Mapping[Var, Value]) -> _LoopRound:
-    """Follow the body of a loop with the variables of any round; ``steady`` are those whose values are known."""
+    """Follow the body of a loop with the variables of any round; ``steady`` are those with a known value."""
     before = scope.kept()
     changing = i.text.written(node).keys()
     seen: State = {}
@@ -95,7 +95,7 @@ def _round(
 def _after(
     i: Python, node: ast.For | ast.While, scope: AbstractScope, one: _LoopRound, before: State, cost: Cost
 ) -> WaysOut:
-    """The ways out of a loop whose rounds cost ``cost`` in all."""
+    """The ways out of a loop with the total cost ``cost`` of all rounds."""
     after = {var: value.join(one.seen.get(var, NEVER)) for var, value in before.items()}
     scope.put_back(after)
     flow = one.flow
@@ -130,7 +130,7 @@ def for_(i: Python, node: ast.For, scope: AbstractScope) -> WaysOut:
 
 
 def _begun_with(i: Python, node: ast.For, before: State) -> State:
-    """The variables that each round begins by binding and nothing else binds: what they were before a round says nothing."""
+    """The variables that each round binds first and nothing else binds: their values before a round do not matter."""
     written = i.text.written(node)
     names = (i.text.variables.get(each) for each in ast.walk(node.target) if isinstance(each, ast.Name))
     return {var: before[var] for var in names if var in before and written.get(var) == 1}
@@ -177,7 +177,7 @@ def _counted(i: Python, node: ast.While, scope: AbstractScope, before: State) ->
 
 
 def _tests(i: Python, node: ast.While, scope: AbstractScope) -> Iterator[Sequence[GuardFact]]:
-    """What holds of a round that is not the last: the loop's own test first, then tests in it that leave it."""
+    """The facts that hold in each round but the last: the loop's own test first, then tests in it that leave it."""
     yield i.guards_in(node.test, scope)[0]
     for each in node.body:
         if _leaves_early(each):
@@ -191,9 +191,9 @@ def _tests(i: Python, node: ast.While, scope: AbstractScope) -> Iterator[Sequenc
 
 
 def _drained(i: Python, node: ast.While, scope: AbstractScope) -> tuple[Bound, _LoopRound] | None:
-    """The most rounds of a loop each of which takes an element out of one list or dict; None if none does.
+    """The most rounds of a loop that removes an element of one list or dict in each round; None for any other loop.
 
-    A list that also grows has as many elements as it begins with and as it ever gets.
+    For a list that also grows, its initial length and all growth count.
     """
     changing = i.text.written(node).keys()
     for each in node.body:
@@ -214,7 +214,7 @@ def _drained(i: Python, node: ast.While, scope: AbstractScope) -> tuple[Bound, _
 
 
 def _taken_from(node: ast.stmt) -> ast.Name | None:
-    """The variable whose list or dict a statement takes one element out of, or fails."""
+    """The variable with the list or dict that a statement removes one element from, unless it fails."""
     if isinstance(node, ast.Delete) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Subscript):
         whole = node.targets[0].value
         return whole if isinstance(whole, ast.Name) else None
@@ -228,7 +228,7 @@ def _taken_from(node: ast.stmt) -> ast.Name | None:
 
 
 def _surely(node: ast.expr) -> Iterator[ast.expr]:
-    """The parts of an expression that are evaluated whenever it completes."""
+    """The parts of an expression that are always evaluated if it completes."""
     pending: list[ast.AST] = [node]
     while pending:
         each = pending.pop()
@@ -254,7 +254,7 @@ _WHOLE = (
 
 
 def _counters(i: Python, node: ast.While) -> Iterator[tuple[Var, int]]:
-    """The variables that every round that completes changes once, by the same number."""
+    """The variables that every completed round changes exactly once, by the same number."""
     written = i.text.written(node)
     for each in node.body:
         step = _step(i, each)
@@ -297,7 +297,7 @@ def _step(i: Python, node: ast.stmt) -> tuple[Var, int] | None:
 
 
 def block(i: Python, node: Block, scope: AbstractScope) -> WaysOut:
-    """Statements in sequence. What a test says that leaves early holds for what follows it."""
+    """Statements in sequence. After a test that leaves early, its negation holds for the statements behind it."""
     flow: WaysOut | None = None
     before: list[Cost] = []
     guards = len(i.guards)
@@ -360,7 +360,7 @@ def _augmented(i: Python, node: ast.AugAssign, scope: AbstractScope) -> WaysOut:
 
 
 def _in_place(i: Python, node: ast.AugAssign, before: Value, value: Value) -> tuple[Value, Cost]:
-    """The abstract value of ``before op= value``, where a list, set or dict is changed itself, and by how much it grows."""
+    """The abstract value of ``before op= value``, which changes a list, set or dict itself, and the cost of its growth."""
     after = operated(i, node, node.op, before, value)
     if is_number(value) or is_number(before) or not isinstance(node.op, _CHANGING):
         return after, FREE
@@ -423,7 +423,7 @@ def _raise(i: Python, node: ast.Raise, scope: AbstractScope) -> WaysOut:
 
 
 def _raised(i: Python, node: ast.expr, scope: AbstractScope) -> Cost:
-    if isinstance(node, ast.Call) and i.text.meaning(node) is None:  # of a class of errors: no name that is bound
+    if isinstance(node, ast.Call) and i.text.meaning(node) is None:  # the call of an error class, which is not a bound name
         return i.values(node.args, scope)[1]
     return FREE if isinstance(node, ast.Name) else i.value(node, scope)[1]
 
@@ -476,7 +476,7 @@ def _try(i: Python, node: ast.Try, scope: AbstractScope) -> WaysOut:
 
 
 def _finally(i: Python, node: ast.Try, scope: AbstractScope, flow: WaysOut, before: State) -> WaysOut:
-    """What is done on each way out."""
+    """Add the cost of the ``finally`` block to each way out."""
     kept = scope.kept()
     scope.put_back({var: FOREIGN if var in _written(i, node) else value for var, value in before.items()})
     final = i.block(node.finalbody, scope)
