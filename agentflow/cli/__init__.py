@@ -1,4 +1,4 @@
-"""The ``agentflow`` command: options, one module per command, and what they print.
+"""The ``agentflow`` command: options, one module per command, and their output.
 
 The only room that knows a terminal. Its packages come with the extra ``cli``: the library does without them. Start
 reading at ``main.py``.

@@ -113,7 +113,7 @@ def top(
 
 
 def _execute(options: RunCommandOptions, read: Callable[[], tuple[str, str]]) -> NoReturn:
-    """Run the program whose name and text ``read`` gives, and exit with its code."""
+    """Run the program with the name and text that ``read`` returns, and exit with its code."""
     from agentflow.cli.run.execute import execute
 
     as_json = options.as_json or options.events

@@ -1,9 +1,9 @@
 """Runs commands for programs and models: a policy decides, a sandbox confines, the whole process tree is ended.
 
 A command is an argument vector. A command text is split with shlex; a shell runs it only if the policy grants one. The
-origin of a call decides what it may do: the host's own calls may run whatever the configuration allows, except what a
-deny rule names; a call with granted authority (a model's, or a program's under ``allow=``) needs an allow rule or an
-approval, which is bound to a hash of what will run.
+origin of a call decides its rights: the host's own calls may run all that the configuration allows, except for
+deny rules; a call with granted authority (a model's, or a program's under ``allow=``) needs an allow rule or an
+approval, which is bound to a hash of the command to run.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _LISTING_BYTES = 8_000_000
 
 @frozen
 class Resolved:
-    """A command whose program has been located: what the policy judges and an approval covers."""
+    """A command with its program located, for the policy to judge and an approval to cover."""
 
     executable: str
     real: str
@@ -75,7 +75,7 @@ class Resolved:
     shell: bool = False
 
     def digest(self, sandbox: str, network: bool, executed: tuple[ProgramFile, ...] = ()) -> str:
-        """The hash an approval is bound to.
+        """The hash that an approval is bound to.
 
         It covers the program, its file's identity, the arguments, the directory, the content of the files of the
         workspace that are ``executed``, sandbox and network.
@@ -108,7 +108,7 @@ _asked: ContextVar[tuple[CallContext | None, bool]] = ContextVar("agentflow_comm
 
 @contextlib.contextmanager
 def asked_for(call: CallContext | None, *, read_only: bool = False) -> Generator[None]:
-    """A block in which commands for which no call is named have the authority of ``call``, and may be ``read_only``.
+    """A block that gives commands without a call of their own the authority of ``call``; they may be ``read_only``.
 
     For an executor of the host that adds to the inherited methods, which the specification gives no call.
     """
@@ -122,11 +122,11 @@ def asked_for(call: CallContext | None, *, read_only: bool = False) -> Generator
 class CommandExecutor:
     """Runs commands; implements :class:`~agentflow.core.ports.executor_ports.CommandPort`.
 
-    Parameters: ``files`` is the file manager whose roots are the workspace (or the roots themselves); ``policy`` decides
-    what may run; ``sandbox`` is the name of a back-end (``auto``, ``bubblewrap``, ``landlock``, ``none``) or a back-end,
-    tested at first use; ``network`` lets commands reach the network, with the variables that say through which proxies and
-    with which certificates; ``env_allow`` are the variables they inherit; ``env`` further ones for them; ``path`` lists where programs are searched, after ``programs``, absolute paths by name;
-    ``readable`` further directories they may read and execute from; ``limits`` bounds what one command may use.
+    Parameters: ``files`` is the file manager with the workspace as its roots (or the roots themselves); ``policy`` decides
+    which commands may run; ``sandbox`` is the name of a back-end (``auto``, ``bubblewrap``, ``landlock``, ``none``) or a back-end,
+    tested at first use; ``network`` lets commands reach the network, with the variables for proxies
+    and certificates; ``env_allow`` are the variables they inherit; ``env`` further ones for them; ``path`` lists where programs are searched, after ``programs``, absolute paths by name;
+    ``readable`` further directories they may read and execute from; ``limits`` bounds the resources of one command.
 
     Raises ConfigurationError for an invalid argument. Use it as an async context manager, or call :meth:`aclose`.
     """
@@ -175,7 +175,7 @@ class CommandExecutor:
 
     @property
     def readable(self) -> tuple[str, ...]:
-        """What commands may read and execute besides the roots and the system's, absolute and without links."""
+        """The paths that commands may read and execute in addition to the roots and the system's, absolute and without links."""
         return self._readable
 
     @property
@@ -210,7 +210,7 @@ class CommandExecutor:
         """Run a command to its end.
 
         ``command`` is a text (split with shlex) or an argument vector; ``cwd`` a directory within the roots (default:
-        the first root); ``timeout`` seconds; ``call`` whose authority the command has, None being the host's. Refusals,
+        the first root); ``timeout`` seconds; ``call`` is the call that gives the command its authority, None for the host's. Refusals,
         failures and time-outs are results with ``reason`` and ``code`` set, not exceptions.
         """
         return await (await self.prepare(command, cwd, timeout, call))()
@@ -380,12 +380,12 @@ class CommandExecutor:
         return approval
 
     def _identify(self, resolved: Resolved) -> Approval:
-        """What an approval of the command covers. Blocking."""
+        """The approval that covers the command. Blocking."""
         executed = program_files(self._files, resolved.executable, resolved.argv, resolved.cwd)
         return Approval(resolved.digest(self._sandbox.name, self._network, executed), executed)
 
     def _check_unchanged(self, resolved: Resolved, approval: Approval) -> None:
-        """Raise CommandDenied (``commands/changed``) unless what would run now is what was approved. Blocking."""
+        """Raise CommandDenied (``commands/changed``) unless the command to run is the approved one. Blocking."""
         again = self._identify(self._resolve(resolved.argv, resolved.cwd, resolved.shell))
         if again.digest != approval.digest:
             text = escape(shlex.join(resolved.argv))

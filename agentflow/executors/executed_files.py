@@ -20,7 +20,7 @@ from agentflow.executors.file_access import FileAccessManager
 MAX_FILES = 64
 """Maximum number of files examined per command."""
 MAX_KEPT = 8_000_000
-"""Maximum size of a file whose content is kept, so that the sandbox runs what was approved; others are only hashed."""
+"""Maximum size of a file with its content kept, so that the sandbox runs the approved one; larger files are only hashed."""
 _CHUNK = 1 << 20
 
 _SUFFIXES = frozenset((

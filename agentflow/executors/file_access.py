@@ -95,7 +95,7 @@ Checker = Callable[[tuple[str, ...]], None]
 
 
 class Root:
-    """A directory held open: exactly what lies beneath its descriptor is inside.
+    """A directory held open: only files beneath its descriptor are inside.
 
     Parameters: ``path`` an existing directory; a link in the path of the root itself is followed once, now.
     ``kernel`` false uses the descriptor walk even where ``openat2`` exists. Raises ConfigurationError
@@ -227,7 +227,7 @@ def walk(
         return os.open(".", flags, dir_fd=held[-1])
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK):
-            # a link appeared between check and open: somebody is racing us
+            # a link appeared between check and open: another process is racing us
             raise _link_refused(path, names[-1] if names else "", 1) from None
         raise
     finally:
@@ -407,13 +407,13 @@ class FileAccessManager:
         return await own_thread(self._read_text, path, max_bytes)
 
     async def read_bytes(self, path: str, *, max_bytes: int | None = None) -> bytes:
-        """The bytes of a file. Raises what :meth:`read` raises, except encoding errors."""
+        """The bytes of a file. Raises the errors of :meth:`read`, except encoding errors."""
         return await own_thread(self._read_bytes, path, max_bytes)
 
     async def stream(self, path: str, *, chunk_bytes: int = _CHUNK) -> AsyncGenerator[bytes, None]:
         """The bytes of a file of any size, ``chunk_bytes`` at a time. Use it under ``contextlib.aclosing``.
 
-        Raises what :meth:`read_bytes` raises, except that there is no cap.
+        Raises the errors of :meth:`read_bytes`, but there is no cap.
         """
         raw = await run_or_undo(own_thread(self._open_raw, path), undo=io.FileIO.close)
         try:
@@ -493,7 +493,7 @@ class FileAccessManager:
             os.close(fd)
 
     async def list(self, path: str) -> list[str]:
-        """The names in a directory, sorted; bytes that are not UTF-8 are written ``\\xNN``, which :meth:`read` understands.
+        """The names in a directory, sorted; bytes other than UTF-8 are written ``\\xNN``, which :meth:`read` understands.
 
         Raises PathDenied, and FileFailure: ``files/not-found``, ``files/not-directory``, ``files/too-large``.
         """
@@ -692,7 +692,7 @@ def _read_capped(fd: int, cap: int | None, path: str) -> bytes:
         if cap is not None and total > cap:
             raise _too_large(path, total, cap)
         if total < want and total == size:
-            # the size matches what was announced: another, empty read would only confirm it
+            # the size matches the announced one: another, empty read would only confirm it
             break
     return b"".join(chunks) if len(chunks) != 1 else chunks[0]
 

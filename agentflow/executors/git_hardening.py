@@ -60,7 +60,7 @@ ENVIRONMENT: dict[str, str] = {
     "GIT_ASKPASS": "true",
     "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
 }
-"""Environment variables beside these settings."""
+"""Environment variables in addition to these settings."""
 
 _SUFFIXES: dict[str, str] = {
     ".clean": "",
@@ -96,14 +96,14 @@ _RUNNING_OPTIONS = (
 )  # fmt: skip
 """Options of subcommands that name a program, or configuration that does. git takes any unambiguous beginning of them."""
 _HARMLESS_WORDS = frozenset({"--filter", "--text", "--to"})
-"""Options whose full name is a prefix of one of those."""
+"""Options with a full name that is a prefix of one of those."""
 _RUNNING_LETTERS: dict[str, tuple[str, str]] = {
     "clone": ("uc", "job"),
     "grep": ("O", "efABCm"),
     "rebase": ("x", "sXCS"),
     "difftool": ("tx", ""),
 }
-"""Short options of a subcommand that name a program, and those whose value is the rest of their word."""
+"""Short options of a subcommand that name a program, and those that take the rest of their word as a value."""
 _RUNNING_COMMANDS = frozenset({
     "archimport", "citool", "credential", "cvsexportcommit", "cvsimport", "cvsserver", "daemon", "difftool",
     "filter-branch", "for-each-repo", "gui", "help", "hook", "http-backend", "imap-send", "instaweb", "maintenance",
@@ -195,7 +195,7 @@ def refused(argv: Sequence[str]) -> str | None:
 
 
 def _subcommand(argv: Sequence[str]) -> int | None:
-    """The index of the subcommand in an argument vector that is not refused."""
+    """The index of the subcommand in an argument vector that passed the checks."""
     index = 1
     while index < len(argv):
         word = argv[index]

@@ -154,7 +154,7 @@ def _removes_everything(executable: str, argv: Sequence[str]) -> bool:
 
 
 def only_reads(argv: Sequence[str]) -> bool:
-    """Whether a command cannot write, whatever the files contain: one of :data:`READING`, found in the search path."""
+    """Whether a command cannot write, for any content of files: one of :data:`READING`, found in the search path."""
     for text, refused in READING.items():
         words = text.split()
         if list(argv[: len(words)]) == words:

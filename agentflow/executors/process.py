@@ -106,7 +106,7 @@ def _result(ending: CommandEnding | None, outputs: list[Output], timeout: float,
 
 
 def _with_refusal(result: CommandResult, path: str) -> CommandResult:
-    """A failure that says which path the sandbox kept from the command, and what gives it."""
+    """A failure with the path that the sandbox kept from the command, and the way to grant it."""
     shown = escape(clip(path, 200))
     return replace(
         result,

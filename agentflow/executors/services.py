@@ -41,8 +41,8 @@ _DRAIN_S = 0.25
 class Services:
     """Starts services; implements :class:`~agentflow.core.ports.service_port.ServicePort`.
 
-    Parameters: ``files`` is the file manager whose roots are the workspace; ``sandbox`` the back-end, tested at first use;
-    ``readable`` are absolute paths that every service may read and execute from, besides its own.
+    Parameters: ``files`` is the file manager with the workspace as its roots; ``sandbox`` the back-end, tested at first use;
+    ``readable`` are absolute paths that every service may read and execute from, in addition to its own.
     """
 
     def __init__(self, files: FileAccessManager, sandbox: SandboxChoice, *, readable: tuple[str, ...] = ()) -> None:

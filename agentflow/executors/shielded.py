@@ -32,7 +32,7 @@ async def run_or_undo(
 ) -> T:
     """Await ``work``. If cancelled meanwhile, let it finish, undo its result, and only then raise CancelledError.
 
-    Nothing that it opened is lost, and no worker thread still uses what its caller closes next.
+    No opened resource is lost, and no worker thread still uses one that the caller closes next.
     """
     task = asyncio.ensure_future(work)
     cancelled = await outlast(task)

@@ -40,7 +40,7 @@ _FAILED: Mapping[str, Reason] = {
     "system:clear_handler_data_context": "unexpected_error",
     "system:prime_handler_data_context": "context_priming_failure",
 }
-"""The reason of a failure that nobody foresaw, by tool."""
+"""The reason of an unforeseen failure, by tool."""
 Method = Callable[[dict[str, Any], CallContext], Awaitable[TaskResult]]
 
 
@@ -113,7 +113,7 @@ class SystemTools:
         return call_tool
 
     async def run(self, name: str, params: dict[str, Any], call: CallContext) -> TaskResult:
-        """Run the tool ``name`` with ``params``. Whatever is raised, a limit apart, becomes a FAILED result."""
+        """Run the tool ``name`` with ``params``. Any exception, except a limit, becomes a FAILED result."""
         refusal = _refusal(name, params)
         if refusal is not None:
             return refusal

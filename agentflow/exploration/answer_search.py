@@ -25,27 +25,27 @@ SURE_EFFECTS = 600
 SURE_STEPS = 500_000
 """Multiples of the limits granted to a run once more before it counts as endless."""
 _EFFECTS_A_RUN = 9
-"""Average limits per run: many endless runs tell no more than a few."""
+"""Average limits per run: many endless runs reveal no more than a few."""
 _ALIKE = 12
 _ALIKE_ENDLESS = 3
-"""Maximum number of answers of a name that are changed individually, in a run and in an endless one; more tell little."""
+"""Maximum number of answers of a name that are changed individually, in a run and in an endless one; more reveal little."""
 _NEVER_LIVE = 3
 _LAST = 12
-"""How much each try of a change lowers its priority whose decision made no difference so far, and how many ranks there are beyond the last option."""
+"""The loss of priority per try of a change if its decision made no difference yet, and the number of ranks beyond the last option."""
 _ANOTHER_RANK = 2
 """The rank of answers that all differ from each other."""
 _DOUBTS = 5
-"""Maximum number of loops that are examined this way."""
+"""Maximum number of loops examined this way."""
 _OWN = frozenset({"program/error", "program/raised"})
 """Codes of errors that a program raises itself."""
 _WORD = re.compile(r"[\s()].*", re.DOTALL)
-"""What follows the name at the head of a call, of either surface."""
+"""The part of a call after the name at its head, in either surface."""
 _FAILURES = frozenset({"context/failed", "timeout/elapsed", "task/invalid-output", "question/unanswered"})
 """Codes of failures that are faults of the program only if unhandled."""
 
 
 _Change: TypeAlias = tuple[Point, int]
-"""A decision, and the option that is taken."""
+"""A decision, and the option taken."""
 
 
 class _Key(NamedTuple):
@@ -66,7 +66,7 @@ class _Run:
 
     @property
     def trace(self) -> object:
-        """What a run did, apart from the values in it."""
+        """The course of a run, apart from its values."""
         error = self.trial.error
         return (
             dict(self.trial.reached),
@@ -81,7 +81,7 @@ class _Run:
 
 
 class _Parent:
-    """A run whose changes are tried: ``novelty`` is 0 if it reached something new, else 1; ``most`` is the highest rank of its changes.
+    """A run with changes to try: ``novelty`` is 0 if it reached something new, else 1; ``most`` is the highest rank of its changes.
 
     The rank of a change is the index of its option: 0 is the simplest.
     """
@@ -204,9 +204,9 @@ class _Search:
         return None
 
     def _penalty(self, change: _Change) -> int:
-        """By how much earlier tries, in any run, lower the priority of a change.
+        """The loss of priority of a change from earlier tries, in any run.
 
-        One that made no difference tells little of runs that go on elsewhere, unless no change of this decision ever made one.
+        A try without a difference says little about runs that continue differently, unless no change of this decision ever made one.
         """
         idle = self._idle[change]
         return self._tries[change] + (idle if change[0] in self._live else _NEVER_LIVE * idle)
@@ -302,7 +302,7 @@ def _is_active(loop: Span | None, error: AgentflowError | None) -> bool:
 
 
 def _who_failed(error: AgentflowError) -> str | None:
-    """The name of whoever failed without being handled; None if the error is the program's own."""
+    """The name of the effect that failed without being handled; None if the error is the program's own."""
     who: Any = error.details.get("rehearsed")
     if who is not None:
         return str(who)

@@ -23,9 +23,9 @@ LARGEST = 10**9
 
 @frozen
 class Constants:
-    """What a program mentions: ``numbers``; ``words`` that it compares with or looks up, compared ones first; ``keys`` that it
+    """The constants of a program: ``numbers``; ``words`` that it compares with or looks up, compared ones first; ``keys`` that it
     reads from data; whether it ``parses`` JSON, ``reads_numbers`` from text, and has ``deadlines``, which are forms in which a
-    late answer loses. ``beside`` has those that it compares with a field, or with a variable of that name."""
+    late answer loses. ``beside`` maps a field, or a variable of that name, to the constants compared with it."""
 
     numbers: tuple[int | float, ...] = ()
     words: tuple[str, ...] = ()
@@ -39,13 +39,13 @@ class Constants:
 
 
 class Comparisons:
-    """Which constants a program compares with which field or variable."""
+    """The constants that a program compares with each field or variable."""
 
     def __init__(self) -> None:
         self._constants: dict[str, dict[int | float | str, None]] = {}
 
     def note(self, names: Iterable[str], constants: Iterable[Any]) -> None:
-        """What is called ``names`` is compared with these; what is not a number of a usual size and no text does not count."""
+        """The operands ``names`` are compared with these; only numbers of a usual size and texts count."""
         usual: list[int | float | str] = []
         for each in constants:
             if isinstance(each, int | float) and not isinstance(each, bool):
@@ -106,7 +106,7 @@ def constants_of(tree: ir.IR) -> Constants:
 
 
 def _names(node: Any) -> list[str]:
-    """What an operand of a comparison is called: the field, variable or task whose value it is."""
+    """The names of an operand of a comparison: the field, variable or task that it is the value of."""
     match node:
         case ir.Local():
             return [node.var.name]

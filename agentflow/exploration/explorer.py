@@ -1,4 +1,4 @@
-"""The explorer of a flow. Exploration is a tenth of the package, so it is imported with the first program that is tried out."""
+"""The explorer of a flow. Exploration is a tenth of the package, so it is imported with the first explored program."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Finding:
 
     ``kind``: an ``error`` of the program, an ``endless`` loop, or an ``unhandled`` failure (of a task, tool or person, ``who``).
     ``code`` and ``message`` are the error's, ``span`` is its position. ``answers`` are all answers in that run, in order;
-    ``deciding`` are those that differ from the simplest ones, without irrelevant fields; ``always`` names whoever gives the
+    ``deciding`` are those that differ from the simplest ones, without irrelevant fields; ``always`` names the effects that give the
     same answer throughout. ``effects`` is the number of calls for which an endless loop was watched. ``places`` are the spans of all calls
     that fail unhandled.
     """
@@ -54,8 +54,8 @@ class Finding:
 
     @property
     def script(self) -> tuple[Answer, ...]:
-        """The answers that make :func:`agentflow.testing.rehearse` reach it again; equal ones at the end become one that is
-        repeated."""
+        """The answers that make :func:`agentflow.testing.rehearse` reach it again; equal ones at the end become one repeated
+        answer."""
         by_asker: dict[tuple[str, str], list[Answer]] = {}
         for answer in self.answers:
             by_asker.setdefault((answer.name, answer.branch), []).append(answer)
@@ -135,7 +135,7 @@ class Exploration:
 
 
 def describe_answer(answer: Answer) -> str:
-    """An answer in words, to follow the name of whoever gives it."""
+    """An answer in words, to follow the name of the effect that gives it."""
     match answer.kind:
         case "fails":
             return "fails"

@@ -27,7 +27,7 @@ async def explore_in_flow(
     inputs: Mapping[str, Any],
     call: CallContext,
 ) -> Sequence[str]:
-    """Try a program out with the tasks and tools of a flow, none of which is called; see :class:`~agentflow.exploration.explorer.FlowExplorer`."""
+    """Try a program out with the tasks and tools of a flow, without calling them; see :class:`~agentflow.exploration.explorer.FlowExplorer`."""
     if not _is_data(inputs):
         return ()
     registered = [tools.find(name) for name in tools.names()]

@@ -24,7 +24,7 @@ _SHOWN = 12
 
 
 class Assumptions:
-    """Rules of a JSON Schema by name. Notes which names there are, and which rules fit what is asked for."""
+    """Rules of a JSON Schema by name. Notes the existing names, and the rules that fit a requested answer."""
 
     def __init__(self, rules: Mapping[str, Mapping[str, Any]]) -> None:
         self.rules = rules
@@ -64,7 +64,7 @@ class Assumptions:
 
 
 def _both(schema: Mapping[str, Any], rule: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """A schema that only what keeps to both satisfies; None if nothing does."""
+    """A schema that only values satisfying both satisfy; None if there are none."""
     for several in _SEVERAL:
         if schema.get(several):
             options = cast("Sequence[Mapping[str, Any]]", schema[several])
@@ -325,7 +325,7 @@ _LONG = 200
 _DEEPEST = 4
 _MOST_ELEMENTS = 9
 _KEYS = 8
-"""Maximum number of the program's keys that are put into data without a schema."""
+"""Maximum number of the program's keys to put into data without a schema."""
 _ANY: Mapping[str, Any] = {}
 _NOTHING: Mapping[str, Mapping[str, Any]] = {}
 _JSON_TEXTS = ("{}", "[]", "3", '["text"]')
@@ -362,7 +362,7 @@ class Values:
     def narrowed(
         self, name: str, schema: Mapping[str, Any], root: Mapping[str, Any] | None = None
     ) -> Mapping[str, Any]:
-        """The schema of a field, task or tool with what is assumed of it."""
+        """The schema of a field, task or tool with its assumptions."""
         if not self.assumed:
             return schema
         return self.assumptions.narrowed(name, _resolved(schema, schema if root is None else root))
@@ -463,7 +463,7 @@ class Values:
 
 
 def _beside(constants: Sequence[int | float | str]) -> list[int | float | str]:
-    """Constants, and of numbers what is on either side of them."""
+    """Constants, and the neighbours of numbers on either side."""
     near: list[int | float | str] = []
     for each in constants:
         if isinstance(each, str):

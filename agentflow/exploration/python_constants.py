@@ -80,7 +80,7 @@ def _name(function: ast.expr) -> str:
 
 
 def _names(node: ast.expr) -> list[str]:
-    """What an operand of a comparison is called: the field, variable or task whose value it is."""
+    """The names of an operand of a comparison: the field, variable or task that it is the value of."""
     match node:
         case ast.Name():
             return [node.id]
@@ -103,7 +103,7 @@ def _names(node: ast.expr) -> list[str]:
 
 
 def _constants(operands: list[ast.expr]) -> list[Any]:
-    """The constants among the operands of a comparison, and in what they list."""
+    """The constants among the operands of a comparison, and in the collections that they list."""
     values: list[Any] = []
     for each in operands:
         if isinstance(each, ast.Constant):

@@ -1,4 +1,4 @@
-"""Runs a program once with everything real except what is behind the ports."""
+"""Runs a program once, with everything real except the effects behind the ports."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class Rehearsal:
         )
 
     async def _answered(self, question: Question) -> Any:
-        """The chosen answer to a question of the program. Raises SexpEvaluationError if nobody answers."""
+        """The chosen answer to a question of the program. Raises SexpEvaluationError for an unanswered one."""
         answer = await self._stage.ask(AnswerShape(question.schema or {"type": "string"}))
         if answer.kind == "fails":
             raise SexpEvaluationError("nobody answers", code="question/unanswered", details={"rehearsed": answer.name})
@@ -199,7 +199,7 @@ async def _never(arguments: dict[str, Any], call: CallContext) -> Any:
 
 
 def _result(answer: Answer) -> TaskResult:
-    """The result of a tool, or of a program that is written or saved."""
+    """The result of a tool, or of writing or saving a program."""
     if answer.kind == "fails":
         return TaskResult.from_error(failure(answer.name))
     if isinstance(answer.value, str):
@@ -247,7 +247,7 @@ class _RehearsedEffects(EffectRunner):
 
 
 def _name(effect: Effect) -> str:
-    """The name of whoever answers an effect."""
+    """The name of an effect in answers and findings."""
     match effect:
         case TaskCall() | CallTool():
             return effect.name

@@ -11,8 +11,8 @@ from agentflow.core.data.frozen import frozen
 from agentflow.exploration.outcomes import Values
 
 AnswerKind: TypeAlias = Literal["value", "fails", "no-json", "late", "turns", "calls"]
-"""How something answers: with a value, by failing, with text instead of JSON, or after every time-out has expired. A model
-may also call tools until its turns are used up, or call one tool, whose value is ``{"tool": name, "arguments": {...}}``."""
+"""How an effect answers: with a value, by failing, with text instead of JSON, or after every time-out has expired. A model
+may also call tools until its turns are used up, or call one tool with the value ``{"tool": name, "arguments": {...}}``."""
 
 
 @frozen
@@ -32,7 +32,7 @@ class Answer:
 
 class AnswerShape(NamedTuple):
     """The shape of a requested answer: data of a ``schema`` (None: text), which a model writes as ``json``; whether it may fail;
-    whether a model may use up its ``turns`` with tool calls; and the ``tools`` whose effects the program can see, with the
+    whether a model may use up its ``turns`` with tool calls; and the ``tools`` with effects that the program can see, with the
     schemas of their arguments."""
 
     schema: Mapping[str, Any] | None = None

@@ -30,7 +30,7 @@ class _SkippingSelector(selectors.DefaultSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose timers take no time. Its clock also advances while code runs."""
+    """An event loop with timers that take no time. Its clock also advances while code runs."""
 
     def __init__(self) -> None:
         self._skipping = _SkippingSelector()
@@ -52,7 +52,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 async def in_virtual_time(work: Callable[[Callable[[], bool]], Coroutine[Any, Any, T]]) -> T:
     """Run ``work`` on a loop and a thread of its own, in an empty context, and return its result.
 
-    ``work`` takes a function that tells whether to stop, which is so after a cancellation here; that waits for its end.
+    ``work`` takes a function that returns whether to stop: true after a cancellation here, which waits for the end of ``work``.
     """
     stopped = threading.Event()
 

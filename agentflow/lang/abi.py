@@ -96,7 +96,7 @@ class Runtime(Protocol):
         ...
 
     def charge(self, steps: int) -> None:
-        """Take ``steps`` for work that is larger than a step, before it is done. Raises LimitExceeded.
+        """Take ``steps`` for work larger than a step, before it is done. Raises LimitExceeded.
 
         Sizes are turned into steps by :mod:`agentflow.lang.charging`.
         """
@@ -158,11 +158,11 @@ class Runtime(Protocol):
         ...
 
     def set_global(self, env: SexpEnvironment, cell: Cell, name: str, value: Any) -> None:
-        """``set!`` of a variable of the environment that is unbound, or may be shared with other strands. Raises."""
+        """``set!`` of a variable of the environment, either unbound or possibly shared with other strands. Raises."""
         ...
 
     def check_owner(self, owner: Any, name: str) -> None:
-        """Refuse ``set!`` of a variable that belongs to the strand ``owner``, when that is waiting for this one."""
+        """Refuse ``set!`` of a variable of the strand ``owner`` while that strand waits for this one."""
         ...
 
     def fresh_name(self, stem: str) -> str:
@@ -211,11 +211,11 @@ class StrictRuntime(Runtime, Protocol):
         ...
 
     def left(self, before: frozenset[str], value: Any) -> Any:
-        """A value that is given where the ambient sources were ``before``."""
+        """A value returned from code entered with the ambient sources ``before``."""
         ...
 
     def marked(self, value: Any) -> Any:
-        """The value of a variable that is bound here."""
+        """The value of a variable bound here."""
         ...
 
     def upgraded(self, value: Any, since: frozenset[str]) -> Any:
@@ -231,5 +231,5 @@ class StrictRuntime(Runtime, Protocol):
         ...
 
     def defined(self, name: str, old: Any, value: Any) -> Any:
-        """The value with which a variable is defined, or redefined. Raises."""
+        """The value that defines, or redefines, a variable. Raises."""
         ...

@@ -1,7 +1,7 @@
 """Syntax to intermediate form: names resolved, malformed forms refused, the shapes of calls decided.
 
-All malformed forms are found here, several per program; :mod:`agentflow.lang.checks` finds well-formed code that is certain
-to fail. :mod:`agentflow.lang.naming` resolves names.
+All malformed forms are found here, several per program; :mod:`agentflow.lang.checks` finds well-formed code that will certainly
+fail. :mod:`agentflow.lang.naming` resolves names.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Analyzer(Naming):
         return self.forms_of_program(forms, scope)
 
     def forms_of_program(self, forms: Sequence[Node], scope: Scope | None = None) -> ir.Seq:
-        """Forms of a program whose definitions have been noted."""
+        """Forms of a program, with their definitions noted before."""
         scope = scope or Scope(None, self.main)
         items: list[IR] = []
         try:
@@ -203,7 +203,7 @@ class Analyzer(Naming):
         return ir.Seq(at, items)
 
     def block(self, nodes: Sequence[Node], scope: Scope, tail: Tail, at: Node) -> IR:
-        """A body with its own scope, in which ``define`` binds like ``letrec*``."""
+        """A body with its own scope, where ``define`` binds like ``letrec*``."""
         inner = Scope(scope, scope.function, body=True)
         for name in self.scan_defines(nodes, scope):
             if name not in inner.names:
@@ -239,7 +239,7 @@ class Analyzer(Naming):
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def named_call(self, node: Form, head: Name, scope: Scope, tail: Tail) -> IR:
-        """A call whose operator is a free name."""
+        """A call of a free name."""
         name = head.name
         kind = self.kind(name)
         if kind == "variable":
@@ -265,7 +265,7 @@ class Analyzer(Naming):
         return self.effect(node, kind, name, scope)
 
     def lexical_call(self, node: Form, head: Name, var: Var, scope: Scope, tail: Tail) -> IR:
-        """A call whose operator is a lexical variable."""
+        """A call of a lexical variable."""
         self.read(var, scope)
         function = var.value
         call = self.call(node, ir.Local(head, var), scope, plain=function is not None or var.arity is not None)
@@ -303,8 +303,8 @@ class Analyzer(Naming):
     def pair(self, node: Node, scope: Scope) -> ir.Pair:
         """An operand ``(name expr)``: an argument called ``name``, or a call of ``name``.
 
-        While that is undecided, so is ``expr`` if it looks like a pair itself: the names are collected down to the first whose
-        operand is an expression in any case.
+        While that is undecided, so is ``expr`` if it looks like a pair itself: the names are collected down to the first with an
+        operand that is an expression in any case.
         """
         links: list[ir.Link] = []
         while True:
@@ -358,7 +358,7 @@ class Analyzer(Naming):
         return ir.EffectCall(node, kind, name, names, args)
 
     def named_arguments(self, nodes: Sequence[Node], who: str, *, strings: bool = False) -> list[tuple[str, Node]]:
-        """``(param expr) ...`` as pairs. An argument that is not a pair, or a repeated name, is an error.
+        """``(param expr) ...`` as pairs. Any other argument, or a repeated name, is an error.
 
         With ``strings`` a name may be a string: hosts choose the names of parameters, and not all are valid symbols.
         """

@@ -1,4 +1,4 @@
-"""The calls in tail position, whose result is the program's value: their output may be streamed as the answer."""
+"""The calls in tail position, with the program's value as their result: their output may be streamed as the answer."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Sentinel:
 
 
 class Sliced:
-    """Returned by a primitive whose work is long: the work, which the strand carries out in slices."""
+    """Returned by a primitive with long work: the work, which the strand carries out in slices."""
 
     __slots__ = ("work",)
 
@@ -58,7 +58,7 @@ TAIL = Sentinel("tail call")
 AGAIN = Sentinel("next round")
 """Returned by a nested part of a loop's body to start the next iteration; ``rt.again`` holds the new values."""
 NOTHING = Sentinel("nothing")
-"""Stands for the closure of a procedure that is not defined yet."""
+"""Stands for the closure of a procedure before its definition."""
 
 
 async def bounce(rt: Runtime, d: int) -> Any:
@@ -96,7 +96,7 @@ def guard(code: Code, grants: frozenset[str]) -> Code:
     however it ends.
     """
 
-    # A closure keeps its author's grants, whoever calls it (decision 17)
+    # A closure keeps its author's grants for every caller (decision 17)
     def guarded(rt: Runtime, d: int, *arguments: Any) -> Coroutine[Any, Any, Any]:
         caller = rt.grants
         if caller is not None and (caller is grants or caller <= grants):

@@ -1,4 +1,4 @@
-"""The language card: instructions with which a model can write programs, in at most 3,000 tokens.
+"""The language card: instructions for models that write programs, in at most 3,000 tokens.
 
 Generated from the tables of forms and primitives, with worked examples that a test runs.
 """

@@ -14,11 +14,11 @@ from agentflow.core.data.labels import NO_SOURCES, Label, Sources, box, joined, 
 from agentflow.core.data.values import OrderedSet
 
 CONTAINERS = frozenset((list, dict, OrderedSet))
-"""The types of values that are changed in place."""
+"""The types of values changed in place."""
 _HOLDING = CONTAINERS | {Label}
 """The types of elements that are containers, or may hold one."""
 _MOST_WITHIN = 30_000
-"""Elements that are looked at for containers among them: some 30 ms."""
+"""The most elements searched for containers: some 30 ms."""
 _FIRST_SWEEP = 1_000
 
 
@@ -57,8 +57,8 @@ class Changeable:
 
 
 def upgraded(changeable: Changeable, value: Any, sources: Sources, others: int) -> Any:
-    """The value of a variable that may be changed depending on ``sources``, or whose contents may: it carries them from now
-    on.
+    """The value of a variable that may be changed, in itself or its contents, depending on ``sources``: it carries them from
+    now on.
 
     ``others`` are references to the value other than the variable. A container without any is recorded.
     """
@@ -134,9 +134,9 @@ def _in_loop() -> int:
 
 
 IN_ENTRY = _in_entry()
-"""References to a value that is part of one other, where it is looked at as that part."""
+"""References to a value with one holder, when read as a part of that holder."""
 _IN_LOOP = _in_loop()
 """References to an element of a container, where a loop over it looks."""
 HELD = IN_ENTRY + 1
-"""References to the value of a variable that is handed to a function in a tuple, where the function looks into that. As an argument of its own
-some interpreters count it and others do not, and from 3.14 on this differs by the place of the call: variables are borrowed where that can be proved."""
+"""References to the value of a variable that a function receives in a tuple and reads there. If it were a separate argument,
+some interpreters would count it and others not, and from 3.14 on this differs by the position of the call: variables are borrowed if that is provably safe."""

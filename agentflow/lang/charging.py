@@ -15,11 +15,11 @@ from agentflow.core.data.walk import BITS_PER_STEP, CHARACTERS_PER_STEP, ELEMENT
 BYTES_PER_ELEMENT = 64
 """Memory counted for an element of a new collection: its own, in addition to the reference paid for by its part of a step."""
 BYTES_PER_CHARACTER = 4
-"""Memory that is counted for a character of a new string: the most it may take."""
+"""Memory counted for a character of a new string: the most it may take."""
 
 
 class Bounded(Protocol):
-    """The part of the strand for primitives whose work grows with their operands."""
+    """The part of the strand for primitives with work that grows with their operands."""
 
     @property
     def limits(self) -> Limits:
@@ -71,7 +71,7 @@ def check_collection(rt: Bounded, size: int, who: str) -> None:
 
 
 def charge_collection(rt: Bounded, size: int, who: str) -> None:
-    """Charge for building a collection of ``size`` elements, and refuse one that is too large. Raises LimitExceeded."""
+    """Charge for building a collection of ``size`` elements, and refuse one beyond the limit. Raises LimitExceeded."""
     check_collection(rt, size, who)
     touch_elements(rt, size)
     if size >= ELEMENTS_PER_STEP:
@@ -86,7 +86,7 @@ def check_string(rt: Bounded, size: int, who: str) -> None:
 
 
 def charge_string(rt: Bounded, size: int, who: str) -> None:
-    """Charge for building a string of ``size`` characters, and refuse one that is too large. Raises LimitExceeded."""
+    """Charge for building a string of ``size`` characters, and refuse one beyond the limit. Raises LimitExceeded."""
     check_string(rt, size, who)
     touch_text(rt, size)
     if size >= CHARACTERS_PER_STEP:

@@ -1,8 +1,8 @@
-"""Finds code that is well formed and still certain to fail when it is reached, before anything runs.
+"""Finds well-formed code that will certainly fail at run time, before anything runs.
 
-Wrong numbers of arguments for primitives and procedures whose definition is in sight, unknown and missing parameters of
-tasks and tools, unknown keys of the records they take, literals no parameter of that type accepts, and names that nothing
-binds. Only certain failures are reported: variables that change, names a host may still bind, and values that are not
+Wrong numbers of arguments for primitives and procedures with a visible definition, unknown and missing parameters of
+tasks and tools, unknown keys of the records they take, literals no parameter of that type accepts, and unbound names.
+Only certain failures are reported: variables that change, names a host may still bind, and values other than
 literals are skipped.
 """
 
@@ -71,7 +71,7 @@ SHORTEST_MISSPELLING = 4
 
 @frozen
 class CertainFailure:
-    """Code that is certain to fail. ``caught``: the program may continue nevertheless: a ``try`` or a ``race`` is around
+    """Code that will certainly fail. ``caught``: the program may continue nevertheless: a ``try`` or a ``race`` is around
     it, or the host may bind the name."""
 
     error: SexpEvaluationError
@@ -134,10 +134,10 @@ def suspects(tree: IR) -> Suspects:
 
 
 def certain_failures(analyzer: Analyzer, tree: IR, *, closed: bool) -> list[CertainFailure]:
-    """All that is certain to fail in an analysed program.
+    """All certain failures in an analysed program.
 
-    ``closed`` says that the names known now are all there will be: then a name that nothing binds is a failure too.
-    Otherwise one that is nearly a name in sight is a finding that does not count as a failure.
+    ``closed``: only the currently known names will exist, so that an unbound name is a failure too.
+    Otherwise an unbound name that resembles a visible one is a finding that does not count as a failure.
     """
     return failures_of_parts([(analyzer, suspects(tree))], names_in_sight([analyzer]), closed=closed)[0]
 
@@ -234,7 +234,7 @@ class _Checks:
             self.report(node, caught, "name/unbound", f"'{name}' is not bound", hint or "bind it first, with define")
 
     def suspicious_names(self, seen: set[str]) -> None:
-        """Names the host may bind that are nearly names in sight, each where it first stands; ``seen`` stood before."""
+        """Names the host may bind that resemble visible names, each at its first occurrence; ``seen`` occurred before."""
         for name, node in self.doubtful.items():
             if name in seen:
                 continue
@@ -259,7 +259,7 @@ class _Checks:
         self.report(node.at, caught, "arity/primitive", message, f"write {primitive.usage}")
 
     def operation(self, node: ir.RuntimeCall, assigned: set[str], caught: bool) -> None:
-        """A form that is an operation of the runtime, with the code it runs, in which a call must not stand for a number."""
+        """A form of the runtime, with the code it runs, in which a call must not stand for a number."""
         name = node.op.removesuffix("-on")
         usage = self.a.forms[name].usage
         first, *rest = node.args
@@ -406,7 +406,7 @@ _KINDS: dict[type[Any], str] = {
     type(None): "none",
 }
 _UNCERTAIN = frozenset((ir.Unknown, ir.Call, ir.EffectCall))
-"""Nodes whose values may have any type."""
+"""Nodes with values that may have any type."""
 
 
 def _pair_name(node: Any) -> str:
@@ -415,7 +415,7 @@ def _pair_name(node: Any) -> str:
 
 
 def children(node: Any) -> list[Any]:
-    """The parts of a node that are code."""
+    """The parts of a node that contain code."""
     kind = cast("type[Any]", type(node))
     parts: list[Any] = []
     for name in _fields(kind):

@@ -1,6 +1,6 @@
 """Generates a Python ``ast`` from the intermediate form.
 
-The program becomes one function ``link``, whose parameters are the constants and cells that the code uses and which
+The program becomes one function ``link``. Its parameters are the constants and cells that the code uses, and it
 returns the coroutine function ``main(rt, d)``. Generated code reads no globals: everything it needs is a parameter of
 ``link``. ``rt`` is the strand the code runs on, ``d`` its depth in calls.
 
@@ -37,7 +37,7 @@ MAX_CLAUSES = 12
 class Generator:
     """One translation. ``constants`` are (name, value) parameters of ``link``, ``cells`` maps names to parameters.
 
-    ``groups`` are the operands of a large form that are evaluated in functions of their own. ``labelled`` code calls the
+    ``groups`` are the operands of a large form, with a function for each group. ``labelled`` code calls the
     labelled twins of primitives (:mod:`agentflow.lang.builtins.labelled`), and is otherwise the same; "strict" code also
     reports its conditions to the strand (:mod:`agentflow.lang.emit_strict`).
     """
@@ -247,7 +247,7 @@ class Generator:
         return values
 
     def _grouped(self, groups: Sequence[Sequence[IR]]) -> list[ast.expr]:
-        """Operands of which each group is evaluated in a separate function."""
+        """Operands in groups, each evaluated in a separate function."""
         values: list[ast.expr] = []
         for group in groups:
             values += self.apart(len(group), lambda group=group: self.operands(group))
@@ -353,7 +353,7 @@ class Generator:
     def function(
         self, name: str, params: list[str], rest: str | None, fn: PyFn, build: Callable[[], None], prologue: bool
     ) -> ast.AsyncFunctionDef:
-        """``async def name(rt, d, *params)`` whose body ``build`` emits."""
+        """``async def name(rt, d, *params)`` with a body that ``build`` emits."""
         saved = self.fn
         self.fn = fn
         for each in params:

@@ -1,8 +1,8 @@
 """Compiling a large module in pieces: nested functions one by one, put back where they are created.
 
-Python's compiler holds the interpreter for as long as one call of it takes. A nested function is compiled in a module of
-its own, within a function whose parameters are the variables that it shares with those around it. Where it was, a function
-of the same name stays that mentions the same variables, so that it is created with the same cells;
+Python's compiler holds the interpreter for the whole duration of one call. A nested function is compiled in a module of
+its own, within a function with the variables that it shares with those around it as parameters. In its original position a
+function of the same name remains that mentions the same variables, so that it is created with the same cells;
 :func:`~agentflow.lang.trace.stamp` then puts the real code in its place.
 """
 
@@ -139,7 +139,7 @@ def nodes_below(node: ast.AST) -> list[Any]:
 
 
 class _Scope:
-    """A function: how many nodes it has with the nested functions that are not cut off, and the names it uses and binds."""
+    """A function: its number of nodes with the nested functions that stay in it, and the names it uses and binds."""
 
     __slots__ = ("around", "bound", "inner", "node", "outer", "size", "used")
 

@@ -30,7 +30,7 @@ def check_program(
 ) -> list[AgentflowError]:
     """All mistakes in a program text, in order; an empty list without any. Nothing is run.
 
-    Mistakes are malformed forms, and code that is certain to fail when it is reached.
+    Mistakes are malformed forms, and code that will certainly fail at run time.
     """
     diagnosis = diagnose(source, names=names, limits=limits, allow=allow, env_names=env_names, allowance=allowance)
     return [each.error for each in diagnosis if each.severity == "error"]

@@ -306,7 +306,7 @@ def make_or_leave(g: Generator, code: ast.expr, values: list[ast.expr]) -> None:
 
 
 def _either(g: Generator, node: ir.Call, pairs: list[ir.Pair], dest: Dest) -> None:
-    """A call whose operands are pairs: named arguments when the operator names a task or tool, else positional."""
+    """A call with pairs as operands: named arguments when the operator names a task or tool, else positional."""
     function = g.atom(_operator(g, node.operator))
     named = g.spill(_takes_names(g, function))
     code = g.spill(g.ifexp(named, g.const(None), _code(g, function, len(pairs))))
@@ -352,7 +352,7 @@ def _pairs(g: Generator, pairs: list[ir.Pair], named: ast.expr) -> list[ast.expr
 def _pair(g: Generator, pair: ir.Pair, named: ast.expr) -> ast.expr:
     """The value of an operand, an argument's when ``named``: operators from the outside in, then calls inside out.
 
-    An operator whose name is an argument's is not looked up; its content is an expression, whose operator is.
+    An operator with the name of an argument is not looked up; its content is an expression; the operator of that is looked up.
     """
     opened: list[_Opened] = []
     for link in pair.links:
@@ -368,7 +368,7 @@ def _pair(g: Generator, pair: ir.Pair, named: ast.expr) -> ast.expr:
 
 
 class _Opened:
-    """A link whose operator is evaluated: ``named`` when it takes a named argument, ``skipped`` when its name is one."""
+    """A link with its operator evaluated: ``named`` when it takes a named argument, ``skipped`` when its name is one."""
 
     __slots__ = ("code", "function", "link", "named", "skipped")
 

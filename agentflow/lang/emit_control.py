@@ -14,7 +14,7 @@ from agentflow.lang.ir import Var
 from agentflow.lang.support import rounds
 
 _FEW = 8
-"""Parts of ``and`` and ``or`` that are one expression where they are not all tests."""
+"""The most parts of ``and`` and ``or`` that become one expression if not all are tests."""
 
 
 @statement(ir.If)

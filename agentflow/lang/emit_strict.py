@@ -23,7 +23,7 @@ from agentflow.lang.generated import STORE, Dest, PyFn
 from agentflow.lang.ir import IR, Var
 
 Target: TypeAlias = "Var | str"
-"""A variable that is changed: a lexical one, or the name of one of the environment."""
+"""A changing variable: a lexical one, or the name of one of the environment."""
 
 
 def targets(node: Any) -> tuple[Target, ...]:
@@ -73,7 +73,7 @@ def _parts(node: Any) -> list[Any]:
 
 
 Generator: TypeAlias = Any
-"""A :class:`~agentflow.lang.codegen.Generator`, whose module imports this one."""
+"""A :class:`~agentflow.lang.codegen.Generator`; its module imports this one."""
 
 CHOOSING: frozenset[type[Any]] = frozenset((ir.If, ir.Cond, ir.Logic, ir.NamedLoop, ir.Repeat, ir.While, ir.Try))
 """Kinds of nodes with a condition on which their value depends."""
@@ -82,7 +82,7 @@ CHOOSING: frozenset[type[Any]] = frozenset((ir.If, ir.Cond, ir.Logic, ir.NamedLo
 class StrictCode:
     """The additions of a generator to the code of such programs.
 
-    ``loops`` are the surrounding named lets, whose rounds a condition in them decides. ``direct`` are the definitions that
+    ``loops`` are the surrounding named lets with rounds that a condition in them decides. ``direct`` are the definitions that
     are steps of a body or of the program, outside any branch.
     """
 
@@ -94,7 +94,7 @@ class StrictCode:
         self._targets: dict[int, tuple[IR, tuple[Target, ...]]] = {}
 
     def enter(self, body: Any) -> None:
-        """Note the definitions that are steps of a body."""
+        """Note the definitions among the steps of a body."""
         items = body.items if isinstance(body, ir.Seq) else [body]
         self.direct.update([id(each) for each in items if isinstance(each, ir.Define | ir.DefineGlobal)])
 
@@ -211,7 +211,7 @@ class StrictCode:
         return g.spill(self.left(value, before))
 
     def scope(self, dest: Dest, build: Callable[[Dest], None]) -> None:
-        """The same for a statement whose value goes to ``dest``, after which the code continues."""
+        """The same for a statement that delivers its value to ``dest`` and lets the code continue."""
         g = self.g
         before = g.spill(g.rt("ambient"))
         if dest.kind == "drop":
@@ -224,7 +224,7 @@ class StrictCode:
         g.deliver(self.left(g.temp(name), before), dest)
 
     def catching(self, node: ir.Try, build: Callable[[], None]) -> None:
-        """The code that ``build`` emits, in which errors are caught: the sources it looks at decide whether it runs to its
+        """The code that ``build`` emits, with errors caught: the sources it reads decide whether it runs to its
         end."""
         g = self.g
         before = g.spill(g.rt("ambient"))

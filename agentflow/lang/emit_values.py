@@ -224,7 +224,7 @@ def slow(g: Generator, primitive: Primitive, args: list[ast.expr]) -> ast.expr:
 
 
 def in_slices(g: Generator, value: ast.expr) -> ast.expr:
-    """The result of a primitive whose work may be long: the work is carried out first."""
+    """The result of a primitive that may have long work: the work is carried out first."""
     named = ast.NamedExpr(ast.Name("r_", STORE, **g.loc), value, **g.loc)
     done = g.is_(g.call(g.const_param(type, "type_"), [named]), g.const_param(Sliced, "SL"), negate=True)
     code = g.ifexp(done, g.name("r_"), g.await_(g.call(g.rt("work"), [g.attr(g.name("r_"), "work")])))

@@ -31,7 +31,7 @@ class Function:
 
     @property
     def real(self) -> Function:
-        """The function to whose code this belongs."""
+        """The function that contains the code of this one."""
         at = self
         while at.merged:
             assert at.parent is not None
@@ -280,7 +280,7 @@ class Call:
 
 @slotted
 class Pair:
-    """An operand ``(name expr)`` that is a named argument or a call, as the operator before it takes names or not.
+    """An operand ``(name expr)``: a named argument or a call, as the operator before it takes names or not.
 
     In ``(f (g (h x)))`` the same question is open for ``g`` when ``f`` takes none: ``links`` are those outer calls, from the
     outside in. ``name`` and ``value`` are the innermost pair's; ``var`` holds its value, which is evaluated once in any
@@ -358,7 +358,7 @@ class ThunkList:
 
 @slotted
 class NamedLoop:
-    """A named let whose calls are all tail calls of itself: a loop."""
+    """A named let called only in its own tail positions: a loop."""
 
     at: Node
     params: list[Var]
@@ -398,7 +398,7 @@ class Try:
 
 @slotted
 class Apart:
-    """A large piece whose code is a nested function, so that it can be compiled separately."""
+    """A large piece with a nested function for its code, so that it can be compiled separately."""
 
     at: Node
     body: IR

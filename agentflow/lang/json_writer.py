@@ -43,7 +43,7 @@ def json_work(value: object, rt: Bounded, *, indent: int | None = None) -> Work[
     """``value`` as JSON; models and dataclasses are objects of their declared fields, symbols strings.
 
     Raises SexpEvaluationError (``json/unrepresentable``) for infinities and procedures, LimitExceeded (``limits/depth``)
-    past 1,000 levels and (``limits/string``) for a text that is too long, before it is built.
+    past 1,000 levels and (``limits/string``) for a text beyond the limit, before it is built.
     """
     try:
         data, _ = yield from copied(value, _opened)

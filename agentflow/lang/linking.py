@@ -26,7 +26,7 @@ PIECE = 2_000
 _CALL = 20
 """Python nodes that the call of such a function takes."""
 _VALUE = 5
-"""Python nodes that an operand takes whose value such a function gives among others."""
+"""Python nodes of an operand that such a function returns together with others."""
 
 _SIZES: dict[type[Any], int] = {
     ir.Const: 1,
@@ -143,7 +143,7 @@ class _Hoister:
         self.measure(node)
 
     def measure(self, node: Any) -> None:
-        """Record the size of a node whose parts are final."""
+        """Record the size of a node with final parts."""
         size = _own(node)
         if isinstance(node, ir.Lambda | ir.Thunk):
             size += self.size(node.body) if self.size(node.body) < PIECE else 0
@@ -193,7 +193,7 @@ class _Hoister:
         return self.piece(whole.at, whole)
 
     def scope(self, node: ir.Let) -> None:
-        """The variables of a scope, set in pieces if that is large."""
+        """The variables of a scope, set in pieces if there are many."""
         inits = node.inits
         defines: list[Any] = [ir.Define(value.at, var, value) for var, value in inits]
         for define in defines:
@@ -240,7 +240,7 @@ class _Hoister:
 
 
 EMITTERS = (emit_calls, emit_control, emit_values)
-"""The modules whose functions write code for the nodes of a program; importing them is what declares them."""
+"""The modules with functions that write code for the nodes of a program; importing them declares these functions."""
 _SHALLOW = 30
 _MAYBE_LARGE = 500
 """Nodes of program text from which on it is worth looking how much code they are."""

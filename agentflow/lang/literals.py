@@ -47,14 +47,14 @@ TYPES: Final[dict[str, frozenset[type[Any]]]] = {
 """The types of literals that fit a letter. ``o``: a name may also be a callable. ``r``: no literal fits, only the result of
 a call."""
 OPERATIONS: Final[dict[str, str]] = {"timeout": "x.", "retry": "i.", "pmap": "olI", "pmap-on": "ol"}
-"""The parameters of forms that are operations of the runtime."""
+"""The parameters of the forms that are operations of the runtime."""
 RUNS: Final = frozenset(("timeout", "retry"))
 """Those that take a number, and then something that they run."""
 
 
 @frozen
 class Misfit:
-    """An argument whose type its parameter does not accept. ``swapped``: another parameter accepts it, so the two may have
+    """An argument of a type that its parameter does not accept. ``swapped``: another parameter accepts it, so the two may have
     been confused."""
 
     index: int
@@ -81,7 +81,7 @@ def misfit(word: str, kinds: Sequence[type[Any] | None]) -> Misfit | None:
 
 
 ANYTHING: Final = Sentinel("anything")
-"""A value, or a part of one, that is only known when the program runs."""
+"""A value, or a part of one, known only at run time."""
 _MAX_DEPTH = 20
 _UNSURE = frozenset({"$dynamicRef", "allOf", "oneOf", "not", "if", "patternProperties"})
 """Keywords that take more than a look to judge: nothing is said of a schema that has one."""
@@ -97,7 +97,7 @@ class Problem:
 
 
 def literal(node: IR) -> Any:
-    """The value of an expression as far as it is literal; :data:`ANYTHING` for each part that is not."""
+    """The value of an expression as far as it is literal; :data:`ANYTHING` for each other part."""
     if isinstance(node, ir.Const):
         return node.value
     if isinstance(node, ir.Quote):

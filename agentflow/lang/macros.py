@@ -163,7 +163,7 @@ class MacroStrand:
         return self.pick(self.unbound(env, name), count, d)
 
     def takes_named_arguments(self, function: Any, env: SexpEnvironment | None = None) -> bool:
-        """There are no tasks and tools."""
+        """Always false: tasks and tools do not exist here."""
         return False
 
     def on_fresh_stack(self, code: Code) -> Code:
@@ -183,7 +183,7 @@ class MacroStrand:
         """A name that stands nowhere in the program the template is part of."""
         return self._fresh_name(stem)
 
-    # -- what would act ---------------------------------------------------------------------------------------------
+    # -- effects ----------------------------------------------------------------------------------------------------
 
     def refuse(self) -> NoReturn:
         """A template is expanded before anything runs. Raises SexpEvaluationError."""

@@ -66,7 +66,7 @@ def trail(tree: IR) -> Trail:
 
 
 def called_answers(analyzer: Analyzer, tree: IR) -> list[CertainFailure]:
-    """The calls of an analysed program whose operator comes from a model's answer; they need not fail."""
+    """The calls of an analysed program with an operator from a model's answer; they need not fail."""
     return answers_of_parts([(analyzer, trail(tree))])[0]
 
 

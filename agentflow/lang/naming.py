@@ -65,7 +65,7 @@ class OpensScope(Protocol):
 
 
 class Naming:
-    """The names of one program, of which the :class:`~agentflow.lang.analyzer.Analyzer` is one.
+    """The names of one program, a base class of the :class:`~agentflow.lang.analyzer.Analyzer`.
 
     ``errors`` collects mistakes; ``asked`` are the free names with their meanings; ``own`` the names under which the
     program defines tasks; ``allow`` the names it may call (None: all). ``scoped_forms`` are the special forms.
@@ -117,10 +117,10 @@ class Naming:
     # -- variables ----------------------------------------------------------------------------------------------------
 
     def var(self, name: str, scope: Scope, at: Node | None = None, within: Node | None = None) -> Var:
-        """A new variable of ``scope``, with a Python name that is unique in the program.
+        """A new variable of ``scope``, with a Python name unique in the program.
 
-        For those who list names: ``at`` is the name in the text (None: it is in none, or a definition will say), ``within``
-        the syntax it is in force in, where that is less than the form around it.
+        For listings of names: ``at`` is the name in the text (None: it is in none, or a definition will say), ``within``
+        the syntax it is in force in, if smaller than the form around it.
         """
         py = f"{_UNSAFE.sub('_', name)[:40]}_{len(self.vars)}"
         if py[0].isdigit():
@@ -227,7 +227,7 @@ class Naming:
                 hint or f"the names it may call: {', '.join(sorted(self.allow)[:20]) or 'none'}",
             )
 
-    # -- for those who list names: an analysis for compiling is told, and keeps nothing ----------------------------------
+    # -- for listings of names: an analysis for compiling ignores these calls --------------------------------------------
 
     def defined(self, name: Name, node: Node, var: Var | None, value: IR) -> None:
         """``node`` binds ``name`` to ``value``; at file level where ``var`` is None."""

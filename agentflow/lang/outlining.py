@@ -24,9 +24,9 @@ _WORTH = 0.02
 _WHOLE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.JoinedStr)
 """Expressions that cannot contain an await, or that have their own variables."""
 _FIXED = (ast.Starred, ast.Slice, ast.FormattedValue)
-"""Expressions that are part of others."""
+"""Expressions only valid as parts of others."""
 _FUEL = "f_"
-"""What a slice test assigns and the statement after it reads, and nothing else: they stay together, and it is not shared."""
+"""The variable that a slice test assigns and only the statement after it reads: they stay together, and it is not shared."""
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -88,7 +88,7 @@ class _Own:
 
 
 class _Outliner:
-    """Works on one function, whose nested functions are done: ``names`` count how often each of them uses which name."""
+    """Works on one function after its nested functions: ``names`` count how often each of them uses which name."""
 
     def __init__(self, own: _Own, stem: str, names: dict[str, Counter[str]], piece: int) -> None:
         self.own = own
@@ -120,7 +120,7 @@ class _Outliner:
     # -- sizes, from the leaves to the root -----------------------------------------------------------------------
 
     def _measure(self) -> None:
-        """Measure the nodes, and cut those that are large."""
+        """Measure the nodes, and cut the large ones."""
         nodes, sizes = self.own.nodes, self.own.sizes
         for at in range(len(nodes) - 1, -1, -1):
             node, above = nodes[at]
@@ -135,7 +135,7 @@ class _Outliner:
         return _CALL if isinstance(node, ast.AsyncFunctionDef) else self.sizes.get(node, 1)
 
     def _cut(self, node: ast.AST) -> int:
-        """The size of a node, whose large parts are outlined."""
+        """The size of a node, with its large parts outlined."""
         total = 1
         for name in HOLDING[type(node)]:
             value: Any = getattr(node, name, None)
@@ -259,7 +259,7 @@ class _Outliner:
 
 
 def _can_move(node: ast.AST) -> bool:
-    """Whether a node is an expression whose value another function can compute."""
+    """Whether a node is an expression with a value that another function can compute."""
     stored = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
     return isinstance(node, ast.expr) and not isinstance(node, _FIXED) and not stored
 

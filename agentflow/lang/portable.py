@@ -1,4 +1,4 @@
-"""Procedures as JSON: the text of a closure with what it captured, to be run elsewhere.
+"""Procedures as JSON: the text of a closure with its captured values, to be run elsewhere.
 
 ``{"v": 2, "root": 0, "closures": [{"name", "source", "text", "grants", "bindings", "templates"}]}``: each closure is its
 lambda's text, the names it may call (null: the host's own authority), the values of the variables it uses from outside,
@@ -38,7 +38,7 @@ VERSION = 2
 def dump_closure(closure: Closure) -> dict[str, Any]:
     """``closure`` as JSON data.
 
-    Raises SexpEvaluationError (``closure/not-data``) naming the variable whose value is neither data nor a procedure of
+    Raises SexpEvaluationError (``closure/not-data``) naming the variable with a value other than data or a procedure of
     the language, and ``closure/macro`` when a macro made part of its body.
     """
     dump = _Dump()
@@ -274,7 +274,7 @@ class _Author:
 
 
 def _run(main: Any, grants: frozenset[str] | None) -> Any:
-    """The value of a program that is one lambda: it neither waits nor needs a strand."""
+    """The value of a program of one lambda: it neither waits nor needs a strand."""
     work = main(_Author(grants), 0)
     try:
         work.send(None)

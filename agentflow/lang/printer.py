@@ -1,7 +1,7 @@
 """Prints values in program notation, without recursion.
 
 Data reads back equal: ``read(print_value(x)) == x``. Floats print with the digits they need, infinities and NaN as
-``+inf.0``, ``-inf.0`` and ``+nan.0``; a symbol whose name is not valid as a symbol prints as the string it equals. A
+``+inf.0``, ``-inf.0`` and ``+nan.0``; a symbol with a name that is not valid as a symbol prints as the string it equals. A
 model (a match of the memory) prints as the dict of its fields, a closure as its source; any other value prints as
 ``#<kind name>``, which cannot be read.
 """
@@ -36,7 +36,7 @@ _QUOTES = {"quote": "'", "quasiquote": "`", "unquote": ",", "unquote-splicing": 
 _NUMBERS = frozenset((int, float))
 _ATOMS = frozenset((str, int, float, bool, type(None), Symbol))
 _RUN = 256
-"""Elements that are looked at together: numbers are written without a look at each."""
+"""Elements examined together: numbers are written without a look at each."""
 
 
 def print_value(value: object, *, limit: int | None = None, atom: Callable[[Any], str] | None = None) -> str:
@@ -109,7 +109,7 @@ def opaque(value: object) -> str:
 
 
 def too_deep() -> LimitExceeded:
-    """The error for data that is nested too deep to be written."""
+    """The error for data nested too deep to be written."""
     return LimitExceeded(
         f"data is nested deeper than {MAX_DATA_DEPTH} levels, too deep to write out",
         limit="depth",

@@ -35,14 +35,14 @@ Pass = Callable[[Source, Any], object]
 """Called with an analysed program before code is written for it; may change it in place."""
 _PYTHON = "agentflow.lang.python.compiling"
 _TEXT = "<string>"
-"""The name of a program that is given as text."""
+"""The name of a program given as text."""
 
 if TYPE_CHECKING:
     from agentflow.lang.bounds.analysis import Analysis
 
 
 class Program:
-    """A compiled program: immutable, and usable in any environment whose free names are the same.
+    """A compiled program: immutable, and usable in any environment with the same free names.
 
     Attributes: ``source`` the text with its name; ``text``; ``free`` the free names with their meanings: the kind, and the
     parameters of a call; ``own`` the names under which it defines tasks; ``allow`` the names it was limited to;
@@ -110,7 +110,7 @@ class Program:
             return first.code(env)
         codes = [part.code(env) for part in self._parts]
         if self.labelled == "strict":
-            codes[:-1] = map(whole, codes[:-1])  # what a part tested at its end counts for no other
+            codes[:-1] = map(whole, codes[:-1])  # the tests at the end of one part do not count for another
         return in_order(codes)
 
     def bounds(self, bindings: Mapping[str, Any] | None = None) -> Analysis:
@@ -193,7 +193,7 @@ class ProgramCache:
         self._programs: OrderedDict[tuple[Any, ...], list[Program]] = OrderedDict()
 
     def find(self, key: tuple[Any, ...], describe: Describe, revision: object = None) -> Program | None:
-        """A program of this key whose free names have kept their meanings; see :meth:`Program.fits`."""
+        """A program of this key with unchanged meanings of its free names; see :meth:`Program.fits`."""
         with self._lock:
             for program in self._programs.get(key, ()):
                 if program.fits(describe, revision):
@@ -247,9 +247,9 @@ def compile_program(
 ) -> Program:
     """Read, check and compile a program.
 
-    ``names`` returns the meaning of a free name (None: none is known), and makes the templates of the tasks that the
+    ``names`` returns the meaning of a free name (None: unknown), and makes the templates of the tasks that the
     program defines; ``env_names`` are names of variables. With ``allow``, a task or tool that it does not name is an error,
-    and so is code that is certain to fail when it is reached. ``cache`` keeps the result; ``revision`` spares comparing its
+    and so is code that will certainly fail at run time. ``cache`` keeps the result; ``revision`` spares comparing its
     names again, see :meth:`Program.fits`. ``allowance`` bounds its macros (None: by ``limits.steps``). ``passes`` change
     the program before code is written for it; then it is not for ``cache``. ``labelled``: its values may be in boxes;
     "strict": conditions are tracked too. Raises SexpSyntaxError, SexpEvaluationError (the first of several:
@@ -375,9 +375,9 @@ def assemble(
     passes: Sequence[Pass] = (),
     labelled: Following = False,
 ) -> Program:
-    """The program of forms that were read before; ``macros`` are in force already.
+    """The program of forms read before; ``macros`` are in force already.
 
-    ``strict`` refuses code that is certain to fail, not only malformed code.
+    ``strict`` refuses code that will certainly fail, not only malformed code.
     """
     analyzer, tree = analysis_of(source, forms, describe, limits, allow, macros, port, allowance)
     wrong = list(analyzer.errors)

@@ -283,7 +283,7 @@ class _Reader:
                 return items
 
     def _check_nodes(self) -> None:
-        """Refuse a text that is too large already, before the rest is read."""
+        """Refuse a text beyond the size limit before the rest is read."""
         data = False
         parts: list[tuple[list[Node], bool]] = [(self.top, False)]
         for frame in self.stack:

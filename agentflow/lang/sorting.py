@@ -10,7 +10,7 @@ from agentflow.core.data.walk import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, Wor
 
 T = TypeVar("T")
 _CHUNK = 4_096
-"""Values that are sorted at once."""
+"""Values sorted at once."""
 
 
 def in_order(values: list[Any]) -> Work[list[Any]]:

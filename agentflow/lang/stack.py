@@ -28,7 +28,7 @@ def collector_paused() -> Generator[None, None, None]:
 
 
 def on_fresh_stack(work: Callable[[], T]) -> T:
-    """Run ``work`` in a new thread, whose stack is empty, and wait for it."""
+    """Run ``work`` in a new thread, with an empty stack, and wait for it."""
     result: list[T] = []
     failure: list[BaseException] = []
 

@@ -103,7 +103,7 @@ class SymbolAnalyzer(Analyzer):
             self._file_level(name, node, "macro", Binding(name.name, "macro", name.start, name.end, _extent(node)))
 
     def _data(self, nodes: Sequence[Node]) -> None:
-        """Quoted names: those of a template that are evaluated are read later, which counts for more."""
+        """Quoted names: the evaluated ones of a template are read later, which counts for more."""
         pending = list(nodes)
         while pending:
             at = pending.pop()
@@ -359,7 +359,7 @@ class Surveyor:
             return (yield from self._surveying(source))
 
     def _python(self, source: Source) -> Work[Survey]:
-        """The survey of a text in Python. A file that is not a workflow text has neither mistakes nor names."""
+        """The survey of a text in Python. A file other than a workflow text has neither mistakes nor names."""
         from agentflow.lang.python.symbols import is_workflow_text, look_over  # Most processes never see such a text.
 
         if source.name.endswith(".py") and not is_workflow_text(source.text):
@@ -404,7 +404,7 @@ class Surveyor:
     def _divide(self, source: Source) -> Work[list[tuple[int, _Part]]]:
         """The parts of a text with their offsets. Raises the errors of reading the whole.
 
-        A text that can be read by itself ends where a form ends, so what follows it can be read by itself too.
+        A text that can be read by itself ends at the end of a form, so the text after it can be read by itself too.
         """
         text, limits = source.text, self.limits
         if len(text) > limits.source_bytes:

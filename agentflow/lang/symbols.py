@@ -1,6 +1,6 @@
 """The symbol table of a text: its names, their bindings and occurrences. Editors answer from it. It knows only offsets and
-kinds, not the notation of a text. A text that is analysed in parts has a :class:`TextSymbols` for each, whose offsets count
-from the beginning of its part; a :class:`SymbolTable` joins them."""
+kinds, not the notation of a text. A text analysed in parts has a :class:`TextSymbols` for each part, with offsets
+from the beginning of the part; a :class:`SymbolTable` joins them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Binding:
     """A name that the text binds, at ``start`` to ``end``.
 
     ``form`` is the whole definition; ``extent`` is the scope of the name, None at file level. ``parameters`` are those of a
-    procedure or task, the last of which is ``rest`` if it takes any further arguments; ``info`` describes the parameters of
+    procedure or task, the last one being ``rest`` if it takes any further arguments; ``info`` describes the parameters of
     a task. ``owner`` is the task that a parameter, or the class that a field belongs to.
     """
 
@@ -78,7 +78,7 @@ class Occurrence:
 class TextSymbols:
     """The names of a text, or of a part of one; each occurrence at its offset.
 
-    ``opaque`` are the parts whose names a macro may use freely, ``hidden`` the names that expansions use.
+    ``opaque`` are the parts with names that a macro may use freely, ``hidden`` the names that expansions use.
     """
 
     bindings: list[Binding] = field(default_factory=list[Binding])
@@ -145,7 +145,7 @@ class SymbolTable:
         return ended
 
     def visible(self, offset: int) -> list[Binding]:
-        """The bindings in force at ``offset`` that are not at file level, innermost first."""
+        """The bindings in force at ``offset``, except those at file level, innermost first."""
         around = [
             each
             for base, part in self._parts_at(offset)
@@ -155,7 +155,7 @@ class SymbolTable:
         return sorted(around, key=lambda each: _size(each.extent))
 
     def file_level(self) -> list[Located[Binding]]:
-        """What the text binds at file level, in order."""
+        """The bindings of the text at file level, in order."""
         return [
             Located(each, offset, part) for offset, part in self.parts for each in part.bindings if each.extent is None
         ]

@@ -107,7 +107,7 @@ def datum(node: Node, origins: dict[int, Node] | None = None) -> Any:
 def from_datum(value: Any, site: Node, origins: dict[int, Node], max_nodes: int, max_depth: int) -> Node:
     """Convert a datum back to syntax: lists and symbols in ``origins`` keep their span, others get that of ``site``.
 
-    Raises ValueError for a value that is not data and OverflowError past ``max_nodes`` nodes or ``max_depth`` levels.
+    Raises ValueError for a value other than data and OverflowError past ``max_nodes`` nodes or ``max_depth`` levels.
     """
     out: list[Node] = []
     pending: list[tuple[Any, list[Node], int]] = [(value, out, 0)]

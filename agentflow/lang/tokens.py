@@ -42,7 +42,7 @@ _TOKEN = re.compile(
 )
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 CONSTANTS = frozenset({"true", "false", "nil", "none", "#t", "#f", "+inf.0", "-inf.0", "+nan.0", "-nan.0"})
-"""Words that are values and no names."""
+"""Words for values, which are not names."""
 _BLOCK_EDGE = re.compile(r"\#\||\|\#")
 CLOSERS = {"(": ")", "[": "]", "{": "}"}
 

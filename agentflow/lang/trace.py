@@ -72,7 +72,7 @@ class Positions:
         return min(starts[line - 1] + column, len(self.source.text))
 
     def span(self, position: tuple[int | None, int | None, int | None, int | None]) -> Span | None:
-        """The span of a code position; None if Python was told not to keep positions."""
+        """The span of a code position; None if Python was configured not to keep positions."""
         line, end_line, column, end_column = position
         if line is None:
             return None
@@ -83,7 +83,7 @@ class Positions:
 
 
 SHOWS_SEXP = late_pattern(r"(?:^|[\s:'])\((?:['( ]|[\w*-]+[ )])|to-json|number->string|of a form")
-"""Matches a hint that is written for S-expressions."""
+"""Matches a hint written for S-expressions."""
 PYTHON_HINTS: Mapping[str, str] = MappingProxyType(
     {
         "arity/closure": "give it as many arguments as it has parameters",
@@ -301,7 +301,7 @@ def annotate(error: BaseException) -> AgentflowError:
 
 
 def _suggest_local(error: UnboundSymbolError, code: CodeType, info: CodeInfo) -> None:
-    """Suggest a variable of the procedures around it for a name that is not bound, if one is spelled like it."""
+    """Suggest a variable of the procedures around it for an unbound name with a similar spelling."""
     if error.code in ("name/unbound", "name/unknown-operator") and error.name:
         local = (info.names.get(py) for py in (*code.co_varnames, *code.co_cellvars, *code.co_freevars))
         error.hint = (

@@ -1,4 +1,4 @@
-"""Completion: the names that are valid at the cursor."""
+"""Completion: the valid names at the cursor."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def completions(document: Document, vocabulary: Vocabulary, offset: int) -> list
 def _members(
     document: Document, vocabulary: Vocabulary, base: str | None, items: dict[str, types.CompletionItem]
 ) -> dict[str, types.CompletionItem]:
-    """What may stand after ``base.``: the rest of names that begin so; else fields of the text's classes, and the methods that values have.
+    """Completions after ``base.``: the rest of names that begin so; else fields of the text's classes, and the methods of values.
 
-    Without ``base`` another expression stands there.
+    Without ``base`` another expression precedes the point.
     """
     members = {
         label.removeprefix(f"{base}."): _item(
@@ -180,7 +180,7 @@ def _slot(document: Document, vocabulary: Vocabulary, cursor: Cursor, offset: in
 
 
 def _parameters(document: Document, cursor: Cursor, start: int) -> Iterable[str] | None:
-    """The parameters of the task in whose text, which begins at ``start``, the cursor is; None if it is in no task's."""
+    """The parameters of the task with the text around the cursor, which begins at ``start``; None outside of a task's text."""
     if document.surface == "python":
         header = _HEAD.search(document.text, 0, start)
         return None if header is None else re.findall(r"(\w+)\s*(?::[^,]*)?(?:,|\Z)", header[1])

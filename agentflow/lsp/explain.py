@@ -1,4 +1,4 @@
-"""Hover and signature help: what a name means, and the parameters of the call around the cursor."""
+"""Hover and signature help: the meaning of a name, and the parameters of the call around the cursor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Semantic tokens: the meanings of names, which a grammar cannot tell."""
+"""Semantic tokens: the meanings of names, which a grammar cannot determine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tokens(document: Document, span: tuple[int, int] | None = None) -> list[int]
 
 
 def _kind(occurrence: Occurrence, procedures: set[str]) -> tuple[int, int] | None:
-    """Type and modifiers of an occurrence; None for data and for names whose meaning is unknown."""
+    """Type and modifiers of an occurrence; None for data and for names with an unknown meaning."""
     kind = _KINDS.get(occurrence.kind)
     if kind is None:
         return None

@@ -41,7 +41,7 @@ def _diagnostic(document: Document, diagnostic: Diagnostic) -> types.Diagnostic:
 
 
 def fixes(document: Document, uri: str, span: tuple[int, int]) -> Iterator[types.CodeAction]:
-    """A fix for each mistake in ``span`` whose hint says what to write."""
+    """A fix for each mistake in ``span`` with a hint that gives a replacement."""
     for diagnostic in document.survey.diagnostics:
         at = diagnostic.error.span
         if at is None or at.start > span[1] or at.end < span[0]:
@@ -60,7 +60,7 @@ def fixes(document: Document, uri: str, span: tuple[int, int]) -> Iterator[types
 
 
 def _edit(document: Document, error: AgentflowError) -> tuple[str, int, int, str] | None:
-    """The title of a fix, the start and end of what it replaces, and the replacement; None: the hint suggests none."""
+    """The title of a fix, the start and end of the text to replace, and the replacement; None: the hint suggests none."""
     if error.span is None or error.hint is None:
         return None
     text, start, end = document.text, error.span.start, error.span.end

@@ -1,4 +1,4 @@
-"""How each language of programs writes what editors show: calls, parameters, names. One object for each language."""
+"""The notation of each language of programs in editors: calls, parameters, names. One object for each language."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentflow.lang.tokens import tokens
 
 @dataclass(slots=True)
 class OpenCall:
-    """A form that is open at the cursor.
+    """A form open at the cursor.
 
     ``head`` is its first word, ``start`` the offset of its bracket, ``items`` the number of items begun before the cursor,
     ``arguments`` the first words of those items that are forms.
@@ -47,7 +47,7 @@ class Cursor:
 
     @property
     def naming(self) -> OpenCall | None:
-        """The call of which the cursor may name an argument."""
+        """The call that may take the word at the cursor as the name of an argument."""
         return self.calls[-2] if self.is_operator and len(self.calls) > 1 else None
 
     def within(self, index: int) -> str | None:
@@ -112,13 +112,13 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _OPEN_FIELD = re.compile(r"(?:[fF][rR]?|[rR][fF])['\"](?:\{\{|[^{]|\{[^{}]*\})*\{([^{}]*)\Z", re.DOTALL)
-"""An f-string up to an expression in it that is not closed."""
+"""An f-string up to an unclosed expression in it."""
 _STATEMENTS = frozenset(("def", "class"))
 
 
 @frozen
 class PythonCursor(Cursor):
-    """What the cursor is in. ``keyword`` is the argument whose value it is in, by the name in front of ``=``."""
+    """The context of the cursor. ``keyword`` is the argument with the value that it is in, by the name in front of ``=``."""
 
     keyword: str | None = None
 
@@ -144,7 +144,7 @@ class PythonCursor(Cursor):
 
 
 def python_cursor_at(text: str, offset: int) -> PythonCursor:
-    """What the cursor before the character at ``offset`` is in."""
+    """The context of the cursor before the character at ``offset``."""
     calls: list[OpenCall] = []
     keywords: list[str | None] = [None]
     last: tuple[str, int] | None = None
@@ -190,12 +190,12 @@ def python_cursor_at(text: str, offset: int) -> PythonCursor:
 
 @frozen
 class Notation:
-    """How a language is written.
+    """The notation of a language.
 
     ``fence`` names it in Markdown. ``usage`` shows a call of a task or tool, ``labels`` its parameters one by one, ``argument`` one of
-    them; ``shape`` a procedure with parameters and the name of the rest. ``cursor`` says what an offset is in. ``word`` matches a
-    character of a name, ``comments`` the comment lines at the end of a text, which begin with ``comment``. ``constants`` are its literals with
-    a name, ``hidden`` says why a name cannot be renamed that is used where nobody can tell what it means.
+    them; ``shape`` a procedure with parameters and the name of the rest. ``cursor`` returns the context of an offset. ``word`` matches a
+    character of a name, ``comments`` the comment lines at the end of a text, which begin with ``comment``. ``constants`` are its named
+    literals, ``hidden`` is the reason why a name cannot be renamed if it is used where its meaning is unknown.
     """
 
     fence: str

@@ -56,7 +56,7 @@ class Server(LanguageServer):
         _register(self)
 
     def words(self, document: Document) -> Vocabulary:
-        """What names mean in the language of a text."""
+        """The meanings of names in the language of a text."""
         return self._vocabularies[document.surface]
 
     def document(self, uri: str) -> Document:

@@ -13,7 +13,7 @@ class Vocabulary:
     """Words of the language, and the tasks and tools that a program may call.
 
     ``names`` describes tasks and tools (None: there are none), ``descriptions`` their purposes. Those in ``foreign`` were
-    described by somebody else: their text is shown as plain text, never as Markdown.
+    described by a third party: their text is shown as plain text, never as Markdown.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class Vocabulary:
         return info if info is not None and info.kind in ("task", "tool") else None
 
     def description(self, name: str) -> str | None:
-        """What a task or tool is for."""
+        """The purpose of a task or tool."""
         return self.descriptions.get(name)
 
     def is_foreign(self, name: str) -> bool:
-        """Whether somebody else has described it."""
+        """Whether a third party described it."""
         return name in self.foreign
 
     def around(self) -> Iterable[str]:
@@ -65,7 +65,7 @@ class PythonVocabulary(Vocabulary):
         self._meant = {each.replace(":", ".").replace("-", "_"): each for each in around}
 
     def info(self, name: str) -> NameInfo | None:
-        """What a call of a task or tool takes, or None if there is none of that name."""
+        """The parameters of a task or tool, or None if there is none of that name."""
         return super().info(self._meant.get(name, name))
 
     def description(self, name: str) -> str | None:

@@ -63,7 +63,7 @@ def nearest(recorded: Sequence[dict[str, Any]], request: dict[str, Any]) -> int:
 
 
 def describe_difference(recorded: dict[str, Any], request: dict[str, Any]) -> str:
-    """The fields in which two requests differ, one per line; long texts are cut around the first difference."""
+    """The fields that differ between two requests, one per line; long texts are cut around the first difference."""
     before, after = dict(_leaves(recorded)), dict(_leaves(request))
     paths = [path for path in {**before, **after} if before.get(path, _ABSENT) != after.get(path, _ABSENT)]
     lines = [f"  {path}: {_change(before.get(path, _ABSENT), after.get(path, _ABSENT))}" for path in paths[:_SHOWN]]
@@ -126,7 +126,7 @@ class Cassette:
 
     Parameters: ``path`` of the file; ``mode`` ``auto`` (replay if the file exists, else record), ``record`` or ``replay``.
     Requests replay in any order; method, endpoint and JSON body must equal those of the recording. Equal requests with
-    different answers replay in the order in which they were sent. With ``matching=False`` only the order counts, for
+    different answers replay in the order of sending. With ``matching=False`` only the order counts, for
     requests that differ every time. A call that was abandoned during recording (the loser of a race) replays the data that
     had arrived, and then waits until it is abandoned again. Raises DataError if the file is missing or not a cassette; the
     call itself raises DataError for a request that was not recorded (the message names the nearest one and the differences).
@@ -176,7 +176,7 @@ class Cassette:
 
     @property
     def left(self) -> int:
-        """Number of recorded calls that have not been replayed yet."""
+        """Number of recorded calls not replayed yet."""
         return sum(map(len, self._left.values()))
 
     def provider(self, dialect: str, **options: Any) -> ProviderAdapter:
@@ -187,9 +187,9 @@ class Cassette:
 
     @contextlib.contextmanager
     def answers(self, flow: AgentFlow) -> Generator[AgentFlow]:
-        """Within the block, replay or record the model calls of ``flow``, whichever models it uses; yields the flow.
+        """Within the block, replay or record the model calls of ``flow``, for all of its models; yields the flow.
 
-        Raises ConfigurationError for a flow whose ``provider=`` is an adapter object.
+        Raises ConfigurationError for a flow with an adapter object as its ``provider=``.
         """
         if flow.router.has_own_adapter:
             raise ConfigurationError(
@@ -214,7 +214,7 @@ class Cassette:
         return json.dumps({"agentflow_cassette": _VERSION, "calls": self._calls}, indent=1, ensure_ascii=False) + "\n"
 
     def record(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Add a call that is being sent, without an answer yet, and return it. Used by the transport."""
+        """Add a call being sent, without an answer yet, and return it. Used by the transport."""
         call: dict[str, Any] = {"request": request, "response": None}
         self._calls.append(call)
         return call

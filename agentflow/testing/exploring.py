@@ -1,4 +1,4 @@
-"""Exploring programs from Python: what can happen to a program, and repeating one run with prescribed answers."""
+"""Exploring programs from Python: the possible outcomes of a program, and repeating one run with prescribed answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def explore(
     allow: Iterable[str] | None = None,
     assume: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Exploration:
-    """Explore what can happen to a program, without calling a model or a tool and without real waits.
+    """Explore the possible outcomes of a program, without calling a model or a tool and without real waits.
 
     Parameters:
         program: text, a Path, a Source or a compiled program.
@@ -39,7 +39,7 @@ async def explore(
         runs: maximum number of runs.
         tools: functions of the host that the program calls. They are not executed: their arguments are checked, and values
             that fit their return annotations stand for their results.
-        flow: the flow whose tasks and tools the program calls; they are not executed either.
+        flow: the flow with the tasks and tools that the program calls; they are not executed either.
         allow: the only tasks and tools the program may use, as for ``flow.run``.
         assume: constraints on answers, as rules of a JSON Schema for fields, tasks and tools by name:
             ``{"grade": {"minimum": 0, "maximum": 10}}``.
@@ -96,7 +96,7 @@ def setting_of(
     allow: Iterable[str] | None = None,
     assume: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Setting:
-    """The setting in which a program is explored. Parameters as for :func:`explore`. Raises ConfigurationError for a value in ``tools`` that is not a tool."""
+    """The setting to explore a program in. Parameters as for :func:`explore`. Raises ConfigurationError if ``tools`` has a value other than a tool."""
     own = tuple([tool if isinstance(tool, Tool) else tool_from_function(tool) for tool in tools])
     if flow is None:
         return Setting(bindings=dict(bindings or {}), tools=own, grants=_grants(allow), assumed=dict(assume or {}))

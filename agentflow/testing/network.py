@@ -29,7 +29,7 @@ def _local(host: object) -> bool:
 def forbid_network() -> Generator[None, None, None]:
     """Within the block, raise NetworkForbidden on attempts to resolve or connect to another host.
 
-    All providers use the socket module, whatever their HTTP client; loopback servers and unix sockets still work. The guard
+    All providers use the socket module, with any HTTP client; loopback servers and unix sockets still work. The guard
     affects the whole process, so use it around a test and not inside a program.
     """
     real_connect, real_connect_ex, real_resolve = (

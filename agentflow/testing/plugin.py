@@ -98,7 +98,7 @@ def flow_options() -> Mapping[str, Any]:
 
 @pytest.fixture
 def flow(flow_options: Mapping[str, Any], script: Script, no_network: None) -> Generator[AgentFlow]:
-    """A flow whose model calls are answered by ``script``, without network."""
+    """A flow with model calls answered by ``script``, without network."""
     import asyncio
 
     from agentflow.app import AgentFlow
@@ -134,7 +134,7 @@ def evaluate(request: pytest.FixtureRequest) -> Callable[..., Awaitable[Evaluati
 
 @pytest.fixture
 def cassette(request: pytest.FixtureRequest) -> Generator[Cassette]:
-    """A cassette for this test, ``cassettes/MODULE/TEST.json`` beside its file; see ``--record-cassettes``."""
+    """A cassette for this test, ``cassettes/MODULE/TEST.json`` next to its file; see ``--record-cassettes``."""
     from agentflow.core.data.errors import DataError
     from agentflow.testing.cassette import Cassette
 

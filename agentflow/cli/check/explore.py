@@ -95,7 +95,7 @@ def parse_assumptions(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _flow(options: ExploreOptions) -> AgentFlow | None:
-    """The flow whose tasks and tools the program calls. It is not entered, so nothing is connected."""
+    """The flow with the tasks and tools that the program calls. It is not entered, so nothing is connected."""
     if options.app is not None:
         from agentflow.cli.shared.application import load_flow
 

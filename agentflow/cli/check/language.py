@@ -43,7 +43,7 @@ def check_files(
     the existing tasks and tools; ``bindings`` are the variables bound by the host, other free names being errors (None: any
     name may be bound); ``notes`` are printed too; ``limits`` are those of a run; ``reader`` reads a file. With ``as_json`` one
     JSON object goes to standard output: ``ok``, ``notes`` and, per file, ``diagnostics`` in the form of
-    ``AgentflowError.to_dict()`` with a ``severity``. It is ``error`` for invalid code and for code that is certain to fail
+    ``AgentflowError.to_dict()`` with a ``severity``. It is ``error`` for invalid code and for code that will certainly fail
     when reached, ``warning`` for such code inside a handler that catches the failure, and for unbound names that resemble an
     existing one. Returns exit code 3 if there are errors, else 0. Raises UsageError for a file that cannot be read.
     """
@@ -79,7 +79,7 @@ def check_files(
 
 
 def names_of(bind: Iterable[str] | None) -> list[str] | None:
-    """The names in the bindings ``NAME`` or ``NAME=VALUE``; None if there are no bindings."""
+    """The names in the bindings ``NAME`` or ``NAME=VALUE``; None without bindings."""
     return [each.partition("=")[0] for each in bind] if bind else None
 
 

@@ -37,12 +37,12 @@ MISTAKES = (
     ("review.sexp", "(let (x 1) x)", "write a list of bindings: (let ((x 1)) x)"),
     ("review.sexp", "(first (list 1 2) 3)", "give a primitive as many arguments as it takes"),
 )  # fmt: skip
-"""Wrong texts, each with the name of its file and what to do instead; the checker says what is wrong with them."""
+"""Wrong texts, each with the name of its file and the right way; the checker reports their mistakes."""
 
 
 def write_skill(out: str | None, commands: Mapping[str, Iterable[tuple[str, str]]], *, as_json: bool) -> int:
-    """Write the skill below the directory ``out``. ``commands`` are those of the command line, by their group, with what each
-    does. Returns the exit code. Raises OSError."""
+    """Write the skill below the directory ``out``. ``commands`` are those of the command line, by their group, each with its
+    effect. Returns the exit code. Raises OSError."""
     folder = Path(out or DEFAULT) / NAME
     files = {folder / name: text for name, text in skill_files(commands).items()}
     for path, text in files.items():

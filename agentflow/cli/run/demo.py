@@ -132,7 +132,7 @@ def _announce(text: str, where: Path, model: str, question: str) -> None:
 
 
 def _show_rest(value: Any, answer: AnswerText, where: Path) -> None:
-    """Print what was not streamed: the files, and the answer if the model sent it in one piece."""
+    """Print the parts that were not streamed: the files, and the answer if the model sent it in one piece."""
     if not answer.text:
         answer.write(clean(str(value["answer"])) + "\n")
     write_out("\nbased on the files:\n" + "".join(f"  {clean(_within(path, where))}\n" for path in value["files"]))

@@ -70,7 +70,7 @@ def plan_data(plan: RunPlan) -> dict[str, Any]:
 
 
 def plan_text(plan: RunPlan) -> str:
-    """A plan as text: effects that are reused, effects that run or may run with their costs, and what is unknown."""
+    """A plan as text: reused effects, effects that run or may run with their costs, and unknown facts."""
     are = "is" if len(plan.reused) == 1 else "are"
     lines = [f"{counted(len(plan.reused), 'effect')} {are} answered from records, which saves {_cost(plan.reused)}"]
     if plan.runs:
@@ -347,7 +347,7 @@ class _Kept:
 
 @contextlib.asynccontextmanager
 async def _kept(flow: AgentFlow, run_id: str, options: DurableOptions | ChangeOptions) -> AsyncGenerator[_Kept, None]:
-    """A block whose interruption prints the command to resume the run."""
+    """A block that prints the command to resume the run if it is interrupted."""
     kept = _Kept(run_id)
     try:
         yield kept

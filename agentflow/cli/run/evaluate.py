@@ -35,7 +35,7 @@ _PLAIN = ("exact", "contains", "json_equal", "close")
 
 
 async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
-    """Evaluate a program on cases and print the report. Returns 1 for a threshold that is not met, 5 at a limit, 130 if
+    """Evaluate a program on cases and print the report. Returns 1 for a missed threshold, 5 at a limit, 130 if
     the user at the terminal declines the forecast.
 
     Raises UsageError, and the errors of :meth:`agentflow.AgentFlow.evaluate`.
@@ -132,7 +132,7 @@ def _program(flow: AgentFlow, name: str, options: EvalOptions) -> Any:
 
 
 def _baseline(name: str | None) -> str | Path | None:
-    """The variant that is the baseline, or the file of a saved report."""
+    """The baseline variant, or the file of a saved report."""
     return Path(name) if name is not None and name.endswith(".jsonl") else name
 
 

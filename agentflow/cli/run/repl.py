@@ -43,7 +43,7 @@ MAX_SHOWN = 20_000
 class Language:
     """A language of the shell.
 
-    ``is_complete`` tells whether a text can be evaluated; ``comment`` starts a comment; ``names`` are the words of the
+    ``is_complete`` returns whether a text can be evaluated; ``comment`` starts a comment; ``names`` are the words of the
     language; ``describe`` documents one, ``call`` shows the call syntax of a task or tool, and ``show`` formats a value (None:
     nothing is shown).
     """
@@ -158,7 +158,7 @@ class ShellFlow(Protocol):
 
 
 def is_complete(text: str, language: Language = SEXP) -> bool:
-    """Whether ``text`` can be evaluated: a command, or forms that are all closed. Invalid text counts, too."""
+    """Whether ``text`` can be evaluated: a command, or forms without an open bracket. Invalid text counts, too."""
     return text.lstrip().startswith(",") or language.is_complete(text)
 
 

@@ -34,7 +34,7 @@ _MOST_SHOWN = 100
 
 
 def differences(pairs: Iterable[EffectPair]) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """The effects of two runs, each with what changed, and their number by change."""
+    """The effects of two runs, each with its changes, and their number by change."""
     rows: list[dict[str, Any]] = []
     for pair in pairs:
         effect, both = pair.either, (pair.first, pair.second)
@@ -100,7 +100,7 @@ def _table(one: RunSummary, other: RunSummary, rows: list[dict[str, Any]], count
 async def show(
     run: str | None, directory: str | None, db: str | None, *, transcript: bool = False, as_json: bool
 ) -> int:
-    """Print one run; without an id the latest. With ``transcript`` print what was said in it. Returns the exit code."""
+    """Print one run; without an id the latest. With ``transcript`` print its conversation. Returns the exit code."""
     async with open_catalogue(directory, db) as catalogue:
         summary, events = await read_run(catalogue, run)
         if transcript:

@@ -33,7 +33,7 @@ _How = Literal["ok", "failed", "suspended", "running"]
 def fold_records(records: Sequence[EffectRow], source: Source, view: RunView) -> None:
     """Count the ``records`` of a run among the tasks and the expressions of ``view``; ``source`` is its program.
 
-    An expression whose effect waits is suspended; one whose effect began, or has steps, and has not ended is running. An
+    An expression with a waiting effect is suspended; one with an unfinished effect, or with steps of one, is running. An
     expression without records was not reached, or contains no recorded effects.
     """
     keys = {each.key for each in records}
@@ -48,7 +48,7 @@ def fold_records(records: Sequence[EffectRow], source: Source, view: RunView) ->
             continue
         if each.leaf is None:
             _count(each, _how(each), view.sites.setdefault(site, Tally(each.name)))
-        elif each.leaf not in keys and each.leaf not in begun:  # a step of a task that has not ended
+        elif each.leaf not in keys and each.leaf not in begun:  # a step of an unfinished task
             begun.add(each.leaf)
             tally = view.sites.setdefault(site, Tally())
             tally.calls += 1
@@ -118,7 +118,7 @@ def show_run(
     """Print a run of ``db`` and its open ``questions``.
 
     For runs without events ``records`` are its effects, and ``text`` is its program, or ``function`` the reference of a
-    Python function, whose text is not stored.
+    Python function, because its text is not stored.
     """
     view = RunView(events)
     if text:
@@ -171,7 +171,7 @@ def run_data(summary: RunSummary, view: RunView, function: str | None = None) ->
 
 
 def head_rows(summary: RunSummary, view: RunView, function: str | None = None) -> list[tuple[str, str]]:
-    """The run's id, outcome and totals; ``function`` is the Python function that is its program, if its text is not known."""
+    """The run's id, outcome and totals; ``function`` is the Python function that it runs, if the text is unknown."""
     usage = summary.usage or view.usage
     rows = [
         ("run", f"{summary.run_id}  {summary.name}"),
@@ -234,7 +234,7 @@ def program(name: str, view: RunView) -> Text:
 
 
 def _sourced(tallies: Sequence[Tally]) -> list[tuple[str, str]]:
-    """The calls of a line whose values depend on sources, each with its sources."""
+    """The calls of a line with values that depend on sources, each with its sources."""
     return [(each.name or "it", ", ".join(sorted(each.sources))) for each in tallies if each.sources]
 
 

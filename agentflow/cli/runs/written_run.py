@@ -18,7 +18,7 @@ _INDENT = 2
 
 
 def transcript_text(passages: Iterable[ReadStep], width: int) -> str:
-    """The passages for a terminal of ``width`` columns: a heading each, and below it what was said, wrapped at words."""
+    """The passages for a terminal of ``width`` columns: a heading each, and below it the text, wrapped at words."""
     lines: list[str] = []
     for each in passages:
         margin = " " * (_TIME + _INDENT * each.depth)
@@ -57,8 +57,8 @@ def run_markdown(
 ) -> str:
     """The report of a run in Markdown, with the facts of the HTML page.
 
-    ``rows`` are the facts of its head; ``error`` is why it failed, ``difference`` how it differs from another run. What
-    models, tools and people said stands in fences: no markup in it has effect.
+    ``rows`` are the facts of its head; ``error`` is the reason of its failure, ``difference`` the comparison with another run. Text
+    from models, tools and people stands in fences: no markup in it has effect.
     """
     parts = [f"# {_inline(view.name or 'run')}", "\n".join([f"- **{name}**: {_inline(value)}" for name, value in rows])]
     if error:

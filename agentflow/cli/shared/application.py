@@ -31,7 +31,7 @@ _MAKES = (
 def load_flow(where: str) -> AgentFlow:
     """Import the flow FLOW of the module MODULE, searched from the working directory; FLOW defaults to ``flow``.
 
-    Raises UsageError (``cli/app``), which names what is missing.
+    Raises UsageError (``cli/app``), which names the missing part.
     """
     from agentflow.app import AgentFlow
 

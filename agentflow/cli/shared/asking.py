@@ -32,7 +32,7 @@ def yes_or_no(text: str) -> bool | None:
 
 
 def asks_yes_or_no(question: Question) -> bool:
-    """Whether a question is answered with yes or no: an approval, or one whose answer is a boolean."""
+    """Whether a question is answered with yes or no: an approval, or one with a boolean answer."""
     return question.reason == "approval" or (question.schema is not None and question.schema.get("type") == "boolean")
 
 

@@ -251,7 +251,7 @@ def read_either(file: str | None, expression: str | None) -> tuple[str, str]:
 
 
 def read_expression(expression: str) -> tuple[str, str]:
-    """The name and text of a program that is given as ``-e TEXT``; ``-`` is standard input. Raises UsageError for the name of a file."""
+    """The name and text of a program from ``-e TEXT``; ``-`` is standard input. Raises UsageError for the name of a file."""
     if is_file_name(expression):
         raise UsageError(
             f"{expression} is the name of a file", hint=f"to run it: agentflow run {shlex.quote(expression)}"
@@ -308,7 +308,7 @@ def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = F
 
 @contextlib.asynccontextmanager
 async def events_to_file(flow: AgentFlow, path: str | Path | None) -> AsyncGenerator[None, None]:
-    """A block whose runs are recorded in the file ``path``; None records nothing.
+    """A block that records its runs in the file ``path``; None records nothing.
 
     Raises UsageError (``cli/unwritable``) for a file that cannot be opened; when the block ends, AgentflowError
     (``cli/incomplete-events``) for one that could not be written to its end.

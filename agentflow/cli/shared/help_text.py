@@ -28,7 +28,7 @@ class _WordContext(_Context):
 
 
 class HelpGroup(TyperGroup):
-    """A group of commands whose help, and that of its commands, breaks no word."""
+    """A group of commands that breaks no word in its help, nor in that of its commands."""
 
     context_class = cast(Any, _WordContext)
 

@@ -84,12 +84,12 @@ def servers_of(options: McpOptions) -> KnownServers:
 
 
 def servers_of_flow(flow: AgentFlow) -> KnownServers:
-    """The recorded tools of the servers of a flow that is not connected."""
+    """The recorded tools of the servers of an unconnected flow."""
     return look_up(flow.mcp.servers, flow.files.roots[0])
 
 
 def look_up(servers: Sequence[McpServer], root: Path) -> KnownServers:
-    """The recorded tools of ``servers``; ``root`` is the directory in which programs are started."""
+    """The recorded tools of ``servers``; ``root`` is the directory to start programs in."""
     if not servers:
         return KnownServers()
     from agentflow.connect.recorded import recorded
@@ -111,7 +111,7 @@ def look_up(servers: Sequence[McpServer], root: Path) -> KnownServers:
 
 
 def stand_ins(servers: KnownServers) -> list[Tool]:
-    """The servers' tools as tools of a flow that is not connected: programs can be analysed with them, but not call them."""
+    """The servers' tools as tools of an unconnected flow: programs can be analysed with them, but not call them."""
 
     async def call(arguments: dict[str, Any], context: CallContext) -> Any:
         raise AgentflowError("the MCP server is not connected", code="mcp/down")

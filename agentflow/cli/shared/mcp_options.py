@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class McpOptions:
-    """The options of a command whose flow may have tools of MCP servers."""
+    """The options of a command with a flow that may have tools of MCP servers."""
 
     mcp_server: Annotated[
         list[str] | None,

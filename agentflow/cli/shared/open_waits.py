@@ -32,7 +32,7 @@ _REPEATED = [
 
 
 def resume_line(run_id: str, options: DurableOptions | ChangeOptions, *, program: str | None = None) -> str:
-    """The command that resumes a run with the flow of ``options``; ``program`` names a file whose current text to use."""
+    """The command that resumes a run with the flow of ``options``; ``program`` names a file to use the current text of."""
     words = ["agentflow", "resume", run_id, *(() if program is None else ("--program", program))]
     for field in _REPEATED:
         value: Any = getattr(options, field.name, field.default)

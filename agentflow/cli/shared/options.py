@@ -285,7 +285,7 @@ class DatabaseOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueOptions:
-    """The queue of a run that is left to workers, and its priority."""
+    """The queue of a run left to workers, and its priority."""
 
     queue: Annotated[str, typer.Option("--queue", metavar="NAME", help="The queue of the workers to leave it to.")] = (
         "default"
@@ -367,7 +367,7 @@ class ResumeOptions(ChangeOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CancelOptions(DatabaseOptions, WatchOptions):
-    """The options of the command that cancels a durable run, whose clean-up may call tools."""
+    """The options of the command that cancels a durable run and may call tools to clean up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -581,7 +581,7 @@ def parse_limits(texts: Iterable[str], base: Limits) -> Limits:
 
 @contextlib.contextmanager
 def _in_words() -> Generator[None]:
-    """A block whose errors name options as the command line does, and not as calls in Python."""
+    """A block with errors that name options as the command line does, and not as calls in Python."""
     try:
         yield
     except ConfigurationError as error:

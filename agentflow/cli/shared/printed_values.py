@@ -44,7 +44,7 @@ def in_lines(value: object, show: Callable[[object], str], marks: Marks = SEXP) 
 
 
 def _lines(value: object, text: str, indent: int, show: Callable[[object], str], marks: Marks) -> list[str]:
-    """The lines of a value whose one-line form is ``text``, starting in column ``indent``; the first is not indented."""
+    """The lines of a value with the one-line form ``text``, starting in column ``indent``; the first is not indented."""
     if len(text) + indent <= WIDTH or indent > _MAX_INDENT:
         return [text]
     if isinstance(value, dict | MappingModel):
@@ -112,8 +112,8 @@ def problems(value: object) -> list[BaseException]:
 
 
 class FailedTexts:
-    """An observer that collects the texts of a run's failed results: a program whose value is such a text has failed, like
-    one whose value is the result."""
+    """An observer that collects the texts of a run's failed results: a program with such a text as its value has failed, like
+    one that returns the result."""
 
     def __init__(self) -> None:
         self._errors: dict[str, BaseException] = {}
@@ -127,7 +127,7 @@ class FailedTexts:
             self._errors[event.result.content.strip()] = event.result.error
 
     def behind(self, value: object) -> list[BaseException]:
-        """The error of the failed result whose content is ``value``; None for any other value."""
+        """The error of the failed result with the content ``value``; None for any other value."""
         error = self._errors.get(value.strip()) if isinstance(value, str) and value.strip() else None
         return [] if error is None else [error]
 

@@ -340,7 +340,7 @@ class Totals:
 
 
 _DATA = ("{", "[", '"', "```")
-"""The first characters of answers that are data, or may be."""
+"""The first characters of answers that are, or may be, data."""
 
 
 class AnswerText:

@@ -41,7 +41,7 @@ def names_function(file: str | None, expression: str | None, app: str | None) ->
 def import_module(module: str, label: str, hint: str) -> ModuleType:
     """Import a module of the user, searched from the working directory first.
 
-    ``label`` begins the message of an error, ``hint`` is that for a name that is not one of a module. Raises UsageError
+    ``label`` begins the message of an error, ``hint`` is the hint for a name that cannot be a module's. Raises UsageError
     (``cli/app``) if it does not exist, is a workflow text, or raises an exception: then with the last lines of the user's
     own files that led there.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def state_directory() -> Path:
     """The directory for run files: ``$XDG_STATE_HOME/agentflow``, else ``~/.local/state/agentflow``, else a new temporary one."""
-    # not a fixed name: in a directory that all can write to, somebody else could have created it
+    # not a fixed name: in a directory that all can write to, another user could have created it
     return state_path() if can_record() else Path(tempfile.mkdtemp(prefix=f"agentflow-{os.getuid()}-"))
 
 
@@ -39,7 +39,7 @@ def database(url: str | None) -> str:
 
 
 def stored_at(url: str | None) -> Durable:
-    """The database of :func:`database`, of which a command takes over no runs: they need their own tools, and outlive it."""
+    """The database of :func:`database`. A command takes over no runs of it: they need their own tools, and outlive it."""
     from agentflow.journal.urls import Durable
 
     return Durable(database(url), take_over=False)

@@ -1,4 +1,4 @@
-"""Wraps what the command says at words, to the width of the terminal: the one place that breaks lines of prose."""
+"""Wraps the command's text at words, to the width of the terminal: the one module that breaks lines of prose."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TextIO
 from agentflow.lib.text.safe_text import clean
 
 DEFAULT_COLUMNS = 80
-"""Columns where there is no terminal, and ``COLUMNS`` is not set."""
+"""Columns without a terminal, if ``COLUMNS`` is not set."""
 _WHOLE = re.compile(r"\s*\d* \||\s*-->|\s+(?:agentflow|pip|python3?) ")
-"""Lines that are not broken: excerpts of programs, their locations, and commands to copy."""
+"""Lines never broken: excerpts of programs, their locations, and commands to copy."""
 _LABEL = re.compile(r"\s*\S+(?: \S+){0,2} {2,}(?=\S)")
 """The label of a row in columns; the text behind it continues below its own beginning."""
 _WORDS = re.compile(r"( +)")
@@ -92,7 +92,7 @@ class StreamedWords:
         return "".join(out)
 
     def rest(self) -> str:
-        """The word that is still held, for the end of the text."""
+        """The held word, for the end of the text."""
         word, self._word = self._word, ""
         if not self._line:
             self._start = word

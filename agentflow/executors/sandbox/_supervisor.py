@@ -1,18 +1,18 @@
 """The process between agentflow and a command: confines the command, and kills everything it started.
 
 It runs as ``python -I -S`` and imports nothing of agentflow and little of the standard library, because its start-up
-time is part of every command: hence no ``json``, ``signal`` or ``typing``, which import much more. What it reports are lines
-of JSON, which the host reads as data: whoever gets hold of this process sends it nothing that runs. Its code does not come from a file, which a command could have changed in its workspace: the host sends the
+time is part of every command: hence no ``json``, ``signal`` or ``typing``, which import much more. Its reports are lines
+of JSON, which the host reads as data: an attacker in control of this process cannot send it code. Its own code does not come from a file, which a command could have changed in its workspace: the host sends the
 code it read at its own start. stdin carries code and job; EOF on it, because the host let go or died, kills the
-command. The supervisor is a child subreaper (prctl(2)), the new parent of every process whose own parent ends, so even
+command. The supervisor is a child subreaper (prctl(2)), the new parent of every process with a parent that ended, so even
 a daemon that forks twice and opens its own session becomes its child and is found.
 
 The child applies, in this order: limits, no_new_privs, no capabilities, Landlock (landlock(7)), the seccomp filter.
 
 Landlock cannot confine changes of a file's mode and times by path, which package managers and git make. The filter
-hands these calls over (seccomp_unotify(2)), and the supervisor carries them out itself, on a descriptor of what the path
-leads to, if that lies in a directory the command may write in. A call goes on in the kernel with the command's own
-arguments never: another thread could have changed them.
+hands these calls over (seccomp_unotify(2)), and the supervisor carries them out itself, on a descriptor of the path's
+target, if that lies in a directory the command may write in. A call never continues in the kernel with the command's own
+arguments: another thread could have changed them.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class _Response(ctypes.Structure):
 
 # The supervisor makes changes by path: seccomp cannot read a path (decision 43)
 def _change(listener: int, plan: dict[str, Any]) -> bool:
-    """Answer one call that was handed over. False if nobody is left who could make one."""
+    """Answer one call from the filter. False if no process is left that could make one."""
     request = _Request()
     try:
         _call(_libc.ioctl, ctypes.c_int(listener), ctypes.c_ulong(_NOTIF_RECV), ctypes.byref(request))
@@ -159,7 +159,7 @@ def _change(listener: int, plan: dict[str, Any]) -> bool:
 
 
 def _change_of(listener: int, request: Any, plan: dict[str, Any]) -> None:
-    """Make the change. Raises OSError and ValueError for one that is refused, or that fails."""
+    """Make the change. Raises OSError and ValueError for a refused or failed one."""
     kind = plan["calls"][request.number]
     first, second, third, fourth = [int(value) for value in request.arguments[:4]]
     directory, path, value, flags = (_AT_FDCWD, first, second, 0) if kind == "chmod" else (first, second, third, fourth)
@@ -189,7 +189,7 @@ def _change_of(listener: int, request: Any, plan: dict[str, Any]) -> None:
 
 
 def _opened(pid: int, directory: int, name: bytes, flags: int) -> int:
-    """A descriptor of what a path of the process ``pid`` leads to, which gives no right to read or write it."""
+    """A descriptor of the target of a path of the process ``pid``, without the right to read or write it."""
     if flags & ~(_AT_SYMLINK_NOFOLLOW | _AT_EMPTY_PATH):
         raise ValueError("unknown flags")
     own = f"/proc/{pid}/".encode()
@@ -276,7 +276,7 @@ def _write(path: str, text: str) -> None:
         with open(path, "w") as file:
             file.write(text)
     except OSError:
-        pass  # the group is gone or not ours; killing goes on without it
+        pass  # the group is gone or not ours; continue killing without it
 
 
 def _become(job: dict[str, Any], sender: _socket.socket | None) -> None:

@@ -82,7 +82,7 @@ _ETC = (
 )
 """Names in /etc, or patterns of them, that programs read and that hold no secrets."""
 _ETC_NETWORK = ("resolv.conf",)
-"""Further ones that are needed when the network is granted."""
+"""Further files needed with a granted network."""
 
 
 def public_in_etc(*, network: bool) -> list[str]:
@@ -97,7 +97,7 @@ def public_in_etc(*, network: bool) -> list[str]:
 
 @frozen(kw_only=True)
 class CommandLimits:
-    """What one command may use: resource limits.
+    """The resource limits of one command.
 
     ``timeout_s`` seconds of wall time by default, ``max_timeout_s`` the most that a call may ask for;
     ``cpu_s`` seconds of CPU per process; ``memory_bytes`` writable memory per process (RLIMIT_DATA);
@@ -159,7 +159,7 @@ class Spawn:
 
     @property
     def changeable(self) -> tuple[str, ...]:
-        """The directories that the command may write in, besides ``scratch``."""
+        """The directories that the command may write in, in addition to ``scratch``."""
         return self.writable if self.read_only else (*self.workspace, *self.writable)
 
 

@@ -99,7 +99,7 @@ class Bubblewrap:
 
 
 class StartGate:
-    """A pipe whose reader waits for its end: ``inner`` is the reader's descriptor, :meth:`open` ends it."""
+    """A pipe with a reader that waits for its end: ``inner`` is the reader's descriptor, :meth:`open` ends it."""
 
     def __init__(self) -> None:
         self.inner, self._outer = os.pipe()

@@ -1,10 +1,10 @@
-"""What a program needs of this machine behind the walls: its own installation, and to know how the network is reached.
+"""The parts of this machine that a confined program needs: its own installation, and the variables for reaching the network.
 
 Programs of the system lie where every sandbox reads. Others come from version managers, tool installers and virtual
 environments: a link or a script that leads to an interpreter elsewhere, which has a prefix of its own.
 
-Behind a company's proxy, or among servers whose certificates a company signs, a program that was granted the network reaches
-nothing without the variables that say so: npx and uvx do not even download what they would run.
+Behind a company's proxy, or among servers with certificates that a company signs, a program with a granted network reaches
+nothing without the variables for them: npx and uvx do not even download the packages to run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PROGRAM_DIRECTORIES = frozenset({"bin", "sbin", "shims"})
 _SHARED = (".local", ".cargo")
 """Prefixes in a home that hold more than programs: only the directory of the programs is read there."""
 _BESIDE = {".cargo": ".rustup"}
-"""Where what such a prefix has in ``bin`` keeps the rest of itself, in the same home."""
+"""The directory, in the same home, with files that the programs in such a prefix need."""
 _LONG_SHEBANG = re.compile(rb"""^'''exec' "?(/[^"\n]*?)"? "\$0\"""", re.MULTILINE)
 
 _CERTIFICATES = (
@@ -44,9 +44,9 @@ _PROXIES = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
 def installation(executable: str) -> tuple[str, ...]:
     """The paths that must be readable to run an ``executable`` outside the system's directories. Blocking.
 
-    That is the program itself, and for ``<prefix>/bin/<program>`` the prefix, unless a home or more than programs would be
-    included; the same for every link on the way to it, for the interpreter that its first line names, and for the one from
-    which its virtual environment was made.
+    These are the program itself, and for ``<prefix>/bin/<program>`` the prefix, unless a home or more than programs would be
+    included; the same for every link on the way to it, for the interpreter in its first line, and for the original of
+    its virtual environment.
     """
     paths: dict[str, None] = {}
     pending, seen = [os.path.normpath(executable)], set[str]()
@@ -64,7 +64,7 @@ def installation(executable: str) -> tuple[str, ...]:
 
 
 def _around(path: str) -> Iterable[str]:
-    """What is read of the installation of the program ``path``."""
+    """The readable paths of the installation of the program ``path``."""
     home = os.path.expanduser("~")
     directory = os.path.dirname(path)
     prefix, name = os.path.split(directory)

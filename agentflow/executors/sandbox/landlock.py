@@ -88,7 +88,7 @@ def rules(spawn: Spawn, version: int) -> dict[str, Any]:
     allowed.append((spawn.scratch, inside))
     return {
         "files": handled,
-        # if the network is granted, TCP is not handled, that is, not restricted
+        # with a granted network, TCP is not handled and so not restricted
         "net": 0 if spawn.network or version < 4 else 3,
         "scoped": 3 if version >= 6 else 0,
         "size": 24 if version >= 6 else 16 if version >= 4 else 8,

@@ -1,7 +1,7 @@
-"""Limits the number of processes of the superuser, whom RLIMIT_NPROC does not bind.
+"""Limits the number of processes of the superuser, who is not bound by RLIMIT_NPROC.
 
 If agentflow runs as root, as in many containers, and can create a pids control group (cgroups(7), v1 or v2), the
-command runs in one. The resource limit binds everybody else.
+command runs in one. For all other users the resource limit suffices.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The path that a sandbox kept from a program, as far as the program's own words name it.
+"""The path that a sandbox kept from a program, if the program's own output names it.
 
-A refusal looks like any other error: "permission denied" under landlock, "no such file" under bubblewrap. Whether a path
-that is named in such a line may be read is known of the command itself, so nothing is looked up: whoever gave the command
-learns nothing of the files outside.
+A refusal looks like any other error: "permission denied" under landlock, "no such file" under bubblewrap. The command
+already determines whether a path in such a line may be read, so nothing is looked up: the author of the command
+learns nothing about the files outside.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _REFUSED = re.compile(
 )
 _PATH = re.compile(r"""'(/[^'\n]+)'|"(/[^"\n]+)"|`(/[^`'\n]+)[`']|(?<![\w./-])(/[^\s'"`:,;()<>]+)""")
 _OWN = ("/proc", "/dev", "/sys", "/etc", *SYSTEM_PATHS)
-"""What each command sees of its own, or cannot be given more of."""
+"""The paths that each command has a copy of, or cannot be granted."""
 _MOST_LINES = 200
 
 

@@ -1,6 +1,6 @@
 """The system-call filter of the sandboxes, as the BPF program that seccomp(2) takes.
 
-Landlock covers files and TCP only. The filter closes what it leaves open: all kinds of sockets, new namespaces, access
+Landlock covers files and TCP only. The filter closes the remaining gaps: all kinds of sockets, new namespaces, access
 to other processes, kernel interfaces with a record of vulnerabilities, and changes of owner or attributes of files by
 path. Changes of mode and times by path are handed to the supervisor. Layout and constants: linux/seccomp.h, linux/filter.h, linux/audit.h; call
 numbers: asm/unistd_64.h (x86_64), asm-generic/unistd.h (aarch64).
@@ -128,7 +128,7 @@ def supported() -> bool:
 def changes(below: tuple[str, ...]) -> dict[str, Any]:
     """The calls of this machine that :func:`build` hands over, in the supervisor's format.
 
-    ``below`` are the directories, absolute and without links, in which the supervisor makes the change.
+    ``below`` are the directories, absolute and without links, where the supervisor makes the change.
     """
     _, column = _ARCHITECTURES[platform.machine()]
     numbers = {name: _CALLS[name][column] for name in _HANDED_OVER}

@@ -1,4 +1,4 @@
-"""The self-test of a sandbox: runs a program that tries to break out, then checks what it achieved.
+"""The self-test of a sandbox: runs a program that tries to break out, then checks its success.
 
 It runs once per process and back-end, before the first command. The state outside afterwards decides; the probe's own
 report only shows that it ran and could work in its workspace.

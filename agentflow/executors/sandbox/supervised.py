@@ -23,7 +23,7 @@ from agentflow.lib.own_threads import own_thread
 
 _GRACE_S = 0.9
 _REPORTED: Mapping[str, type] = MappingProxyType({"exit": int, "signal": int, "error": str})
-"""What a supervisor may report."""
+"""The reports that a supervisor may send, with their types."""
 _CODE = marshal.dumps(
     compile(Path(__file__).with_name("_supervisor.py").read_bytes(), "<agentflow supervisor>", "exec")
 )
@@ -36,7 +36,7 @@ _START = (
 
 @frozen
 class Walls:
-    """What the supervisor applies: ``landlock`` rules (None: none), ``code`` the system-call filter (empty: none), and the
+    """The rules that the supervisor applies: ``landlock`` rules (None: none), ``code`` the system-call filter (empty: none), and the
     calls that the filter hands to the supervisor (None: none)."""
 
     confine: bool
@@ -57,7 +57,7 @@ def rlimits(limits: CommandLimits) -> list[tuple[int, int]]:
 
 
 def process_limit(processes: int) -> tuple[int, int]:
-    """RLIMIT_NPROC counts every thread of the user, so the limit is what runs on the machine now plus ``processes``."""
+    """RLIMIT_NPROC counts every thread of the user, so the limit is the number running on the machine now plus ``processes``."""
     with open("/proc/loadavg", "rb") as file:
         running = int(file.read().split()[3].partition(b"/")[2])
     return resource.RLIMIT_NPROC, running + int(processes)
@@ -187,7 +187,7 @@ class Supervised:
 
 
 def reports_in(data: bytes) -> list[dict[str, Any]]:
-    """The reports on the lines of ``data``, up to the first line that is none."""
+    """The reports on the lines of ``data``, up to the first line that is not a report."""
     reports: list[dict[str, Any]] = []
     for line in data.splitlines():
         try:

@@ -27,7 +27,7 @@ def _elements(rt: Bounded, value: Any, least: int, more: bool) -> list[Any]:
 
 
 def _wrong_count(takes: str, count: int) -> NoReturn:
-    """Refuse a number of arguments for which a ``case-lambda`` has no clause."""
+    """Refuse a number of arguments without a clause of a ``case-lambda``."""
     raise SexpEvaluationError(
         f"this case-lambda takes {takes} argument{'' if takes in ('1', 'at least 1') else 's'}, and was given {count}",
         code="arity/closure",

@@ -1,6 +1,6 @@
-"""Twins of primitives for programs whose values may be in boxes (:mod:`agentflow.core.data.labels`).
+"""Twins of primitives for programs with values that may be in boxes (:mod:`agentflow.core.data.labels`).
 
-A twin computes the same as its primitive. It opens the boxes of its arguments as the primitive's word ``flow`` says, and
+A twin computes the same as its primitive. It opens the boxes of its arguments according to the primitive's word ``flow``, and
 puts the result in a box with their sources. Without boxes it calls the primitive after a test of each argument's type.
 """
 
@@ -54,8 +54,8 @@ def _letters(primitive: Primitive, count: int) -> tuple[FlowLetter, ...]:
         kept: tuple[FlowLetter, ...] = ("k",) * (count - 1)
         return (*kept, "e") if count else ()
     if name == "sort" and count == 2:
-        return ("e", "k")  # the elements are what the procedure is called with
-    # A word is shorter than this, and ends in what comes in turns.
+        return ("e", "k")  # the procedure is called with the elements
+    # A word is shorter than this, and ends in its repeating letters.
     some: tuple[FlowLetter, ...] = tuple([primitive.flow_at(at) for at in range(min(count, _FEW))])
     return (some + some[-2:] * ((count - len(some)) // 2 + 1))[:count]
 
@@ -75,7 +75,7 @@ def twin_of(primitive: Primitive) -> Primitive:
 
 
 def opened(letters: Sequence[FlowLetter], arguments: Sequence[Any]) -> Work[tuple[list[Any], Sources]]:
-    """The arguments as a primitive takes them, and the sources of all that it was given a look at."""
+    """The arguments in the form that a primitive takes, and the sources of all that it reads."""
     values: list[Any] = []
     sources = NO_SOURCES
     for at, (letter, each) in enumerate(zip(letters, arguments, strict=True), 1):
@@ -98,7 +98,7 @@ _Tests: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 
 @cache
 def _tests_of(letters: tuple[FlowLetter, ...]) -> _Tests:
-    """The positions of the arguments that are read whole, and of those that are opened."""
+    """The positions of the arguments to read whole, and of those to open."""
     reads = tuple([at for at, letter in enumerate(letters) if letter == "r"])
     return reads, tuple([at for at, letter in enumerate(letters) if letter in ("o", "e")])
 
@@ -121,7 +121,7 @@ class _Words:
 
 
 def _of_many(primitive: Primitive, rt: Any, arguments: tuple[Any, ...]) -> Work[Any]:
-    """The work of the twin of a primitive that is not async, for many arguments."""
+    """The work of the twin of a primitive, not an async one, for many arguments."""
     values, sources = arguments, NO_SOURCES
     for some in slices(arguments):
         yield len(some) // ELEMENTS_PER_STEP
@@ -135,10 +135,10 @@ def _of_many(primitive: Primitive, rt: Any, arguments: tuple[Any, ...]) -> Work[
 
 
 def _twin(primitive: Primitive) -> Callable[..., Any]:
-    """The twin of a primitive that is neither async nor long; the tests of types that most calls pass are written out.
+    """The twin of a primitive that is neither async nor long, with inline tests of types for the most common arities.
 
-    Such a primitive reads numbers, texts and symbols only (a test says so), so that boxes inside of a list are none of its business:
-    the list is an error, which says how long it is.
+    Such a primitive reads numbers, texts and symbols only (a test ensures it), so boxes inside a list do not matter to it:
+    the list is an error, and the message states its length.
     """
     function, words = primitive.function, _Words(primitive)
 
@@ -282,7 +282,7 @@ def _async_twin(primitive: Primitive) -> Callable[..., Any]:
         if not sources:
             return await function(rt, d, *values)
         await rt.work(box_elements(letters, values, arguments))
-        if "r" in letters:  # what is done with what was read: a line is logged, somebody is asked
+        if "r" in letters:  # the procedure may act on the values read: log a line, ask a person
             return await rt.under(sources, function(rt, d, *values))
         try:
             value = await function(rt, d, *values)

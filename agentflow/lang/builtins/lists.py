@@ -17,9 +17,9 @@ from agentflow.lang.charging import Bounded, charge_collection, check_collection
 from agentflow.lang.equality import ATOMS, equality
 
 _FEW = 512
-"""Elements of any shape that are looked at in one part of work."""
+"""Elements of any shape that one part of work examines."""
 _AT_ONCE = 65_536
-"""Elements that are copied or counted up in one part of work."""
+"""Elements that one part of work copies or counts."""
 _PER_LIST = 64
 """Elements that take as long to copy as a list takes to look at."""
 
@@ -40,7 +40,7 @@ def items(who: str, position: int, value: Any) -> list[Any]:
 
 
 def _elements(who: str, value: Any) -> list[Any] | tuple[Any, ...]:
-    """The elements of a list that is not shared, without a copy."""
+    """The elements of an unshared list, without a copy."""
     return cast("tuple[Any, ...]", value) if isinstance(value, tuple) else items(who, 1, value)
 
 
@@ -158,7 +158,7 @@ def length(value: Any) -> int:
 
 
 def _gathered(lists: Sequence[Sequence[Any]]) -> Work[list[Any]]:
-    """The elements of all ``lists`` in a new list. Whoever asks has charged for them."""
+    """The elements of all ``lists`` in a new list. The caller has charged for them."""
     gathered: list[Any] = []
     copied = 0
     for each in lists:

@@ -23,7 +23,7 @@ _REAL = frozenset((int, float))
 _WORD = 1 << 64
 """Smaller integers add no cost to the call."""
 _FEW = MANY_OPERANDS - 2
-"""Numbers that are worked on in one part of work, so that each part is a call with few operands."""
+"""Numbers that one part of work handles, so that each part is a call with few operands."""
 
 
 def number(who: str, position: int, value: object) -> Number:
@@ -58,7 +58,7 @@ def _by_zero(who: str) -> SexpEvaluationError:
 
 
 def _check(who: str, position: int, numbers: tuple[Any, ...]) -> None:
-    """Raise ``type/argument`` for the first of ``numbers`` that is none; they are the arguments from ``position`` on."""
+    """Raise ``type/argument`` for the first value in ``numbers`` of another type; they are the arguments from ``position`` on."""
     if not _REAL.issuperset(map(type, numbers)):
         for index, value in enumerate(numbers, position):
             number(who, index, value)

@@ -167,7 +167,7 @@ async def apply(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
 
 
 async def _applied(rt: Runtime, primitive: Primitive, arguments: list[Any]) -> Any:
-    """Call a primitive with many arguments, whose copies on the way to it are made in parts."""
+    """Call a primitive with many arguments, copying them in parts on the way."""
     primitive.check_arity(len(arguments))
     return await rt.work(_spread(rt, primitive, arguments))
 
@@ -178,7 +178,7 @@ def _spread(rt: Runtime, primitive: Primitive, arguments: list[Any]) -> Work[Any
         return (yield from primitive.of_many(rt, tuple(arguments)))
     operands: Any = [rt, *arguments] if primitive.needs_rt else arguments
     yield 0
-    operands = tuple(operands)  # a tuple is passed on as it is; whatever else follows a star would be copied twice
+    operands = tuple(operands)  # a tuple is passed on as it is; any other value after a star would be copied twice
     yield 0
     value = primitive.function(*operands)
     del operands

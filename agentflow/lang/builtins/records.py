@@ -19,9 +19,9 @@ from agentflow.lang.charging import Bounded, charge_collection, touch_elements
 from agentflow.lib.text.late_pattern import late_pattern
 
 _KEY_RANGE = (2**60 - 1, 2.0**53)
-"""The largest integer and the largest float that are keys: of larger ones several share a hash."""
+"""The largest integer and the largest float that may be keys: several larger ones share a hash."""
 _AT_ONCE = 8_192
-"""Entries and operands that are put into a dict in one part of work."""
+"""Entries and operands that one part of work puts into a dict."""
 _HUMP = late_pattern(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -73,7 +73,7 @@ def _entries(who: str, start: int, items: tuple[Any, ...]) -> dict[Any, Any]:
 
 
 def _merged(dicts: Iterable[Mapping[Any, Any]]) -> Work[dict[Any, Any]]:
-    """A new dict with the entries of all ``dicts``, the last of each key. Whoever asks has charged for them."""
+    """A new dict with the entries of all ``dicts``, the last of each key. The caller has charged for them."""
     merged: dict[Any, Any] = {}
     count = 0
     for each in dicts:

@@ -27,19 +27,19 @@ _MARK = "__primitives__"
 
 @frozen
 class Primitive:
-    """A procedure that is part of the language; a first-class value of programs.
+    """A procedure of the language itself; a first-class value of programs.
 
     ``name`` is its name in programs; ``function`` the Python function; ``usage`` the form of a call and ``doc`` its
     documentation; ``arity`` the minimum and maximum number of arguments (None: any number). With ``needs_rt`` the function
     takes the strand first, since its work grows with its operands: it charges for their size and keeps to the limits.
     Without, it takes about the same time for all arguments. With ``is_async`` it is ``async def f(rt, d, *arguments)`` and
-    may call procedures; with ``sliced``, and for many operands, it may give :class:`~agentflow.lang.calling.Sliced` work in
+    may call procedures; with ``sliced``, and for many operands, it may return :class:`~agentflow.lang.calling.Sliced` work in
     place of a value. ``topic`` is the module that defines it, ``canonical`` the main name of an alias. ``size`` is a word
     of :mod:`agentflow.lang.bounds.primitives` for how the form of the result follows from the arguments, or ``called``
     where that depends on procedures that it calls. ``flow`` is the treatment of its arguments, see :meth:`flow_at`.
-    ``takes`` is a word of :mod:`agentflow.lang.literals` for their types, ``calls`` the position of the one that it calls.
-    It ``asks`` for an effect that a policy may guard. ``of_many``, of twins, is the work of a call with the strand and a
-    tuple of very many arguments, which is not copied on the way.
+    ``takes`` is a word of :mod:`agentflow.lang.literals` for their types, ``calls`` the position of the argument that it calls.
+    It ``asks`` for an effect that a policy may guard. ``of_many``, for twins, is the work of a call with the strand and a
+    tuple of very many arguments, without copying it.
     """
 
     is_procedure: ClassVar[bool] = True

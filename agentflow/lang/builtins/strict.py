@@ -90,8 +90,8 @@ def _noticed(rt: StrictRuntime, arguments: tuple[Any, ...], work: Work[Any]) -> 
     try:
         value = yield from work
     except AgentflowError:
-        raise  # it says itself what it depends on
-    except Exception:  # it goes on: an error that is not of the language says nothing of what it depends on
+        raise  # it carries its own sources
+    except Exception:  # it continues: an error from outside the language carries no sources
         rt.raise_to((yield from stripped(list(arguments)))[1])
         raise
     look_outside(rt, value)

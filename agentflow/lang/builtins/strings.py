@@ -29,13 +29,13 @@ from agentflow.lib.text.late_pattern import late_pattern
 
 _NUMBER = late_pattern(r"[+-]?(?:(?P<whole>[0-9]+)|(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][+-]?[0-9]+)?)")
 _LONG = 65_536
-"""Characters, or strings, that are worked on in one part of work where that is quick."""
+"""Characters, or strings, per part of quick work."""
 _SPACE = late_pattern(r"\s")
 _LONGEST_NUMBER = 2 * MAX_DIGITS
 """Characters past which a text that looks like a number is not read as one."""
 _DIGITS = late_pattern(r"[0-9+\-.eE]+")
 _FEW = 512
-"""Slots or parts of text that are worked on in one part of work."""
+"""Slots or parts of text per part of work."""
 _NOT_FINITE = {"+inf.0": float("inf"), "-inf.0": float("-inf"), "+nan.0": float("nan")}
 
 

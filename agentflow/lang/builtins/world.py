@@ -1,4 +1,4 @@
-"""Primitives whose value is another one every time, and those that wait. Each is an effect of the run."""
+"""Primitives that return a new value each time, and those that wait. Each is an effect of the run."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def define(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 
 
 def _callable(a: Analyzer, name: Name) -> None:
-    """Refuse a procedure at top level whose name is a form's: a call of it would be that form."""
+    """Refuse a procedure at top level with the name of a form: a call of it would be that form."""
     what = "a special form" if name.name in a.forms else "a macro" if name.name in a.macros else None
     if what is not None:
         hint = "give the procedure another name; a local variable may have this one"

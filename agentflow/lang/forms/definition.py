@@ -22,10 +22,10 @@ from agentflow.lib.text.suggest import did_you_mean
 
 USAGE = '(defatom name (params (p type) ...) (instructions "...") (description "...") ...)'
 TEXTS = ("subtype", "description", "model", "system", "instructions", "reuse", "version", "prompt_cache", "effort")
-"""Options whose value is one text."""
+"""Options with one text as their value."""
 _PAIRS = ("output_format", "history_config", "context", "settings")
 _COUNTS = {"max-turns": "max_turns", "max-output-tokens": "max_output_tokens"}
-"""Options whose value is a positive integer, and the fields of the template."""
+"""Options with a positive integer as their value, and the fields of the template."""
 _OPTIONS = ("params", "instructions", "output_format", *[each.atom or each.name for each in options_of("atom")])
 _SPELLED = {spelled: name for name in _OPTIONS for spelled in (name, name.replace("-", "_"), name.replace("_", "-"))}
 """Options by their spellings: hyphens and underscores are the same."""
@@ -33,7 +33,7 @@ _GUARDED = {"file_paths": "system:read_files", "priority": "", "settings": "", "
 """Options an untrusted program needs a grant for; none allows native request fields and a provider's tools, which no grant
 covers, nor a higher priority."""
 _FIELDS = {"context": "context_management"}
-"""Options whose template field has another name."""
+"""Options with another name for their template field."""
 IDENTIFIER = re.compile(r"[^\s.(){}]+")
 _UNKNOWN_TEXT = "text"
 """Stands for a text that the program has yet to compute, while the rest of a definition is checked."""
@@ -104,9 +104,9 @@ def check_name(a: Analyzer, name: Name) -> None:
 
 
 def prepare(a: Analyzer, definition: AtomDefinition) -> Template | dict[str, Any]:
-    """The template of a definition, or its fields where nothing is there to make one or a part is yet to be computed.
+    """The template of a definition, or its fields without a template port or before a part is computed.
 
-    Raises SexpEvaluationError with the part that is at fault.
+    Raises SexpEvaluationError at the faulty part.
     """
     if a.port is None:
         return definition.fields
@@ -259,7 +259,7 @@ def _check_slots(a: Analyzer, definition: AtomDefinition) -> None:
 
 
 def _check_used(a: Analyzer, definition: AtomDefinition) -> None:
-    """Refuse ``{x}`` for a parameter, and doubt one that no text uses; texts that are yet to be computed may use any."""
+    """Refuse ``{x}`` for a parameter, and doubt one that no text uses; texts computed at run time may use any."""
     fields, task = definition.fields, definition.name.name
     prompt = fields.get("instructions")
     if definition.computed or prompt is None:
@@ -276,7 +276,7 @@ def _check_used(a: Analyzer, definition: AtomDefinition) -> None:
 
 
 def _check_functions(a: Analyzer, definition: AtomDefinition, functions: Sequence[str]) -> None:
-    """Check that every ``{{f(x)}}`` calls a task, other than the one that is being defined."""
+    """Check that every ``{{f(x)}}`` calls a task, other than the one being defined."""
     own = definition.name.name
     for name in functions:
         if name == own:
@@ -293,7 +293,7 @@ def _check_functions(a: Analyzer, definition: AtomDefinition, functions: Sequenc
 
 
 def _call_in(a: Analyzer, definition: AtomDefinition, name: str) -> Node:
-    """The slot in which ``name`` is called."""
+    """The slot that calls ``name``."""
     call = re.compile(r"\{\{[^{}]*?(?<![\w:-])" + re.escape(name) + r"\s*\([^{}]*(\}\})?")
     for key, option in definition.options.items():
         match = call.search(definition.fields.get(key, "")) if key in TEXTS else None

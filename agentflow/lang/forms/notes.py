@@ -43,6 +43,6 @@ def _tool_call(a: Analyzer, node: Form, scope: Scope, tool: str, first: str, opt
 
 
 def _is_argument(a: Analyzer, node: Node, names: tuple[str, ...], scope: Scope) -> bool:
-    """Whether ``node`` is a named argument of the tool: a pair whose head is a parameter and cannot be called."""
+    """Whether ``node`` is a named argument of the tool: a pair with a parameter as its head, which cannot be called."""
     name = a.pair_name(node, strings=False)
     return name in names and scope.find(name) is None and name not in PRIMITIVES and a.kind(name) == "unknown"

@@ -78,7 +78,7 @@ class _Marker:
             self._visit(node)
 
     def mark_recursion(self) -> None:
-        """Mark the calls by which a procedure reaches itself again."""
+        """Mark the calls that let a procedure reach itself again."""
         calls: defaultdict[object, set[object]] = defaultdict(set)
         for each in self._calls:
             for caller in each.around:

@@ -29,7 +29,7 @@ def _on_workers(g: Emitter, node: ast.Call) -> ast.Call | None:
 
 
 def _sent(g: Emitter, operation: Operation, node: ast.Call, call: ast.Call, least: int) -> ast.expr:
-    """Branches that are sent elsewhere, each with its text, which a lambda has; ``call`` is ``node`` without ``on``."""
+    """Branches to send to other machines, each with its text, as a lambda has one; ``call`` is ``node`` without ``on``."""
     usage = f'{ast.unparse(node.func)}(lambda: f(a), lambda: g(b), on="workers")'
     if keywords_of(g, call, least, 10_000, usage=usage) is None:
         return g.const(None)

@@ -38,7 +38,7 @@ _OF_LISTS = {
 }
 """Advice for functions called with ``*``."""
 _HERE = frozenset(("json", "math", "asyncio", "system", "time", "random", "uuid"))
-"""Modules of which some names exist without an import."""
+"""Modules with some names that exist without an import."""
 _NO_KINDS = {
     "NoneType": "x is None",
     "Mapping": "isinstance(x, dict)",
@@ -47,7 +47,7 @@ _NO_KINDS = {
     "Callable": "functions are called where they are taken, and cannot be passed on",
     "Exception": "errors are caught, and no values: try and except, or outcome(f(x)).status",
 }
-"""Advice for tests of types that are missing here."""
+"""Advice for tests of types missing here."""
 _FEW = 2
 """Arguments of methods that code looks at itself."""
 
@@ -84,7 +84,7 @@ def name(g: Emitter, node: ast.Name) -> ast.expr:
 
 
 def absent(g: Emitter, node: ast.Name) -> bool:
-    """Whether a name is one of Python's that is not here, which is an error then."""
+    """Whether a name is a Python name missing here, which is then an error."""
     hint = ABSENT.get(node.id)
     if hint is not None:
         g.wrong(node, "name/not-here", f"'{node.id}' is not there in workflow texts", hint)
@@ -92,13 +92,13 @@ def absent(g: Emitter, node: ast.Name) -> bool:
 
 
 def near(g: Emitter, wanted: str) -> str | None:
-    """The hint that names what is spelled like ``wanted``."""
+    """The hint that names the visible name closest to ``wanted``."""
     name = nearest(g, wanted)
     return None if name is None else meant(name)
 
 
 def nearest(g: Emitter, wanted: str) -> str | None:
-    """A name in sight that is spelled like ``wanted``."""
+    """A visible name with a spelling close to ``wanted``."""
     names = {*BUILTINS, *FORMS, *g.scopes.defined, *g.own_tasks, *g.records}
     names.update(g.port.known_names() if g.port is not None else ())
     names.update(each.replace("-", "_") for each in g.scopes.announced(g.tree))
@@ -188,7 +188,7 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
                 g.wrong(function, "name/not-here", message, _instead(base.id, dotted))
             return g.const(None)
     if _root(base) in g.foreign and g.scope.find(_root(base)) is None:
-        return g.const(None)  # The import has been refused, which says what to write instead.
+        return g.const(None)  # The refusal of the import already says what to write instead.
     if function.attr == "format":
         g.wrong(function, "name/not-here", "'.format' is not there in workflow texts", 'write an f-string: f"{x:.2f}"')
         return g.const(None)
@@ -302,7 +302,7 @@ def positional(g: Emitter, node: ast.Call) -> tuple[list[ast.expr], tuple[str, .
 
 
 def _is_foreign(g: Emitter, node: ast.expr) -> bool:
-    """Whether an argument is ``*args`` whose definition has been refused."""
+    """Whether an argument is ``*args`` with a refused definition."""
     return isinstance(node, ast.Starred) and isinstance(node.value, ast.Name) and node.value.id in g.foreign
 
 
@@ -315,7 +315,7 @@ def generic(g: Emitter, node: ast.Call, function: ast.expr) -> ast.expr:
 
 
 def _direct(g: Emitter, node: ast.Call, callee: ast.FunctionDef | ast.AsyncFunctionDef, *, local: bool) -> ast.expr:
-    """A call of a function of this text, whose parameters are known."""
+    """A call of a function of this text, with known parameters."""
     args = _arranged(g, node, callee)
     if args is None:
         return g.const(None)
@@ -338,7 +338,7 @@ def _arranged(g: Emitter, node: ast.Call, callee: Function) -> list[ast.expr] | 
     """The arguments of a call in the order of the parameters, each evaluated where it stands; None if they do not fit."""
     args, names = positional(g, node)
     if callee.args.vararg is not None or callee.args.kwarg is not None:
-        return None  # Its definition has been refused, which says what to write instead.
+        return None  # The refusal of its definition already says what to write instead.
     by_position = [each.arg for each in (*callee.args.posonlyargs, *callee.args.args)]
     every = [*by_position, *(each.arg for each in callee.args.kwonlyargs)]
     title = callee.name if not isinstance(callee, ast.Lambda) else "this lambda"

@@ -123,7 +123,7 @@ def _numeric(values: Any) -> bool:
 
 
 def _plain(keys: Iterable[Any]) -> bool:
-    """Whether keys are values of programs, not objects of the host, whose code a look-up would run."""
+    """Whether keys are values of programs, not objects of the host, because a look-up of those would run their code."""
     return _KEYS.issuperset(map(type, keys))
 
 
@@ -314,7 +314,7 @@ def key(value: Any) -> Any:
     if type(value) is Symbol:
         return value.name
     if type(value) is Label:
-        return Label(key(value.value), value.sources)  # equal to what is in it, and the key came from somewhere
+        return Label(key(value.value), value.sources)  # equal to its content, and the key keeps its sources
     raise SexpEvaluationError(
         f"{article(kind_of(value))} cannot be a key of a dict or an element of a set",
         code="dict/key",

@@ -37,10 +37,10 @@ from agentflow.lang.trace import CodeInfo, stamp
 from agentflow.lib.text.suggest import meant
 
 RULES = (branches, calls, comprehensions, declarations, expressions, operators, statements, world)
-"""The modules whose functions write code; importing them declares these functions."""
+"""The modules with functions that write code; importing them declares these functions."""
 _SHALLOW = 10
 _MAYBE_LARGE = 1_800
-"""Nodes of a text beyond which it is compiled in pieces. Of so many, those that are most code (f-strings, functions, comprehensions: 20 µs each) take Python's compiler 36 ms."""
+"""Larger texts are compiled in pieces. This many of the costliest nodes (f-strings, functions, comprehensions: 20 µs each) take Python's compiler 36 ms."""
 
 
 def findings_of(
@@ -63,7 +63,7 @@ def findings_of(
 
 
 def doubts_of(g: Emitter) -> list[AgentflowError]:
-    """Failures that are caught, and names that the host may bind and that resemble visible names."""
+    """Caught failures, and names that the host may bind and that resemble visible names."""
     doubts: list[AgentflowError] = [*g.doubts, *(error for error, is_caught in g.failures.values() if is_caught)]
     for name, (node, other) in g.doubtful.items():
         if len(name) >= SHORTEST_MISSPELLING and name.rstrip("s") != other.rstrip("s"):
@@ -207,7 +207,7 @@ def _link(g: Emitter, tree: ast.Module) -> ast.FunctionDef:
 
 
 def _last(g: Emitter, node: ast.stmt) -> list[ast.stmt]:
-    """The last statement of a text, whose expression is the text's value; else that of ``main``, if there is one."""
+    """The last statement of a text, with an expression as the text's value; else the value of ``main``, if defined."""
     if isinstance(node, ast.Expr):
         with g.at(node):
             value = g.value(node.value)

@@ -224,7 +224,7 @@ def _round(g: Emitter, node: Comprehension, out: str, stop: bool | None) -> list
 
 
 def _put(g: Emitter, out: str, key: ast.expr, value: ast.expr) -> ast.stmt:
-    """``out[key] = value``; in a flow with a policy a key that is there already says where this one came from, too."""
+    """``out[key] = value``; in a flow with a policy, a key that exists already also gets the sources of this one."""
     if not g.labelled:
         return ast.Assign([ast.Subscript(g.name(out), key, STORE, **g.loc)], value, **g.loc)
     return ast.Expr(g.call(g.attr(g.name(_AGAIN), "put"), [g.name(out), key, value]), **g.loc)

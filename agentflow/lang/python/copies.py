@@ -12,9 +12,9 @@ _COPIED = frozenset((list, dict, tuple, OrderedSet))
 
 
 def own_copy(value: Any) -> Work[tuple[Any, list[Any]]]:
-    """A copy of ``value``, in which each container is copied once, and the lists, dicts and sets created for it.
+    """A deep copy of ``value`` with one copy of each container, and the lists, dicts and sets created for it.
 
-    Contents of boxes, and objects of other types, are kept as they are.
+    Contents of boxes, and objects of other types, stay the same objects.
     """
     if type(value) not in _COPIED:
         return value, []

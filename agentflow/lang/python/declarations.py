@@ -1,4 +1,4 @@
-"""Tasks and records: a function whose body is its prompt, and a class that lists fields."""
+"""Tasks and records: a function with a prompt as its body, and a class that lists fields."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _refuse_in_class(g: Emitter, node: ast.ClassDef, part: ast.stmt) -> None:
 
 
 def task(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator: ast.expr) -> list[ast.stmt]:
-    """``@task`` above a function whose body is its prompt: the task is defined in the environment when this is reached."""
+    """``@task`` above a function with a prompt as its body: defines the task in the environment when executed."""
     if g.scope.parent is not None:
         g.refuse(node, "a task inside a function", "write it at the top of the text")
         return []
@@ -347,7 +347,7 @@ def _check_used(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, prompt
 
 
 def _is_no_code(node: ast.stmt) -> bool:
-    """Whether a statement is ``...``, by which pyright accepts a function without code, or ``raise NotImplementedError``,
+    """Whether a statement is ``...``, with which pyright accepts a function without code, or ``raise NotImplementedError``,
     for mypy."""
     if isinstance(node, ast.Raise):
         return isinstance(node.exc, ast.Name) and node.exc.id == "NotImplementedError" and node.cause is None
@@ -355,7 +355,7 @@ def _is_no_code(node: ast.stmt) -> bool:
 
 
 def _parameter(g: Emitter, annotation: ast.expr | None) -> dict[str, Any]:
-    """A parameter of a task as a template declares it: its type, if that is a plain one, and its metadata."""
+    """A parameter of a task as a template declares it: its type, if a plain one, and its metadata."""
     match annotation:
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[kind, *_])):
             try:
@@ -399,7 +399,7 @@ def _option(g: Emitter, option: ast.keyword) -> Any:
 
 
 def _data(g: Emitter, name: str, node: ast.expr) -> Any:
-    """The value of an option that is data."""
+    """The value of an option with data."""
     needed = _GUARDED.get(name)
     if needed is not None and g.allow is not None and needed not in g.allow:
         hint = f"leave it out, or grant the program '{needed}'" if needed else "leave it out"

@@ -45,7 +45,7 @@ _IS, _IS_NOT = ast.Is(), ast.IsNot()
 
 
 class Nodes(CodeGenerator):
-    """A generator that creates its small nodes without calling their classes, whose checks are unnecessary here."""
+    """A generator that creates its small nodes without calling their classes, with their needless checks."""
 
     def name(self, name: str) -> ast.expr:
         """A name. Most nodes are such; this makes them in half the time that their class takes."""
@@ -126,7 +126,7 @@ def unless_boxed(
     if not looked:
         return plain(again)
     tests = [_test(g, letters[at], first[at]) for at in looked]
-    # ``and`` leaves out the tests after one that fails, and with them what they were to evaluate.
+    # ``and`` skips the tests after one that fails, and the evaluations in them.
     early = [test for at, test in zip(looked, tests, strict=True) if at <= last]
     late = [test for at, test in zip(looked, tests, strict=True) if at > last]
     if early:
@@ -157,7 +157,7 @@ Expression = Callable[["Emitter", Any], ast.expr]
 Statement = Callable[["Emitter", Any], "list[ast.stmt]"]
 EXPRESSION_CODE: dict[type[ast.AST], Expression] = {}
 STATEMENT_CODE: dict[type[ast.AST], Statement] = {}
-"""What writes the code of each kind of expression and statement; filled by the two decorators below when the rooms are imported."""
+"""The writers of each kind of expression and statement; the two decorators below fill them when the rooms are imported."""
 
 
 def expression(*kinds: type[ast.AST]) -> Callable[[Expression], Expression]:
@@ -187,16 +187,16 @@ class TooManyMistakes(Exception):
 class Emitter(Nodes):
     """One translation of a text.
 
-    ``meanings`` holds the meanings of calls, and of names that are not variables, and ``templates`` the tasks that the text
+    ``meanings`` holds the meanings of calls and of names other than variables, and ``templates`` the tasks that the text
     defines, for analyses of the text. Code that reaches a node of ``marks`` first calls ``reach`` with its numbers.
-    ``errors`` collects what is wrong with it, ``failures``, if somebody ``seeks_failures``, what certainly fails when it is
-    reached and whether the text may go on all the same (``guarded``: a handler or a ``race`` is around), ``doubtful`` names
-    that are bound to nothing yet and nearly names in sight, where each stands first and which it nearly is; ``foreign`` are
-    names, ``foreign_methods`` methods whose definition has been refused, so that no use of them is; ``asked`` the free
-    names and what each is, ``own_tasks`` the names of the tasks that it defines. ``remembered`` are the parameters of which
-    code remembers whether they are integers, and whether any does ask; ``rounds`` the tests for the end of the slice in the
-    loops around, of one function, and how many suites are around each; ``bound`` what these suites have certainly assigned
-    before. ``closed`` says that no names but those that are known now will be there. ``allow`` are the names it may call
+    ``errors`` collects its mistakes; ``failures``, if ``seeks_failures``, collects the certain failures at run time and whether
+    the text may continue after each (``guarded``: a handler or a ``race`` is around); ``doubtful`` collects unbound
+    names that resemble visible names, each with its first position and the visible name; ``foreign`` are
+    names, and ``foreign_methods`` methods, with a refused definition, so that using them is not refused again; ``asked`` the free
+    names and the kind of each, ``own_tasks`` the names of the tasks that it defines. ``remembered`` are the parameters with
+    code that remembers whether they are integers, and whether any code asks; ``rounds`` the tests for the end of the slice in the
+    loops around, of one function, and how many suites are around each; ``bound`` the variables that these suites have certainly
+    assigned before. ``closed``: no names but the currently known ones will exist. ``allow`` are the names it may call
     (None: all), ``port`` makes templates.
     """
 
@@ -265,7 +265,7 @@ class Emitter(Nodes):
             raise TooManyMistakes
 
     def fails(self, node: ast.AST, code: str, message: str, hint: str | None = None) -> None:
-        """Note a certain failure, which is no reason to refuse the text unless failures are sought."""
+        """Note a certain failure, which is a reason to refuse the text only if failures are sought."""
         span = self.span_at(node)
         error = SexpEvaluationError(message, code=code, span=span, hint=hint)
         before = self.failures.get((code, span.start))
@@ -388,7 +388,7 @@ class Emitter(Nodes):
         return self.name("E")
 
     def depth(self) -> ast.expr:
-        """The depth of the code that is written."""
+        """The depth of the code being written."""
         return self.name("d")
 
     def walrus(self, value: ast.expr) -> tuple[ast.expr, ast.expr]:
@@ -405,7 +405,7 @@ class Emitter(Nodes):
         return not self.labelled and self.kinds.is_counted(value)
 
     def type_is(self, value: ast.expr, kind: type[Any]) -> ast.expr:
-        """``type(value) is kind``. Of a parameter that is used several times that is found out once."""
+        """``type(value) is kind``, computed once for a parameter that is used several times."""
         var: LocalVariable | None = getattr(value, "_var", None)
         if kind is int and var is not None and var in self.remembered and var.fn is self.fn:
             self.remembered[var] = True
@@ -420,7 +420,7 @@ class Emitter(Nodes):
         return self.ifexp(self.type_is(named, Sliced), rest, again)
 
     def settled(self, value: ast.expr) -> list[ast.stmt]:
-        """The statements for a function that changes something: it gives None, or the work that is to be carried out first."""
+        """The statements for a function that changes a value: it returns None, or work to carry out first."""
         named, again = self.walrus(value)
         work = self.await_(self.call(self.rt("work"), [self.attr(again, "work")]))
         return [ast.If(self.is_(named, self.const(None), negate=True), [ast.Expr(work, **self.loc)], [], **self.loc)]
@@ -473,7 +473,7 @@ class Emitter(Nodes):
         return self.own_infos.get(name) or self.asked[name]
 
     def granted(self, name: str, node: ast.AST, *, own: bool = False) -> bool:
-        """Whether the program may call ``name``; if not, that is an error."""
+        """Whether the program may call ``name``; an error if not."""
         if self.allow is None or name in self.allow or (own and DEFINE in self.allow):
             return True
         shown = ", ".join(sorted(self.allow)[:20]) or "none"
@@ -482,7 +482,7 @@ class Emitter(Nodes):
         return False
 
     def read(self, var: LocalVariable | None, name: str, hint: str | None = None) -> ast.expr:
-        """The value of a variable; ``hint`` is for one of the environment that is not bound."""
+        """The value of a variable; ``hint`` is for an unbound one of the environment."""
         if var is not None:
             code = self.name(var.py)
             code._var = var  # type: ignore[attr-defined]
@@ -517,7 +517,7 @@ class Emitter(Nodes):
         return ast.Name(var.py, STORE, **self.loc)
 
     def flushed(self) -> list[ast.stmt]:
-        """The checks before the statement that is being written."""
+        """The checks before the statement being written."""
         checks, self.before = self.before, []
         return checks
 

@@ -53,9 +53,9 @@ def builtin(row: Row) -> Closure:
 
 
 def method_of(kind: type[Any], name: str, title: str, *, labelled: Following = False) -> Closure:
-    """The closure of a method, whose first argument is a value of exactly this type; ``title`` is its notation in texts.
+    """The closure of a method for a value of exactly this type as its first argument; ``title`` is its notation in texts.
 
-    ``labelled``: values may be in boxes; ``"strict"``: looking at a value is reported.
+    ``labelled``: values may be in boxes; ``"strict"``: reading a value is reported.
     """
     called = strict_twin_of(method) if labelled == "strict" else twin_of(method) if labelled else method
 
@@ -152,7 +152,7 @@ def set_(g: Emitter, node: ast.Set) -> ast.expr:
 
 
 def _collected(g: Emitter, items: list[ast.expr]) -> ast.expr | None:
-    """The list of items of which some are starred; None if none is."""
+    """The list of items, some of them starred; None if none is."""
     if not any(isinstance(each, ast.Starred) for each in items):
         return None
     parts: list[ast.expr] = []

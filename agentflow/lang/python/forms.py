@@ -1,4 +1,4 @@
-"""Forms: calls that are compiled by their own rules. Their table, and the arguments they accept."""
+"""Forms: calls with their own compilation rules. Their table, and the arguments they accept."""
 
 from __future__ import annotations
 

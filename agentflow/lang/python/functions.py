@@ -90,7 +90,7 @@ def known_function(g: Emitter, name: str, var: LocalVariable | None) -> ast.Func
     if g.followed is not None and node not in getattr(
         (var.scope if var is not None else g.scopes.module).node, "body", ()
     ):
-        return None  # whether it is bound depends on what was tested
+        return None  # a test decides whether it is bound
     return node
 
 
@@ -178,7 +178,7 @@ def _code(g: Emitter, node: Function, py: str, body: Callable[[], list[ast.stmt]
 
 
 _FEW_NODES = 80
-"""Maximum size of a function whose body is written twice, the second time for integers only."""
+"""Maximum size of a function with a body written twice, the second time for integers only."""
 
 
 def _calls_itself(g: Emitter, node: Function) -> bool:

@@ -1,4 +1,4 @@
-"""Work on the entries of dicts and the elements of sets, of which there may be a million: part by part."""
+"""Work on the entries of dicts and the elements of sets, part by part, because there may be a million."""
 
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 # Tests of exact types make list[Unknown] of Any.
@@ -25,7 +25,7 @@ def merged(into: dict[Any, Any], more: dict[Any, Any]) -> Work[None]:
 
 
 def chosen(items: Sequence[Any] | dict[Any, Any], others: dict[Any, Any], within: bool) -> Work[dict[Any, None]]:
-    """The elements of ``items`` that are ``within`` others, or are not."""
+    """The elements of ``items`` found in ``others`` if ``within``, else those not found there."""
     chosen_keys: dict[Any, None] = {}
     for part in slices(list(items), AT_ONCE):
         chosen_keys.update(dict.fromkeys([each for each in part if (each in others) is within]))

@@ -86,7 +86,7 @@ class Kinds:
                 self._settled.update(self._assumed)
                 self._assumed.clear()
             return kind
-        # What was concluded from the assumption goes with it; that this variable has no type holds without it all the more.
+        # Conclusions from the assumption are dropped with it; that this variable has no type holds without it all the more.
         for each in list(self._assumed)[before:]:
             del self._assumed[each]
         self._settled[var] = None

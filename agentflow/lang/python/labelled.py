@@ -55,11 +55,11 @@ from agentflow.lang.python.sorting import sorted_values
 from agentflow.lang.python.values import MISSING
 
 _DATA = frozenset((Label, list, tuple, dict, OrderedSet, SharedList))
-"""Types of arguments that are boxes, or may hold some."""
+"""Types of arguments that are, or may hold, boxes."""
 
 
 def blaming(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A twin whose errors depend on all its arguments, which are read when there is one."""
+    """A twin with errors that depend on all its arguments, which are read when an error occurs."""
 
     @wraps(function)
     def twin(*arguments: Any, **named: Any) -> Any:
@@ -91,7 +91,7 @@ def _blamed(error: AgentflowError, arguments: Iterable[Any]) -> Work[NoReturn]:
     blame(error, sources)
     try:
         raise error
-    finally:  # else it would hold the frame that holds it, and with that what else is looked for by who refers to it
+    finally:  # else error and frame would refer to each other, and a search for referrers would find the frame
         del error
 
 
@@ -139,7 +139,7 @@ _LEFT_OUT = Sentinel("argument left out")
 
 
 def _plain(function: Callable[..., Any], word: str, hidden: int) -> Callable[..., Any]:
-    """The twin of a function that is not async. Of most, one or two arguments are tested before they are passed on."""
+    """The twin of a function that is not async. Most such twins test one or two arguments and then pass all on."""
     letters = letters_of(word, hidden)
     opens = hidden == 1 and letters[1] == "o"
     waits = takes_long(function, labelled=True)
@@ -348,7 +348,7 @@ def _found(rt: Any, value: Any, container: Any) -> Work[Any]:
 _KEPT = {row.name: row.flow for row in METHOD_ROWS if str not in row.kinds}
 """The treatment of arguments by methods of lists, tuples, sets and dicts."""
 OF_KEYS = frozenset(row.name for row in METHOD_ROWS if row.keys)
-"""Methods of dicts and sets whose result depends on the set of keys."""
+"""Methods of dicts and sets with a result that depends on the set of keys."""
 WITHIN = frozenset(row.name for row in METHOD_ROWS if row.within)
 """Methods of lists and tuples that look at their elements."""
 
@@ -383,7 +383,7 @@ def _method_opened(
 
 
 def _removed(rt: Any, value: list[Any], read: list[Any], item: Any) -> Work[None]:
-    """Remove the first element whose content equals ``item``; ``read`` are the contents."""
+    """Remove the first element with content equal to ``item``; ``read`` are the contents."""
     yield from allowed(rt, value)
     at = yield from compare.position(item, read)
     if at is None:

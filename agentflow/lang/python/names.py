@@ -86,7 +86,7 @@ class PythonScope:
 class ProgramScopes:
     """The scopes of a program. ``defined`` counts how often the module's names are assigned, anywhere.
 
-    ``functions`` are the module's functions by name, those that are the only assignment of their name. ``wrong`` are
+    ``functions`` are the module's functions by name, if nothing else assigns the name. ``wrong`` are
     ``nonlocal`` statements without a variable, ``classes`` the names of all classes. ``captured`` are the variables that
     inner functions read, once computed (:func:`agentflow.lang.python.writes.captured`).
     """

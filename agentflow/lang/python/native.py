@@ -1,7 +1,7 @@
-"""Python's own operations that code carries out itself: their exact types, and the tests of these in the code.
+"""Python's own operations that generated code executes itself: their exact types, and the tests of these in the code.
 
-Everything else goes through functions of this package. Nothing here looks anything up on a value: methods of built-in types
-are constants, called with a value whose exact type was tested before.
+All others go through functions of this package. Nothing here looks up an attribute of a value: methods of built-in types
+are constants, called with a value after a test of its exact type.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ NATIVE_CALLS: dict[str, tuple[Any, tuple[type[Any], ...]]] = {
 }
 """The functions of Python that code calls itself, by their names in code, with the exact types of their operands."""
 NATIVE_ELEMENTS: dict[type[Any], tuple[type[Any], ...]] = {int: (list,), str: (dict,)}
-"""Of which exact types code reads elements itself, by the type of a constant index or key."""
+"""The exact types with elements that code reads itself, by the type of a constant index or key."""
 
 GROWN = 1 << 256
-"""Where integers begin whose size is charged for."""
+"""Integers from this size on are charged for."""
 _FEW = 1 << 20
 _MOST_PARTS = 8
 _ROUND = 63
-"""Every so many elements, which are one less than a power of two, what is appended to a list is charged for."""
+"""A mask of list lengths, one less than a power of two: appended elements are charged for whenever it gives 0."""
 
 
 def native(g: Emitter, name: str, *arguments: ast.expr) -> ast.expr:
@@ -63,8 +63,8 @@ def native(g: Emitter, name: str, *arguments: ast.expr) -> ast.expr:
 def _in_order(g: Emitter, *values: ast.expr) -> tuple[list[ast.expr], ast.expr, list[ast.expr]]:
     """Values evaluated in their order and once.
 
-    Gives tests that do so, and are true unless the values are unusual; what the first value is where it is read first, and all
-    values to be read after that. Whatever the tests give, all have been evaluated.
+    Returns tests that evaluate them, and are true unless the values are unusual; the first value as it is read first; and all
+    values for later reads. After the tests all values have been evaluated, whatever their outcome.
     """
     last = max((at for at, each in enumerate(values) if not is_simple(each)), default=-1)
     if last <= 0:
@@ -159,7 +159,7 @@ def element_at(g: Emitter, value: ast.expr, at: ast.expr) -> ast.expr:
 
 
 def text_of(g: Emitter, value: ast.expr) -> ast.expr:
-    """``str(value)`` as an f-string has it: native for texts, and for integers that are certainly such and not large."""
+    """``str(value)`` as in an f-string: native for texts, and for integers known to be small."""
     kind = g.exact(value)
     if kind is str:
         return value
@@ -177,7 +177,7 @@ def text_of(g: Emitter, value: ast.expr) -> ast.expr:
 
 
 def joined_texts(g: Emitter, parts: list[ast.expr]) -> ast.expr:
-    """The text of an f-string, of parts that are texts: native for few and short ones."""
+    """The text of an f-string with text parts: native for few and short ones."""
     if len(parts) == 1:
         return parts[0]
     constant = sum(len(each.value) for each in parts if isinstance(each, ast.Constant))  # type: ignore[arg-type]

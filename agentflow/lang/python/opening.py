@@ -25,7 +25,7 @@ from agentflow.lang.python.compare import is_key
 
 
 def pushed(value: Any, sources: Sources) -> Work[Any]:
-    """A list, tuple, set or dict whose parts have ``sources`` besides their own; any other value in a box."""
+    """A list, tuple, set or dict with ``sources`` added to those of its parts; any other value in a box."""
     kind: Any = type(value)
     if not sources:
         return value
@@ -47,11 +47,11 @@ def pushed(value: Any, sources: Sources) -> Work[Any]:
 
 
 KEYED = frozenset((dict, OrderedSet))
-"""Types whose parts are keys."""
+"""The types with keys as parts."""
 
 
 def sources_of_keys(value: Any) -> Work[Sources]:
-    """Where the keys of a dict, or the elements of a set, came from: on which ones are equal depends how many there are."""
+    """The sources of a dict's keys or a set's elements: the number of distinct ones depends on them."""
     sources = NO_SOURCES
     keys = value if type(value) is dict else value.items
     for part in slices(list(keys)) if len(keys) > PART else (keys,):
@@ -65,7 +65,7 @@ def sources_of_keys(value: Any) -> Work[Sources]:
 
 
 def opened_by(word: str, arguments: Iterable[Any]) -> Work[tuple[list[Any], Sources]]:
-    """The arguments as a function takes them that has this word, and the sources of all that it was given a look at."""
+    """The arguments in the form that a function with this word takes, and the sources of all that it reads."""
     opened: list[Any] = []
     sources = NO_SOURCES
     for at, each in enumerate(arguments):
@@ -89,7 +89,7 @@ def opened_by(word: str, arguments: Iterable[Any]) -> Work[tuple[list[Any], Sour
 
 
 def few_opened(word: str, arguments: Iterable[Any]) -> tuple[list[Any], Sources]:
-    """The same for functions of numbers and texts, whose work nobody waits for: a list is an error of theirs, whatever is in it."""
+    """The same for functions of numbers and texts, which never take long: a list is an error for them, whatever its content."""
     opened: list[Any] = []
     sources = NO_SOURCES
     for at, each in enumerate(arguments):
@@ -109,7 +109,7 @@ def few_opened(word: str, arguments: Iterable[Any]) -> tuple[list[Any], Sources]
 def all_opened(
     word: str, hidden: int, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> Work[tuple[list[Any], dict[str, Any], Sources]]:
-    """The same for arguments after ``hidden`` ones, and those by keyword, which are read whole."""
+    """The same for arguments after ``hidden`` ones, and keyword arguments, which are read whole."""
     opened, sources = yield from opened_by(word, arguments[hidden:])
     others: dict[str, Any] = {}
     for key, each in named.items():
@@ -119,16 +119,16 @@ def all_opened(
 
 
 _FEW = 8
-"""Arguments, hidden ones included, whose types are tested before anything else is done."""
+"""The most arguments, including hidden ones, with types that are tested first."""
 
 
 def letters_of(word: str, hidden: int) -> tuple[str, ...]:
-    """The letter of each of the first arguments, of hidden ones ``k``."""
+    """The letter of each of the first arguments, ``k`` for hidden ones."""
     return (*("k" * hidden), *[word[min(at, len(word) - 1)] for at in range(_FEW - hidden)])
 
 
 def all_bare(letters: tuple[str, ...], arguments: tuple[Any, ...]) -> bool:
-    """Whether no argument that is looked into is a box, or can hold one."""
+    """Whether none of the arguments that the function reads is a box or can hold one."""
     if len(arguments) > _FEW:
         return False
     for letter, each in zip(letters, arguments, strict=False):
@@ -143,7 +143,7 @@ def all_bare(letters: tuple[str, ...], arguments: tuple[Any, ...]) -> bool:
 def leaves_opened(
     letters: tuple[str, ...], hidden: int, arguments: tuple[Any, ...]
 ) -> tuple[list[Any], Sources] | None:
-    """Arguments that are numbers and texts, in boxes or not, and where they came from; None if there are others."""
+    """The contents of arguments that are numbers and texts, boxed or not, and their sources; None if there are others."""
     if len(arguments) > _FEW:
         return None
     opened = list(arguments)

@@ -56,7 +56,7 @@ def binary(g: Emitter, node: ast.BinOp) -> ast.expr:
 
 
 def operation(g: Emitter, op: ast.operator, left: ast.expr, right: ast.expr, in_place: Any = None) -> ast.expr:
-    """``left op right``; ``in_place`` is the function for operands that are not both integers, if it is another."""
+    """``left op right``; ``in_place`` is the function for operands that are not both integers, if it differs."""
     if type(op) in _SIGNED:
         function, sign = _SIGNED[type(op)]
         code = g.ours(function, g.name("rt"), g.const(sign), left, right)
@@ -191,7 +191,7 @@ def _not(g: Emitter, value: ast.expr) -> ast.expr:
 
 
 def _chosen(g: Emitter, every: bool, parts: list[ast.expr], nodes: Sequence[ast.AST]) -> ast.expr:
-    """``a and b`` and ``a or b``, where each test is told to the strand: because of it the ``nodes`` after it are evaluated."""
+    """``a and b`` and ``a or b``, with each test reported to the strand: it decides whether the ``nodes`` after it are evaluated."""
     assert g.followed is not None
     value = parts[-1]
     for at in range(len(parts) - 2, -1, -1):
@@ -281,7 +281,7 @@ def _unless_boxed(
     plain: Callable[[Emitter, ast.cmpop, Sequence[ast.expr]], ast.expr],
     function: Any,
 ) -> ast.expr:
-    """``plain`` for values in no boxes, else the twin of ``function``, whose value is negated for ``is not`` and ``not in``."""
+    """``plain`` for values without boxes, else the twin of ``function``, negated for ``is not`` and ``not in``."""
     if not g.labelled:
         return plain(g, op, values)
 

@@ -1,4 +1,4 @@
-"""Reads Python text: its size, what no text may contain, Python's own syntax errors, and nesting."""
+"""Reads Python text: its size, forbidden content, Python's own syntax errors, and nesting."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""What names nothing, a string, a word that is not a node of its own, and what is one: a name, a number, what begins a list or dict."""
+"""Token pattern: comments and the like, strings, keywords without a node, and tokens that become nodes: names, numbers, list and dict brackets."""
 _SHORTEST = 2
-"""The characters that a node takes at least, with what stands between it and the next."""
+"""The least number of characters of a node, including the separator before the next."""
 
 
 def check_words(source: Source, limits: Limits) -> None:
-    """Refuse a text whose names, literals, lists and dicts alone are more nodes than a program may have. Raises LimitExceeded."""
+    """Refuse a text with more nodes in its names, literals, lists and dicts alone than a program may have. Raises LimitExceeded."""
     text = source.text
     if len(text) <= _SHORTEST * limits.nodes:
         return
@@ -39,7 +39,7 @@ def check_words(source: Source, limits: Limits) -> None:
         start, end = token.span()
         kind = token.lastgroup
         if kind == "text" or kind == "skipped":
-            # Strings beside one another are one.
+            # Adjacent strings are one.
             beside = text_ended >= 0 and not text[text_ended:start].strip(" \t\r\n\\")
             count += kind == "text" and not beside
             text_ended = end if kind == "text" or beside else -1
@@ -88,7 +88,7 @@ _NO_NODES = frozenset(
         *(kind for each in _MARKS for kind in each.__subclasses__()),
     )
 )
-"""Types of what nodes have beside nodes: constants, and the marks of operators and of assignments."""
+"""Types of parts of nodes that do not count as nodes: constants, and the marks of operators and of assignments."""
 _PLAIN = frozenset(
     ("id", "ctx", "op", "ops", "attr", "arg", "kind", "type_comment", "conversion", "level", "module", "simple")
 )
@@ -122,7 +122,7 @@ def read_python(source: Source, limits: Limits) -> ast.Module:
 def _as_workflow(tree: ast.Module) -> ast.Module:
     """A text without the idioms of scripts.
 
-    ``asyncio.run(f())`` is ``f()``; and where ``main`` is defined, whoever runs the text calls it, not ``if __name__ == "__main__"``.
+    ``asyncio.run(f())`` is ``f()``; and a ``main`` is called by agentflow, not by ``if __name__ == "__main__"``.
     """
     has_main = any(
         isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name == "main" for each in tree.body
@@ -199,7 +199,7 @@ def _check_text(source: Source, limits: Limits) -> None:
 
 
 def _check_literals(source: Source) -> None:
-    """Refuse what Python's parser warns of: warnings go to standard error, and can be silenced for whole processes only."""
+    """Refuse code that Python's parser warns about: warnings go to standard error, and can be silenced for whole processes only."""
     text, start = source.text, 0
     if "\\" not in text and _RUN_TOGETHER.search(text) is None:
         return

@@ -79,7 +79,7 @@ def _about(name: str) -> str:
 
 
 def _sentence(native: object) -> str:
-    """The beginning of Python's own documentation, without the signatures with which it may begin."""
+    """The beginning of Python's own documentation, without any signatures in front of it."""
     paragraphs = (inspect.getdoc(native) or "").split("\n\n") if native is not None else [""]
     told = [each for each in paragraphs if "->" not in each.partition("\n")[0]]
     paragraph = told[0] if told else re.sub(r"^.*?->\s*(?:None\.|a )?\s*", "", paragraphs[0], flags=re.DOTALL)

@@ -29,7 +29,7 @@ class Repeated:
         entries[key] = value
 
     def put_all(self, entries: dict[Any, Any], keys: Collection[Any]) -> Work[None]:
-        """Note the keys, each of which is about to be put."""
+        """Note the keys before they are put."""
         if not entries:
             return
         for part in slices(list(keys)):
@@ -46,7 +46,7 @@ class Repeated:
             self._again[key] = joined(self._again.get(key, NO_SOURCES), sources)
 
     def said(self, entries: dict[Any, Any]) -> Work[dict[Any, Any]]:
-        """The entries, whose keys say where those came from that were given again."""
+        """The entries; keys that were given again also carry the sources of the later ones."""
         if not self._again:
             return entries
         again: dict[Any, Any] = {}
@@ -58,7 +58,7 @@ class Repeated:
 
 
 def said_again(repeated: Repeated, entries: dict[Any, Any]) -> Any:
-    """The entries of a comprehension, whose keys say where those came from that were given again."""
+    """The entries of a comprehension; keys that were given again also carry the sources of the later ones."""
     return begun(repeated.said(entries))
 
 

@@ -55,7 +55,7 @@ def unwrapped(result: Any) -> Any:
 
 @code("k", silent=True)
 async def endorsed(rt: Runtime, value: Any, reason: Any, span: Span) -> Any:
-    """The value of ``endorse(...)``: a copy, for what is done later to what was endorsed, nobody has answered for."""
+    """The value of ``endorse(...)``: a copy, because an endorsement does not cover later changes of the value."""
     await rt.perform(Endorse((value, reason)), span)
     bare, _ = await rt.work(stripped(value))
     return (await rt.work(own_copy(bare)))[0]

@@ -27,19 +27,19 @@ _HIDDEN = ("rt", "d")
 
 @frozen(kw_only=True)
 class RowTraits:
-    """How a function that generated code calls treats values in boxes.
+    """The treatment of boxed values by a function that generated code calls.
 
     - ``flow``: a letter for each argument that the text gives, as for primitives
-      (:meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`). Two more: ``n``, opened, and the result depends on which keys it has; ``i``,
+      (:meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`). Two more: ``n``, opened, and the result depends on its set of keys; ``i``,
       like ``e``, with the characters of a text as its elements. By default every argument is read whole.
     - ``tested``: the letters by which code tests the last arguments inline before it calls the twin, for cheap functions. A :class:`Row` has
       one letter, for all of its arguments.
-    - ``stores``: it writes into a container, so code under a strict policy calls the twin wherever it runs because of a test.
-    - ``keys``: it makes a dict or set, or its result depends on which keys there are.
-    - ``within``: it looks into values that it keeps.
-    - ``silent``: a strict policy need not be told, because it looks at nothing, does an effect, or raises an error with its own sources.
+    - ``stores``: it writes into a container, so code under a strict policy calls the twin in each branch of a test.
+    - ``keys``: it makes a dict or set, or its result depends on a set of keys.
+    - ``within``: it reads the content of values that it keeps.
+    - ``silent``: a strict policy does not need a report, because it reads nothing, does an effect, or raises an error with its own sources.
     - ``long``: it may return unfinished work, so its value is awaited: ``always``, or only for values in boxes.
-    - ``maker``: how its labelled twin is made, for functions that build collections of parts.
+    - ``maker``: the maker of its labelled twin, for functions that build collections of parts.
     """
 
     flow: str = "r"
@@ -64,7 +64,7 @@ class Row(RowTraits):
     - ``gives``: the type of its result, if it always has one.
     - ``size``: a word of :mod:`agentflow.lang.bounds.python.calls` for how the size of the result follows from the arguments.
     - ``calls``: it calls its first argument.
-    - ``changes``: what decides how a method changes its receiver: nothing that has sources of its own (empty), the first argument as an index
+    - ``changes``: the input that decides how a method changes its receiver: nothing with its own sources (empty), the first argument as an index
       or key (``i``), a comparison with every element (``a``), the contents of the arguments (``d``). None: it only reads.
     - ``puts``: it puts its arguments into its receiver.
     - ``usage``, ``doc``: for the reference, where signature and Python's own documentation do not fit. ``hint``: an example call for messages.
@@ -165,7 +165,7 @@ def _row(function: Callable[..., Any], name: str, receivers: int, columns: dict[
 
 
 def rows_in(functions: Iterable[Any], kind: type[Any] | None = None) -> dict[str, Row]:
-    """The rows of those that are functions by name, or of the methods of a type, in their order. Raises TypeError for a name that has two."""
+    """The rows of functions by name, or of the methods of a type, in their order. Raises TypeError for a name with two rows."""
     every = [row for each in functions if isinstance(row := getattr(each, _ROW, None), Row)]
     listed = [row for row in every if (kind in row.kinds if kind is not None else not row.kinds)]
     rows = {row.name: row for row in listed}
@@ -178,7 +178,7 @@ def rows_in(functions: Iterable[Any], kind: type[Any] | None = None) -> dict[str
 
 _READING: Final = RowTraits()
 _ELSEWHERE: Final = {operator.is_: RowTraits(flow="oo"), check_collection: RowTraits(flow="k", silent=True)}
-"""The traits of functions that are not of this package's making, or of both surfaces."""
+"""The traits of functions from outside this package, or of both surfaces."""
 
 
 def traits_of(function: Callable[..., Any]) -> RowTraits:

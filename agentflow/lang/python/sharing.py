@@ -76,7 +76,7 @@ def _containers(roots: Sequence[Any]) -> Work[frozenset[int]]:
     """The identities of all lists, dicts and sets, and of other holders of values, reachable from the inputs of a fork,
     which they keep alive."""
     seen: set[int] = set()
-    keep: list[Any] = []  # what may be made anew each time it is asked for, so that no other gets its identity
+    keep: list[Any] = []  # values that may be created on each access: kept so that no other object gets their identity
     pending: list[Any] = list(roots)
     count = 0
     while pending:
@@ -129,7 +129,7 @@ def _parts(value: Any) -> list[Any] | tuple[Any, ...] | None:
 
 
 def _captured(function: FunctionType) -> list[Any]:
-    """The values a function holds of the functions around it. Empty cells are variables that are not bound yet."""
+    """The captured values of a function. Empty cells are unbound variables."""
     values: list[Any] = []
     for cell in function.__closure__ or ():
         try:

@@ -21,7 +21,7 @@ _TYPES = frozenset(
     ("typing", "typing_extensions", "collections.abc", "dataclasses", "pydantic", "annotated_types", "__future__")
 )
 IMPORTS = frozenset(("agentflow.workflow", *_TYPES, *_WHOLE))
-"""Modules whose import has no effect: their names exist without it."""
+"""Modules with an import that has no effect: their names exist without it."""
 
 
 @statement(ast.Expr)
@@ -30,7 +30,7 @@ def expression_statement(g: Emitter, node: ast.Expr) -> list[ast.stmt]:
 
 
 def _discarded(g: Emitter, value: ast.expr) -> list[ast.stmt]:
-    """An unused value. A choice becomes a statement: CPython compiles a call whose value is dropped at once to faster code."""
+    """An unused value. A choice becomes a statement: CPython compiles a call to faster code if its value is dropped at once."""
     if not isinstance(value, ast.IfExp):
         return [ast.Expr(value, **g.loc)]
     return [ast.If(value.test, _discarded(g, value.body), _discarded(g, value.orelse), **g.loc)]
@@ -294,7 +294,7 @@ def for_(g: Emitter, node: ast.For) -> list[ast.stmt]:
 
 
 def _round(g: Emitter) -> list[ast.stmt]:
-    """The beginning of a round, whose step the code in it may increase."""
+    """The beginning of a round; code in it may increase its step."""
     taken, test = step(g, None)
     assert isinstance(test, ast.If)
     g.rounds.append((test, len(g.bound)))

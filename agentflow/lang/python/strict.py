@@ -64,8 +64,8 @@ def leave(rt: StrictRuntime, before: Sources) -> None:
 
 
 def upgraded(rt: StrictRuntime, held: tuple[Any], since: Sources, private: bool) -> Any:
-    """The value of a variable, ``held`` for :data:`~agentflow.lang.changeable.HELD`, that, or whose contents, the last
-    choice may change.
+    """The value of a variable, ``held`` for :data:`~agentflow.lang.changeable.HELD`, which the last choice may change, or change
+    the contents of.
 
     It is marked if it is ``private``, so that only the function here sees it: any jump over a change of it ends the
     function, or marks it too. Otherwise only if it already carries ``since``, the ambient sources before the choice.
@@ -81,7 +81,7 @@ def _upgraded(rt: StrictRuntime, value: Any, since: Sources, private: bool, othe
 
 
 def readied(rt: StrictRuntime, held: tuple[Any], since: Sources, private: bool, more: Sources) -> Any:
-    """The value of a variable whose contents are changed now, depending also on ``more``."""
+    """The value of a variable before a change of its contents, now also depending on ``more``."""
     others = getrefcount(held[0]) - changeable.HELD
     return _readied(rt, held[0], since, private, more, others)
 
@@ -154,7 +154,7 @@ def fresh(rt: StrictRuntime, container: Any) -> None:
 
 
 def born(rt: StrictRuntime, held: tuple[Any]) -> Any:
-    """A function's result, which is in a variable there and ``held``: for a container that is only in this box, all later
+    """A function's result, in a variable there and ``held``: for a container in this box only, all later
     references carry the sources of the box."""
     others = getrefcount(held[0]) - changeable.HELD
     value = held[0]

@@ -3,7 +3,7 @@ mark everything that depends on it.
 
 As in S-expressions (:mod:`agentflow.lang.emit_strict`), conditions raise ``rt.ambient``, and it is restored at the end of
 their branches, unless one of them may leave by ``return``, ``break`` or ``continue``: then at the end of the loop, or by
-the caller of the function. Variables that branches assign, or whose contents they change, are marked before the choice. A
+the caller of the function. Variables that branches assign, or change the contents of, are marked before the choice. A
 local variable that may have no value then holds :data:`UNBOUND`, marked as any other value. Temporaries are cleared after
 each statement, so that a single reference to a container in a variable can be recognized.
 """
@@ -31,7 +31,7 @@ from agentflow.lang.python.writes import (
 )
 
 Emitter: TypeAlias = Any
-"""An :class:`~agentflow.lang.python.emitter.Emitter`, whose module imports this one."""
+"""An :class:`~agentflow.lang.python.emitter.Emitter`; its module imports this one."""
 
 
 class StrictChanges:
@@ -46,7 +46,7 @@ class StrictChanges:
     # -- variables ------------------------------------------------------------------------------------------------
 
     def is_private(self, var: LocalVariable) -> bool:
-        """Whether nothing but the function that is written assigns a variable."""
+        """Whether only the function being written assigns a variable."""
         finals = self._finals.get(id(var.scope))
         if finals is None:
             finals = self._finals[id(var.scope)] = finally_names(var.scope)
@@ -57,7 +57,7 @@ class StrictChanges:
         return self.g.rt("ambient") if self.caught is None else self.g.name(self.caught)
 
     def local(self, var: LocalVariable) -> tuple[ast.expr, ast.Name, ast.expr]:
-        """The variable to be read and to be written, and whether only the function that is written sees it."""
+        """The variable for reading and for writing, and whether only the function being written sees it."""
         g = self.g
         if var.fn is not g.fn and var.fn is not None:
             g.fn.nonlocals.add(var.py)
@@ -127,7 +127,7 @@ class StrictChanges:
         others: Sequence[ast.AST],
         change: Callable[[list[ast.expr]], ast.expr],
     ) -> ast.expr:
-        """A change of the value of ``node``, as an expression: its arguments, whose nodes are ``others``, then the mark,
+        """A change of the value of ``node``, as an expression: its arguments, with ``others`` as their nodes, then the mark,
         then the change.
 
         If the arguments may assign the variable themselves, it is marked before them, for the position of the code only.
@@ -178,7 +178,7 @@ class StrictPython(StrictChanges):
 
     ``loops`` are the loops of the function being written, ``depth`` the number of surrounding branches, ``bound`` its
     variables that have a value by now, ``outer`` those of the functions around. ``begun`` are, for each of its conditions,
-    the shared variables that are marked because of it; None in the program itself, of which nothing remains when it fails.
+    the shared variables marked because of it; None in the program itself, which leaves nothing behind when it fails.
     """
 
     def __init__(self, g: Emitter) -> None:

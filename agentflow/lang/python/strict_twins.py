@@ -185,7 +185,7 @@ async def _sort(rt: Any, d: int, value: Any, *, key: Any = None, reverse: Any = 
     await rt.work(allowed(rt, inner))
     try:
         ordered = await _SORTED(rt, d, inner, key=key, reverse=reverse)
-    except Exception as error:  # that the order is as it was tells that it failed
+    except Exception as error:  # an unchanged order reveals that it failed
         looked_at = joined(rt.ambient, error.sources if isinstance(error, AgentflowError) else NO_SOURCES)
         inner[:] = await rt.work(boxed_elements(inner, looked_at))
         raise
@@ -318,7 +318,7 @@ async def _data_of_dict(rt: Any, *arguments: Any) -> Any:
 
 
 async def _of_effect(rt: Any, value: Any) -> Any:
-    """The result of an effect, to which nothing else refers: events and records keep lists and dicts as long as they have
+    """The result of an effect, without other references to it: events and records keep lists and dicts as long as they have
     readers."""
     sources = outer_sources(value)
     copy, containers = await rt.work(own_copy(bare(value)))

@@ -61,7 +61,7 @@ def placed(function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> 
 
 @code("k", silent=True)
 def filled(code: Code, info: LambdaInfo, by_position: int) -> Code:
-    """``code``, whose arguments are all required, as a procedure that may be called without those that have defaults."""
+    """``code``, with all arguments required, as a procedure that callers may call without those with defaults."""
     least, most = len(info.params), len(info.params) + len(info.optional)
 
     async def checked(rt: Runtime, d: int, *arguments: Any) -> Any:
@@ -89,7 +89,7 @@ def as_procedure(code: Code, info: LambdaInfo, env: SexpEnvironment, grants: fro
 
 @code("k")
 def unbound_name(rt: Runtime, env: SexpEnvironment, name: str, near: str | None = None) -> Any:
-    """The value of a name whose cell is empty: bound meanwhile further out. Raises UnboundSymbolError."""
+    """The value of a name with an empty cell: bound meanwhile further out. Raises UnboundSymbolError."""
     cell = env.find(name)
     if cell is not None:
         return cell.v
@@ -149,7 +149,7 @@ def _value_in(result: Label) -> Any:
 async def outcome_of_dict(
     rt: Runtime, d: int, env: SexpEnvironment, name: str, span: Span, arguments: dict[str, Any]
 ) -> Any:
-    """:func:`outcome_of` with arguments of which some came by ``**``."""
+    """:func:`outcome_of` with some arguments from ``**``."""
     return await outcome_of(rt, d, env, name, tuple(arguments), tuple(arguments.values()), span)
 
 
@@ -157,7 +157,7 @@ async def outcome_of_dict(
 async def data_of_dict(
     rt: Runtime, d: int, env: SexpEnvironment, name: str, span: Span, arguments: dict[str, Any]
 ) -> Any:
-    """:func:`data_of` with arguments of which some came by ``**``."""
+    """:func:`data_of` with some arguments from ``**``."""
     return await data_of(rt, d, env, name, tuple(arguments), tuple(arguments.values()), span)
 
 
@@ -229,7 +229,7 @@ def rebound(rt: Runtime, env: SexpEnvironment, cell: Cell, name: str) -> Code:
 
 @code("k", silent=True)
 def missing_keyword(name: str) -> NoReturn:
-    """Raise ``arity/closure``: a parameter that is given by keyword only was not."""
+    """Raise ``arity/closure``: a keyword-only parameter is missing."""
     raise SexpEvaluationError(f"the call misses '{name}'", code="arity/closure", hint=f"write {name}=...")
 
 

@@ -36,7 +36,7 @@ from agentflow.lib.text.slots import SLOT
 _WORD = re.compile(r"[^\W\d]\w*")
 _SPACE = re.compile(r"\s*")
 _LISTED = frozenset(("tools", "allow"))
-"""Keywords whose texts are names of tasks and tools."""
+"""Keywords with texts that name tasks and tools."""
 _OWN_WORDS = frozenset((*DECORATORS, "isinstance"))
 
 
@@ -73,7 +73,7 @@ class _Thing:
 
 
 class NamesOfText:
-    """One walk over a text whose code has been written; ``names`` are the results."""
+    """One walk over a compiled text; ``names`` are the results."""
 
     def __init__(self, g: Emitter) -> None:
         self.g = g
@@ -261,7 +261,7 @@ class NamesOfText:
         self._refer(node.id, start, scope, role)
 
     def _listed(self, node: ast.expr, scope: PythonScope) -> None:
-        """Names of tasks and tools that are written as texts."""
+        """Names of tasks and tools written as texts."""
         for each in node.elts if isinstance(node, ast.List | ast.Tuple) else ():
             if isinstance(each, ast.Constant) and isinstance(each.value, str):
                 self._refer(each.value, self._extent(each)[0] + 1, scope, "mention")
@@ -285,7 +285,7 @@ class NamesOfText:
         elif owners:
             self.names.hidden.add(name)
 
-    # -- what names mean ----------------------------------------------------------------------------------------------
+    # -- the meaning of names -----------------------------------------------------------------------------------------
 
     def _owner(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: PythonScope) -> str:
         """The owner of the parameters of a function: its name, after those of the functions around it."""
@@ -379,7 +379,7 @@ class NamesOfText:
 
 
 def names_of(g: Emitter) -> TextSymbols:
-    """The names of a text whose code has been written."""
+    """The names of a compiled text."""
     return NamesOfText(g).found()
 
 

@@ -179,7 +179,7 @@ def _check(g: Emitter, node: ast.Call, name: str, word: str | None, usage: str, 
 
 
 def literal(node: ast.expr) -> Any:
-    """The value of an expression as far as it is literal; ``ANYTHING`` for each part that is not."""
+    """The value of an expression as far as it is literal; ``ANYTHING`` for each other part."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):

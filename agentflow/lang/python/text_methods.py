@@ -16,7 +16,7 @@ _GROWING = 3
 
 
 def _plain(name: str) -> Callable[[Runtime, str], Any]:
-    """A method without arguments whose result is at most as long as the text, in another case."""
+    """A method without arguments and with a result at most as long as the text, in another case."""
     native: Callable[[str], Any] = getattr(str, name)
 
     def call(rt: Runtime, value: str) -> Any:

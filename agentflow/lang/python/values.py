@@ -62,7 +62,7 @@ def add(rt: Runtime, a: Any, b: Any) -> Any:
 
 @code("nn", tested="nn", keys=True, long="always")
 def subtract(rt: Runtime, a: Any, b: Any) -> Any:
-    """``a - b``: numbers; of sets, the elements that ``b`` has not."""
+    """``a - b``: numbers; for sets, the elements missing in ``b``."""
     if type(a) in NUMBERS and type(b) in NUMBERS:
         return bounded(rt, a - b, "-")
     if type(a) is OrderedSet and type(b) is OrderedSet:

@@ -97,7 +97,7 @@ def _check_literal(g: Emitter, title: str, info: NameInfo, name: str, node: ast.
 
 
 _SPREAD: dict[Any, Any] = {data_of: data_of_dict, outcome_of: outcome_of_dict}
-"""A callable that is called with the arguments in a dict."""
+"""A callable to call with the arguments in a dict."""
 
 
 def task_value(g: Emitter, node: ast.Name, name: str) -> ast.expr:

@@ -1,4 +1,4 @@
-"""The variables that a part of a text may change, and how it may be left: what a condition must mark beforehand (``strict``
+"""The variables that a part of a text may change, and the ways to leave it: the marks that a condition must set beforehand (``strict``
 policies)."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Variable: TypeAlias = "LocalVariable | str"
 
 @dataclass
 class Target:
-    """A variable that is ``assigned``, or whose container is changed in place."""
+    """A variable that is ``assigned``, or has a container changed in place."""
 
     variable: Variable
     assigned: bool = False
