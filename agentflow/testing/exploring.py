@@ -96,7 +96,7 @@ def setting_of(
     allow: Iterable[str] | None = None,
     assume: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Setting:
-    """The setting to explore a program in. Parameters as for :func:`explore`. Raises ConfigurationError if ``tools`` has a value other than a tool."""
+    """The setting to explore a program in. Parameters as for :func:`explore`. Raises ConfigurationError for a non-tool in ``tools``."""
     own = tuple([tool if isinstance(tool, Tool) else tool_from_function(tool) for tool in tools])
     if flow is None:
         return Setting(bindings=dict(bindings or {}), tools=own, grants=_grants(allow), assumed=dict(assume or {}))

@@ -423,7 +423,7 @@ def _raise(i: Python, node: ast.Raise, scope: AbstractScope) -> WaysOut:
 
 
 def _raised(i: Python, node: ast.expr, scope: AbstractScope) -> Cost:
-    if isinstance(node, ast.Call) and i.text.meaning(node) is None:  # the call of an error class, which is not a bound name
+    if isinstance(node, ast.Call) and i.text.meaning(node) is None:  # an error class is not a bound name
         return i.values(node.args, scope)[1]
     return FREE if isinstance(node, ast.Name) else i.value(node, scope)[1]
 
