@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Any, Protocol, cast, get_args
 
 from agentflow.cli.shared.common import UsageError
 from agentflow.cli.shared.printed_values import PYTHON as PYTHON_MARKS
@@ -34,6 +34,9 @@ from agentflow.lang.reader import Incomplete, read_datum_nodes
 from agentflow.lang.reference import describe
 from agentflow.lib.file_writer import make_private_directory, make_private_file, state_path
 from agentflow.lib.text.safe_text import clean
+
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
 
 MAX_SHOWN = 20_000
 """Maximum number of characters shown of a value."""
@@ -147,22 +150,12 @@ class LineEditor(Protocol):
         ...
 
 
-class ShellFlow(Protocol):
-    """The part of AgentFlow that the shell uses."""
-
-    @property
-    def engine(self) -> Any: ...
-    @property
-    def evaluator(self) -> Any: ...
-    def subscribe(self, observer: Callable[[Any], Any]) -> Callable[[], None]: ...
-
-
 def is_complete(text: str, language: Language = SEXP) -> bool:
     """Whether ``text`` can be evaluated: a command, or forms without an open bracket. Invalid text counts, too."""
     return text.lstrip().startswith(",") or language.is_complete(text)
 
 
-def names_in_sight(flow: ShellFlow, env: SexpEnvironment, language: Language = SEXP) -> list[str]:
+def names_in_sight(flow: AgentFlow, env: SexpEnvironment, language: Language = SEXP) -> list[str]:
     """All names for completion: variables, tasks and tools, and the words of the language."""
     return sorted({*env.names(), *env.records(), *flow.engine.effects.names.known_names(), *language.names})
 
@@ -218,7 +211,7 @@ class Shell:
     """The state of one session: environment, last value, output."""
 
     def __init__(
-        self, flow: ShellFlow, env: SexpEnvironment, write: Callable[[str], Any], language: Language = SEXP
+        self, flow: AgentFlow, env: SexpEnvironment, write: Callable[[str], Any], language: Language = SEXP
     ) -> None:
         self.flow = flow
         self.language = language
@@ -356,7 +349,7 @@ def surface_of(name: str) -> Surface:
 
 
 async def repl(
-    flow: ShellFlow,
+    flow: AgentFlow,
     *,
     bindings: Mapping[str, Any] | None = None,
     editor: LineEditor | None = None,
