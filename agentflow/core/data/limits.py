@@ -100,7 +100,7 @@ class Limits:
                 raise ConfigurationError(
                     f"Limits({f.name}={value!r}): a limit is a number that is not negative, or None",
                     code="config/limits",
-                    hint=f"for example Limits({f.name}={f.default!r})",
+                    hint=f"for example Limits({f.name}={0.5 if f.name == 'usd' else f.default or 1_000})",
                 )
 
     def lowered(self, usd: float | None = None, tokens: int | None = None) -> Limits:

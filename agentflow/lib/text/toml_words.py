@@ -52,7 +52,11 @@ def reworded(error: AgentflowError, where: str | None) -> ConfigurationError:
     if where is None:
         return ConfigurationError(error.message, code=error.code, hint=error.hint)
     hint = None if error.hint is None or "flow." in error.hint else in_toml(error.hint)
-    return ConfigurationError(where + in_toml(error.message), code=error.code, hint=hint)
+    said = in_toml(error.message)
+    named = f"{said.partition(': ')[0]}: "  # the option, which the entry names too
+    return ConfigurationError(
+        where + said.removeprefix(named if where.endswith(named) else ""), code=error.code, hint=hint
+    )
 
 
 def fault_words(message: str, value: object) -> str:

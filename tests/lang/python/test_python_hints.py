@@ -58,7 +58,7 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "director_evaluator_loop(1, 0, 5, lambda x, i: x, lambda x, p, i: x, lambda f, p, r, i: 3)": (
         "director/phase",
-        "give a function",
+        "give director a function",
     ),
     "shout(**{'file': 1})": ("", "text"),
     "ask_about(question='x', files=3)": ("tasks/bad-argument", "files=["),
