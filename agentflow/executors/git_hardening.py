@@ -82,7 +82,7 @@ _SUFFIXES: dict[str, str] = {
 _IGNORE_SUBMODULES = frozenset({"diff", "diff-files", "diff-index", "status"})
 _PLAIN_DIFF = frozenset({"diff", "diff-files", "diff-index", "diff-tree", "format-patch", "log", "show", "whatchanged"})
 _LOCATIONS = frozenset({"-C", "--git-dir", "--work-tree", "--namespace"})
-"""Global options that take a value and say which repository is meant."""
+"""Global options that take a value and select the repository."""
 _GLOBAL_FLAGS = frozenset({
     "-P", "-h", "-v", "--bare", "--glob-pathspecs", "--help", "--icase-pathspecs", "--literal-pathspecs",
     "--no-advice", "--no-lazy-fetch", "--no-optional-locks", "--no-pager", "--no-replace-objects", "--noglob-pathspecs",
@@ -206,7 +206,7 @@ def _subcommand(argv: Sequence[str]) -> int | None:
 
 
 def location(argv: Sequence[str]) -> tuple[str, ...]:
-    """The global options of ``argv`` that say which repository is meant."""
+    """The global options of ``argv`` that select the repository."""
     end = _subcommand(argv)
     options: list[str] = []
     index = 1

@@ -34,7 +34,7 @@ class Assumptions:
         self._known: dict[tuple[str, str], Mapping[str, Any]] = {}
 
     def narrowed(self, name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The ``schema`` of ``name`` with its rule; as it is if there is none, or if no value keeps to both."""
+        """The ``schema`` of ``name`` with its rule; unchanged without a rule, or if no value satisfies both."""
         rule = self.rules.get(name)
         self._names[name] = None
         if rule is None:
@@ -119,7 +119,7 @@ def _tightest(choose: Any, schema: Mapping[str, Any], rule: Mapping[str, Any], k
 
 
 def _readings(word: Any, schema: Mapping[str, Any]) -> list[Any]:
-    """A word of a rule as a value of a schema: text as it stands, or the JSON that it is."""
+    """A word of a rule as a value of a schema: the text itself, or its JSON value."""
     values = [word]
     if isinstance(word, str):
         try:

@@ -136,7 +136,7 @@ class RehearsedPrompts:
 
 
 class RehearsedFiles:
-    """The :class:`~agentflow.core.ports.executor_ports.FilePort`: every path is a file unless the answer says there is none."""
+    """The :class:`~agentflow.core.ports.executor_ports.FilePort`: every path is a file unless the answer denies it."""
 
     roots = (Path("/"),)
 

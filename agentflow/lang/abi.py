@@ -207,7 +207,7 @@ class StrictRuntime(Runtime, Protocol):
         ...
 
     def opened(self, value: Any) -> Any:
-        """A value out of its box, for a decision."""
+        """A value without its box, for a decision."""
         ...
 
     def left(self, before: frozenset[str], value: Any) -> Any:

@@ -36,12 +36,12 @@ class Changeable:
         self._sweep_at = _FIRST_SWEEP
 
     def sources(self, container: Any) -> Sources:
-        """The sources that all references to a container say."""
+        """The sources that all references to a container carry."""
         entry = self._entries.get(id(container))
         return NO_SOURCES if entry is None else entry[1]
 
     def note(self, container: Any, sources: Sources) -> None:
-        """All references to a container say these sources."""
+        """Make all references to a container carry these sources."""
         self._entries[id(container)] = (container, joined(self.sources(container), sources))
         if len(self._entries) >= self._sweep_at:
             self._sweep()
@@ -73,7 +73,7 @@ def upgraded(changeable: Changeable, value: Any, sources: Sources, others: int) 
 
 
 def note_if_alone(changeable: Changeable, value: Any, others: int) -> None:
-    """Note a container that stands in a box, where nothing but the box refers to it, and nothing but a variable to the box."""
+    """Note a container in a box, if only the box refers to it, and only a variable to the box."""
     if type(value) is Label and _is_alone(changeable, value, others):
         changeable.note(value.value, value.sources)
 
@@ -117,7 +117,7 @@ def _note(changeable: Changeable, container: Any, sources: Sources) -> None:
 
 
 def said(changeable: Changeable, value: Any) -> Sources:
-    """The sources that a variable's value says, and those that all references to a container do."""
+    """The sources that a variable's value carries, and those of all references to a container."""
     return joined(outer_sources(value), changeable.sources(value))
 
 

@@ -161,7 +161,7 @@ def failures_of_parts(
 
 
 def names_in_sight(analyzers: Iterable[Analyzer]) -> Iterable[str]:
-    """The names of a program and of the language, gathered when they are looked at first."""
+    """The names of a program and of the language, gathered at their first use."""
     return _InSight(analyzers)
 
 
@@ -355,7 +355,7 @@ class _Checks:
                 continue
             constant = literal(value)
             if constant is None and not parameter.required:
-                continue  # stands for the default
+                continue  # the default
             problem = mismatch(constant, parameter.schema, lenient=info.lenient)
             if problem is not None:
                 message = f"'{name}' of '{node.name}': {problem.text}"

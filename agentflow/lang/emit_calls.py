@@ -231,7 +231,7 @@ def callee(g: Generator, node: ir.Call, count: int) -> tuple[ast.expr, bool]:
             same = g.is_(g.attr(cell, "v"), g.name(condition))
             args = [environment(g), cell, g.const(operator.name), g.const(count), g.name("d")]
             test = ast.BoolOp(ast.And(), [near, same], **g.loc)
-            # The guard fails when the host or another program has bound the name anew: the runtime finishes such a call.
+            # The guard fails when the host or another program has rebound the name: the runtime finishes such a call.
             return g.ifexp(test, g.name(code), g.call(g.rt("pick_global"), args)), may_tail(g, function)
     if g.fn.kind == "main" and not g.fn.loops:
         # Run once: the general way costs less than compiling a short cut.

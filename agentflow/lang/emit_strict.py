@@ -171,7 +171,7 @@ class StrictCode:
         return g.ifexp(g.rt("trying"), g.rt("ambient"), before)
 
     def _upgraded(self, target: Target, since: ast.expr) -> ast.expr:
-        """Mark a variable, if it says already that it may be changed because of ``since``; else it is not, and a change is refused."""
+        """Mark a variable, if its mark already includes ``since``; else it is not marked, and a change is refused."""
         g = self.g
         if isinstance(target, str):
             return g.call(g.rt("upgrade"), [g.cell(target), since])
@@ -245,7 +245,7 @@ class StrictCode:
     # -- variables ------------------------------------------------------------------------------------------------
 
     def marked(self, value: ast.expr) -> ast.expr:
-        """A value that says why it is here."""
+        """A value with the sources of the decision to be here."""
         return self.g.call(self.g.rt("marked"), [value])
 
     def set_local(self, node: ir.SetLocal, value: ast.expr) -> ast.expr:

@@ -14,7 +14,7 @@ from agentflow.lib.text.suggest import did_you_mean
 
 
 class Unbound:
-    """The value of a cell that nothing has been bound to yet. There is one, :data:`UNBOUND`; no program ever sees it."""
+    """The value of a cell before anything is bound to it. There is one, :data:`UNBOUND`; no program ever sees it."""
 
     __slots__ = ()
 

@@ -25,7 +25,7 @@ _MODULES = frozenset(sys.stdlib_module_names) - {"__main__"}
 
 
 def truth(value: Any) -> bool:
-    """Whether a value counts as true: as Python says of its own types, always for objects of the host."""
+    """Whether a value counts as true: by Python's rules for its own types, always for objects of the host."""
     kind = type(value)
     if kind in _PLAIN:
         return bool(value)
@@ -91,11 +91,7 @@ _KEYS = frozenset((*LEAVES, tuple, Symbol, Label))
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two values are equal: lists, dicts, records and models by their parts, symbols by name, others as :func:`same` says.
-
-    A tuple equals the list of its elements. A pair of shared parts is compared once, so that the cost is bounded by the
-    size in memory. Raises LimitExceeded (``limits/depth``) past 1,000 levels.
-    """
+    """Whether two values are equal: lists, dicts, records and models by their parts, symbols by name, others by :func:`same`."""
     return finish(equality(a, b))
 
 

@@ -17,7 +17,7 @@ FunctionKind: TypeAlias = Literal["main", "lambda", "branch", "thunk"]
 
 
 class Function:
-    """A function in the program: the whole, a lambda, a branch of ``parallel`` and kin, or a part run in place.
+    """A function in the program: the whole, a lambda, a branch of ``parallel`` and similar forms, or a part run in place.
 
     A named let that turns out to be a loop is ``merged`` into the function around it.
     """
@@ -109,7 +109,7 @@ class Const:
 
 @slotted
 class Quote:
-    """Quoted data, built anew at each evaluation."""
+    """Quoted data, copied at each evaluation."""
 
     at: Node
     value: Any

@@ -84,12 +84,12 @@ ANYTHING: Final = Sentinel("anything")
 """A value, or a part of one, known only at run time."""
 _MAX_DEPTH = 20
 _UNSURE = frozenset({"$dynamicRef", "allOf", "oneOf", "not", "if", "patternProperties"})
-"""Keywords that take more than a look to judge: nothing is said of a schema that has one."""
+"""Keywords too complex for this check: a schema with one of them is not judged."""
 
 
 @frozen
 class Problem:
-    """Why a schema cannot accept a value. ``key`` says that a record has a key it may not have."""
+    """The reason why a schema cannot accept a value. ``key``: a record has a key it may not have."""
 
     text: str
     key: bool = False
@@ -159,7 +159,7 @@ def mismatch(
 def _record(
     value: Any, schema: Mapping[str, Any], lenient: bool, root: Mapping[str, Any], depth: int
 ) -> Problem | None:
-    """A dict, or a list of pairs that stands for one, against the keys of an object's schema."""
+    """A dict, or a list of pairs in its place, against the keys of an object's schema."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or _holds_unknown_pairs(value):
         return None

@@ -180,7 +180,7 @@ class MacroStrand:
         return self.unbound(env, name)
 
     def fresh_name(self, stem: str) -> str:
-        """A name that stands nowhere in the program the template is part of."""
+        """A name used nowhere in the program the template is part of."""
         return self._fresh_name(stem)
 
     # -- effects ----------------------------------------------------------------------------------------------------

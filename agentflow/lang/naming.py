@@ -131,7 +131,7 @@ class Naming:
         return var
 
     def fresh_name(self, stem: str) -> str:
-        """A name for a macro's expansion that stands nowhere in the program, nor in the expansions of another."""
+        """A name for a macro's expansion, used nowhere in the program, nor in the expansions of another."""
         while True:
             self.fresh_names += 1
             name = f"{stem}%{self.source.digest[:8]}.{self.fresh_names}"

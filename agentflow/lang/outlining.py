@@ -111,7 +111,7 @@ class _Outliner:
         first = next((at for at, each in enumerate(body) if not isinstance(each, ast.Nonlocal)), len(body))
         head: list[ast.stmt] = [*self.parts]
         if self.shared:
-            # A variable that only parts assign is one of this function all the same.
+            # A variable that only parts assign still belongs to this function.
             names: list[ast.expr] = [ast.Name(each, ast.Store(), **where) for each in sorted(self.shared)]
             nothing = ast.Constant(None, **where)
             head.insert(0, ast.If(ast.Constant(False, **where), [ast.Assign(names, nothing, **where)], [], **where))

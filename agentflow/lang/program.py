@@ -210,7 +210,7 @@ class ProgramCache:
         *,
         labelled: Following = False,
     ) -> Program | None:
-        """``program`` as it is, or as it is kept, if it is known to fit at ``revision``: without a look at its names."""
+        """``program`` itself, or the cached one, if it is known to fit at ``revision``: without comparing its names."""
         if isinstance(program, Program):
             same = program.allow == allow and (program.limits is limits or program.limits == limits)
             return program if same and program.labelled == labelled and program.fitted == revision else None
@@ -311,7 +311,7 @@ def _key(
 
 
 def start_of(error: AgentflowError) -> int:
-    """Where an error stands in the text, for sorting."""
+    """The position of an error in the text, for sorting."""
     return error.span.start if error.span is not None else 0
 
 

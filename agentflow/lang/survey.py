@@ -264,7 +264,7 @@ _BEGINNING = re.compile(r"(?<=\n)\(")
 _JOINED = 8
 """How many of these a form may seem to be before the rest of the text is taken as one."""
 _VARIANTS = 4
-"""How many results are kept of a form that stands in a text more than once."""
+"""The number of results kept for a form that occurs in a text more than once."""
 
 
 @frozen

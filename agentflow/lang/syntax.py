@@ -68,10 +68,7 @@ def head_name(node: Node) -> str | None:
 
 
 def datum(node: Node, origins: dict[int, Node] | None = None) -> Any:
-    """The value of a quoted ``node``, built anew.
-
-    ``origins``, if given, is filled with the node of each list and symbol, by identity.
-    """
+    """A new value of a quoted ``node``."""
     out: list[Any] = []
     pending: list[tuple[Node, list[Any]]] = [(node, out)]
     dicts: list[tuple[dict[Any, Any], list[Any]]] = []

@@ -23,7 +23,7 @@ _NAME = re.compile(r"[^\s()\[\]{}\"'`,;|#][^\s()\[\]{}\"'`,;|]*")
 
 
 class CannotRename(ValueError):
-    """A name cannot be renamed; the message says why."""
+    """A name cannot be renamed; the message gives the reason."""
 
 
 def definitions(document: Document, offset: int) -> list[types.Range]:

@@ -262,7 +262,7 @@ _TYPES = MappingProxyType({"string": "str", "integer": "int", "number": "float",
 
 
 def _python_type(schema: Mapping[str, Any]) -> str:
-    """The annotation of a JSON Schema, as near as one word comes; nothing where none says anything."""
+    """The annotation of a JSON Schema, to the nearest one word; empty if no word fits."""
     if "enum" in schema:
         return f"Literal[{', '.join(map(repr, schema['enum']))}]"
     kind, items = schema.get("type"), schema.get("items")

@@ -229,11 +229,7 @@ async def _sandbox(name: str) -> tuple[str, dict[str, str]]:
 
 
 async def _model() -> dict[str, Any]:
-    """The model of the settings, and the facts about its server; ``problem`` says why it cannot be called.
-
-    Your own server is asked about itself, and one that lists models also for one short answer, which shows whether it
-    enforces a schema.
-    """
+    """The model of the settings, and the facts about its server; ``problem`` is the reason why it cannot be called."""
     from agentflow.providers import server_report
     from agentflow.providers.table import Router
     from agentflow.settings import load_settings

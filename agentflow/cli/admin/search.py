@@ -133,7 +133,7 @@ def _row(match: MatchItem) -> Text:
     row.append(f"  {_one_line(match.relevance)}", style="not dim")
     if held and match.kind != "commit":
         excerpt = Text(_one_line(max(held)[2]), style="not dim italic")
-        if starts:  # none would be an empty pattern, which stands between all letters
+        if starts:  # without any it would be an empty pattern, which matches between all letters
             excerpt.highlight_words(starts, style="bold yellow", case_sensitive=False)
         row.append("  ").append_text(excerpt)
     files: list[str] = match.metadata.get("files", [])

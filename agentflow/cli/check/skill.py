@@ -79,7 +79,7 @@ def skill_files(commands: Mapping[str, Iterable[tuple[str, str]]]) -> dict[str, 
 
 
 def message_for(name: str, text: str) -> str:
-    """The checker's first message about a text in the file ``name``, as it is printed."""
+    """The checker's first message about a text in the file ``name``, as printed."""
     return _first(name, text).render()
 
 

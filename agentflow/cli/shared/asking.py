@@ -53,7 +53,7 @@ def read_answer(question: Question, text: str) -> Any:
 
 
 def prompt_session() -> PromptSession[str]:
-    """Reads lines from the terminal, with the prompt where the question stands: standard output may be a file."""
+    """Reads lines from the terminal, with the prompt on standard error: standard output may be a file."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.output import create_output
 

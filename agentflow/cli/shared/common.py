@@ -341,5 +341,5 @@ async def events_to_file(flow: AgentFlow, path: str | Path | None) -> AsyncGener
 
 
 def is_compile_error(error: BaseException) -> bool:
-    """Whether ``error`` says that a text is not a valid program."""
+    """Whether ``error`` means that a text is not a valid program."""
     return isinstance(error, SexpSyntaxError | SexpEvaluationError)

@@ -7,7 +7,7 @@ from typing import Any, cast
 from typer.core import TyperGroup
 
 _HYPHEN = "\u2011"
-"""Stands for a hyphen while lines are broken."""
+"""Replaces a hyphen while lines are broken."""
 _Context: Any = TyperGroup.context_class
 _Formatter: Any = _Context.formatter_class
 

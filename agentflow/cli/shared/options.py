@@ -327,7 +327,7 @@ class DurableOptions(DatabaseOptions, QueueOptions, RunCommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeOptions(DatabaseOptions, WatchOptions):
-    """The options of a command that continues a durable run, perhaps with changed tasks."""
+    """The options of a command that continues a durable run, optionally with changed tasks."""
 
     override: Annotated[
         list[str] | None,

@@ -379,7 +379,7 @@ def _filter(code: bytes, plan: dict[str, Any] | None, sender: _socket.socket | N
     except OSError as error:
         if error.errno != _EBUSY:
             raise
-        # a process around us listens already, a container's manager perhaps: the calls then fail
+        # a process around us, such as a container's manager, may listen already: the calls then fail
         _syscall(number, mode, ctypes.c_uint(0), ctypes.byref(program))
         return
     descriptor = listener.to_bytes(4, "little")

@@ -108,10 +108,7 @@ def _base_of_environment(path: str) -> Iterable[str]:
 
 # A granted network needs its proxies and certificates to be of use (decision 45)
 def network_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables of ``environ`` (default: this process's) that say which certificates count, and which proxies to use.
-
-    They hold no secret: a proxy with a password is left out, and has to be given by name.
-    """
+    """The variables of ``environ`` (default: this process's) that name trusted certificates and the proxies to use."""
     environ = os.environ if environ is None else environ
     names = (*_CERTIFICATES, *_PROXIES, *[name.lower() for name in _PROXIES])
     return {
@@ -128,7 +125,7 @@ def certificates(variables: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _has_password(proxy: str) -> bool:
-    """Whether the address of a proxy says who uses it, or cannot be read."""
+    """Whether the address of a proxy contains credentials, or cannot be read."""
     try:
         parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     except ValueError:

@@ -38,7 +38,7 @@ class Output(asyncio.Protocol):
         self.done.set()
 
     def text(self) -> str:
-        """The kept output as text: head, a line that says how much is missing, tail."""
+        """The kept output as text: head, a line with the missing amount, tail."""
         tail = b"".join(self._tail)[-self._keep :] if self._tail else b""
         missing = self.total - len(self._head) - len(tail)
         if missing <= 0:

@@ -257,7 +257,7 @@ class _FlowReader:
         self.calls.call(what, id(operator), points, id(result), spread=spread)
 
     def asks(self, primitive: Primitive, arguments: Sequence[Point], result: Point) -> None:
-        """A primitive is called, perhaps an effect. Its arguments are read before the effect is requested: each depends on all."""
+        """A primitive is called, which may be an effect. Its arguments are read before the effect is requested: each depends on all."""
         if primitive.asks:
             self.flows.effects.append(Done("asked", primitive.canonical, [("*", each) for each in arguments], result))
 

@@ -214,7 +214,7 @@ def _of_any(function: Callable[..., Any], general: General, needs_rt: bool) -> C
 
 
 def called(work: Callable[[], Any], sources: Sources) -> Any:
-    """The value of ``work``, or of its slices, with the sources it looked at."""
+    """The value of ``work``, or of its slices, with the sources it read."""
     try:
         value = work()
     except AgentflowError as error:
@@ -224,7 +224,7 @@ def called(work: Callable[[], Any], sources: Sources) -> Any:
 
 
 def given_back(value: Any, sources: Sources) -> Any:
-    """The result of a primitive, including sliced work, with the sources it looked at."""
+    """The result of a primitive, including sliced work, with the sources it read."""
     if type(value) is Sliced:
         return Sliced(_finished(value.work, sources)) if sources else value
     return box(value, sources)

@@ -1,9 +1,4 @@
-"""Twins of primitives under a ``strict`` policy: labelled twins that also report to the strand the sources they looked at.
-
-A list carries information beyond its elements: a procedure called for each of them is called because of the list. So the
-strand's ambient sources are raised meanwhile. For primitives that look at a procedure's results, they stay raised after
-each call.
-"""
+"""Twins of primitives under a ``strict`` policy: labelled twins that also report the sources they read to the strand."""
 
 from __future__ import annotations
 
@@ -62,7 +57,7 @@ def strict_twin_of(primitive: Primitive) -> Primitive:
 
 
 def _noticing(primitive: Primitive) -> Callable[..., Any]:
-    """A twin that reports the sources it looked at to the strand if its error may be caught."""
+    """A twin that reports the sources it read to the strand if its error may be caught."""
     function, needs_rt = twin_of(primitive).function, primitive.needs_rt
 
     def twin(rt: StrictRuntime, *arguments: Any) -> Any:
@@ -86,7 +81,7 @@ def _carried_out(function: Callable[..., Any], operands: tuple[Any, ...]) -> Wor
 
 
 def _noticed(rt: StrictRuntime, arguments: tuple[Any, ...], work: Work[Any]) -> Work[Any]:
-    """The value of a primitive's ``work``, reported to the strand, with the sources it looked at if it fails."""
+    """The value of a primitive's ``work``, reported to the strand, with the sources it read if it fails."""
     try:
         value = yield from work
     except AgentflowError:

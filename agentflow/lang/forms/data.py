@@ -12,7 +12,7 @@ from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, datum, head_
 
 
 def quoted(node: Node) -> IR:
-    """The value that ``node`` denotes, built anew at each evaluation if it is mutable."""
+    """The value that ``node`` denotes, a new one at each evaluation if it is mutable."""
     if type(node) is Atom:
         return ir.Const(node, node.value)
     return ir.Const(node, Symbol(node.name)) if type(node) is Name else ir.Quote(node, datum(node))

@@ -36,7 +36,7 @@ _FIELDS = {"context": "context_management"}
 """Options with another name for their template field."""
 IDENTIFIER = re.compile(r"[^\s.(){}]+")
 _UNKNOWN_TEXT = "text"
-"""Stands for a text that the program has yet to compute, while the rest of a definition is checked."""
+"""Replaces a text computed at run time while the rest of a definition is checked."""
 
 
 @dataclass

@@ -112,7 +112,7 @@ class _Marker:
                 pass
 
     def _mark_call(self, call: ir.Call, parent: Any, loop: Node) -> None:
-        """Mark a call by its first operand, since where it stands decides whether it is a tail call."""
+        """Mark a call by its first operand, since its position decides whether it is a tail call."""
         if call.args and call.pairs is None:
             call.args[0] = self._marked("round", call.args[0], call.at, loop)
         else:

@@ -18,7 +18,7 @@ def _thunks(g: Emitter, nodes: list[ast.expr]) -> ast.expr:
 
 
 def _on_workers(g: Emitter, node: ast.Call) -> ast.Call | None:
-    """The call without ``on="workers"``; None for one that does not say it. Another word is an error."""
+    """The call without ``on="workers"``; None for one without that argument. Any other text there is an error."""
     on = next((each.value for each in node.keywords if each.arg == "on"), None)
     if on is None:
         return None
@@ -98,7 +98,7 @@ def pmap(g: Emitter, node: ast.Call) -> ast.expr:
     """
     elsewhere = _on_workers(g, node)
     if elsewhere is not None:
-        # how many are done at once is said by the queue: agentflow worker --queue name:8
+        # the queue decides how many run at once: agentflow worker --queue name:8
         if keywords_of(g, elsewhere, 2, 2, usage='pmap(f, xs, on="workers")') is None:
             return g.const(None)
         return g.operation_at("pmap-on", node, g.value(node.args[0]), _items(g, node.args[1]))

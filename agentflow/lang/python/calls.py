@@ -188,7 +188,7 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
                 g.wrong(function, "name/not-here", message, _instead(base.id, dotted))
             return g.const(None)
     if _root(base) in g.foreign and g.scope.find(_root(base)) is None:
-        return g.const(None)  # The refusal of the import already says what to write instead.
+        return g.const(None)  # The refusal of the import already names the replacement.
     if function.attr == "format":
         g.wrong(function, "name/not-here", "'.format' is not there in workflow texts", 'write an f-string: f"{x:.2f}"')
         return g.const(None)
@@ -335,10 +335,10 @@ def _direct(g: Emitter, node: ast.Call, callee: ast.FunctionDef | ast.AsyncFunct
 
 
 def _arranged(g: Emitter, node: ast.Call, callee: Function) -> list[ast.expr] | None:
-    """The arguments of a call in the order of the parameters, each evaluated where it stands; None if they do not fit."""
+    """The arguments of a call in the order of the parameters, each evaluated at its own position; None if they do not fit."""
     args, names = positional(g, node)
     if callee.args.vararg is not None or callee.args.kwarg is not None:
-        return None  # The refusal of its definition already says what to write instead.
+        return None  # The refusal of its definition already names the replacement.
     by_position = [each.arg for each in (*callee.args.posonlyargs, *callee.args.args)]
     every = [*by_position, *(each.arg for each in callee.args.kwonlyargs)]
     title = callee.name if not isinstance(callee, ast.Lambda) else "this lambda"

@@ -169,7 +169,7 @@ def _set_update(rt: Runtime, value: OrderedSet, others: tuple[Any, ...]) -> Work
 
 
 def entries_of(rt: Runtime, value: Any, who: str) -> Work[dict[Any, Any]]:
-    """The entries of a dict, which is given as it is, or of a sequence of pairs."""
+    """The entries of a dict, which is returned itself, or of a sequence of pairs."""
     if type(value) is dict:
         charge_collection(rt, len(value), who)
         return value

@@ -284,7 +284,7 @@ def define_at_start(g: Emitter, node: ast.AST, fields: dict[str, Any]) -> str:
 
 
 def answer_schema(g: Emitter, node: ast.expr, *, text: bool = False) -> dict[str, Any] | None:
-    """The output format of an answer of a type; None for text, unless that has to be said."""
+    """The output format of an answer of a type; None for text, unless it must be stated."""
     if text and isinstance(node, ast.Name) and node.id == "str":
         return {"type": "json", "schema": {"type": "string"}}
     if (isinstance(node, ast.Name) and node.id == "str") or (isinstance(node, ast.Constant) and node.value is None):

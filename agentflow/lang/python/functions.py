@@ -63,7 +63,7 @@ def define(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast
 
 
 def _bound(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, py: str, closure: ast.expr) -> list[ast.stmt]:
-    """The closure of a function bound to its name, which says why."""
+    """The closure of a function bound to its name, with the sources of that binding."""
     assert g.followed is not None
     if known_function(g, node.name, g.scope.find(node.name)) is not node or g.scope.parent is not None:
         return g.followed.bind(node.name, closure)

@@ -11,7 +11,7 @@ from agentflow.core.data.values import OrderedSet
 from agentflow.core.data.walk import Work, slices
 
 AT_ONCE = 16_384
-"""Elements that Python itself goes over at once."""
+"""The most elements that Python itself iterates over at once."""
 
 
 def merged(into: dict[Any, Any], more: dict[Any, Any]) -> Work[None]:

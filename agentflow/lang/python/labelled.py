@@ -447,7 +447,7 @@ async def _max(rt: Any, d: int, *arguments: Any, key: Any = None, default: Any =
 
 
 def _add_to(rt: Any, a: Any, b: Any) -> Any:
-    """``a += b``: of a list the elements of ``b`` say where they came from, since others may know the list; two texts are joined."""
+    """``a += b``: for a list, the elements of ``b`` carry their sources, since others may refer to the list; two texts are joined."""
     return (_EXTENDED if type(bare(a)) is list else _ADDED)(rt, a, b)
 
 

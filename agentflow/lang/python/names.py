@@ -18,10 +18,10 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 @dataclass(eq=False)
 class LocalVariable:
-    """A local variable: ``py`` its name in the code, ``fn`` the function it lives in once that is being written.
+    """A local variable: ``py`` its name in the code, ``fn`` the function that holds it once that is being written.
 
-    ``shared`` says that an inner function assigns it; ``function`` is the definition it is bound to, if by one ``def`` only.
-    ``values`` are what statements assign to it as a whole: expressions, and where these are not all, the statements. ``operations`` counts
+    ``shared``: an inner function assigns it; ``function`` is the definition it is bound to, if by one ``def`` only.
+    ``values`` are the values that statements assign to it as a whole: expressions, and for all others the statements. ``operations`` counts
     the operators that have it as an operand in its own function.
     """
 

@@ -114,7 +114,7 @@ def appended(g: Emitter, value: ast.expr, item: ast.expr) -> ast.expr:
 
 
 def _looked_at(g: Emitter, xs: ast.expr, var: LocalVariable) -> bool:
-    """Whether the innermost loop around looks at the size of a list where the slice of steps ends, as it may if the list is there by then."""
+    """Whether the innermost loop around checks the size of a list at the end of the slice of steps, as it may if the list exists by then."""
     if not g.rounds:
         return False
     test, suites = g.rounds[-1]
@@ -202,7 +202,7 @@ def joined_texts(g: Emitter, parts: list[ast.expr]) -> ast.expr:
     assert size is not None
     short = ast.Compare(size, [ast.Lt()], [g.const(CHARACTERS_PER_STEP - constant)], **g.loc)
     if texts:
-        # Texts of values from elsewhere stand in boxes. All parts are evaluated before the first is looked at.
+        # Texts of values from elsewhere are in boxes. All parts are evaluated before the first is read.
         short = both(g, reduce(lambda a, b: ast.BinOp(a, ast.BitAnd(), b, **g.loc), texts), short)
     whole = g.call(g.const_param("".join, "JOIN"), [g.tuple_of(again)])
     return g.ifexp(short, whole, g.ours(joined, g.name("rt"), *again))

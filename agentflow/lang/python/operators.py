@@ -107,7 +107,7 @@ def _divided(g: Emitter, op: ast.operator, left: ast.expr, right: ast.expr, func
 
 
 def _is_written_text(node: ast.expr) -> bool:
-    """Whether an expression of the text is a text as it is written."""
+    """Whether an expression of the text is a literal text."""
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and type(node.value) is str)
 
 

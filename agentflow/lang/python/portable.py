@@ -45,7 +45,7 @@ def portable_text(closure: Closure) -> str:
 
 
 def _of_environment(text: str) -> str:
-    """The text with ``global`` in place of ``nonlocal``, for the variables of functions that it no longer stands in."""
+    """The text with ``global`` in place of ``nonlocal``, for the variables of functions that no longer surround it."""
     tree = ast.parse(text)
     names = ProgramScopes(tree)
     lines = text.split("\n")

@@ -1,7 +1,4 @@
-"""Keys that a collection is given again while it is made, in a flow with a policy.
-
-Of equal keys a dict keeps the first. That it has no more of them depends on where the others came from: so the one that it keeps says that, too.
-"""
+"""A dict keeps the first of equal keys. Its number of keys depends on the sources of the others: so the kept key carries those, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Effects and programs that code builds at run time, once their arguments are looked at."""
+"""Effects and programs that code builds at run time, after their arguments are read."""
 
 from __future__ import annotations
 

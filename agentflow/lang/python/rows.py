@@ -139,7 +139,7 @@ def named(name: str = "", **columns: Any) -> Callable[[F], F]:
 
 
 def on(*kinds: type[Any], changes: str | None, name: str = "", **columns: Any) -> Callable[[F], F]:
-    """Declare a method of values of these exact types. It must say how it ``changes`` its value, or None; see :class:`Row`."""
+    """Declare a method of values of these exact types. It must declare how it ``changes`` its value, or None; see :class:`Row`."""
 
     def mark(function: F) -> F:
         setattr(function, _ROW, _row(function, name, 1, {**columns, "kinds": kinds, "changes": changes}))

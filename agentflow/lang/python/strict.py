@@ -49,7 +49,7 @@ def decides(rt: StrictRuntime, value: Any) -> bool:
 
 
 def failed(rt: StrictRuntime, error: Exception) -> None:
-    """An error leaves a function during a condition: everything looked at to raise it counts as part of the condition."""
+    """An error leaves a function during a condition: everything read to raise it counts as part of the condition."""
     if rt.trying and isinstance(error, AgentflowError):
         rt.raise_to(error.sources)
 
@@ -94,7 +94,7 @@ def _readied(rt: StrictRuntime, value: Any, since: Sources, private: bool, more:
 
 
 def upgrade(rt: StrictRuntime, cell: Cell, name: str, since: Sources, assigned: bool) -> None:
-    """The same as :func:`upgraded` for a variable of the environment, which has perhaps no value; ``assigned``: it may get one."""
+    """The same as :func:`upgraded` for a variable of the environment, which may have no value; ``assigned``: it may get one."""
     if cell.v is not UNBOUND:
         others = getrefcount(cell.v) - changeable.IN_ENTRY
         cell.v = _upgraded(rt, cell.v, since, False, others)
@@ -122,7 +122,7 @@ def unbind(rt: StrictRuntime, cell: Cell, name: str, since: Sources) -> None:
 
 
 def bound(rt: StrictRuntime, value: Any, name: str) -> Any:
-    """The value of a local variable that perhaps has none. Raises UnboundSymbolError."""
+    """The value of a local variable that may have none. Raises UnboundSymbolError."""
     if bare(value) is UNBOUND:
         if type(value) is Label:
             rt.raise_to(value.sources)
@@ -149,7 +149,7 @@ def assigned(rt: StrictRuntime, cell: Cell, name: str, value: Any, since: Source
 
 
 def fresh(rt: StrictRuntime, container: Any) -> None:
-    """A list, dict or set as it is created: references to it will carry the sources of this position."""
+    """A new list, dict or set: references to it will carry the sources of this position."""
     rt.changeable.note(bare(container), rt.ambient)
 
 
@@ -251,7 +251,7 @@ def _of_keys(container: Any) -> Work[Sources]:
 
 
 def keyed(rt: StrictRuntime, value: Any) -> Any:
-    """A dict or set that was just made, in a box with the sources of its keys: which there are says where they came from."""
+    """A new dict or set, in a box with the sources of its keys: its set of keys depends on them."""
     return begun(_keyed(rt, value))
 
 

@@ -53,7 +53,7 @@ class StrictChanges:
         return var.fn is self.g.fn and not var.shared and var not in captured(self.g.scopes) and var.name not in finals
 
     def since(self) -> ast.expr:
-        """The ambient sources that a variable has to say for a change now: within a ``try``, those when it began."""
+        """The ambient sources that a variable must carry for a change now: within a ``try``, those at its beginning."""
         return self.g.rt("ambient") if self.caught is None else self.g.name(self.caught)
 
     def local(self, var: LocalVariable) -> tuple[ast.expr, ast.Name, ast.expr]:
@@ -159,7 +159,7 @@ class StrictChanges:
         return ast.Subscript(code, g.const(-1), LOAD, **g.loc)
 
     def fresh(self, container: ast.expr) -> ast.expr:
-        """A list, dict or set as it is written, which is noted where it is written because of something."""
+        """A new list, dict or set, noted if it is created because of a condition."""
         g = self.g
         named, again = g.walrus(container)
         first = ast.BoolOp(ast.Or(), [g.is_(named, g.const(None)), g.rt("ambient")], **g.loc)
@@ -360,7 +360,7 @@ class StrictPython(StrictChanges):
         return inside
 
     def left_after(self, nodes: Sequence[ast.AST], before: ast.expr) -> list[ast.stmt]:
-        """Put the ambient sources back after a statement, unless whether the code is here says that it was not left early."""
+        """Put the ambient sources back after a statement, unless the statement may be left early."""
         g = self.g
         how = exits(nodes)
         if how.jumps or how.returns:
@@ -391,7 +391,7 @@ class StrictPython(StrictChanges):
         self.loops.append(loop)
 
     def catching(self, node: ast.Try, build: Callable[[], list[ast.stmt]]) -> list[ast.stmt]:
-        """A ``try``: everything looked at in it decides whether it runs to its end."""
+        """A ``try``: everything read in it decides whether it runs to its end."""
         g = self.g
         name = g.tmp()
         self.temporaries.remove(name)
@@ -463,7 +463,7 @@ class StrictPython(StrictChanges):
         return ast.NamedExpr(store, marked, **g.loc)
 
     def bind(self, name: str, value: ast.expr) -> list[ast.stmt]:
-        """Assign a variable, which says why."""
+        """Assign a variable, with the sources of that decision."""
         g = self.g
         var = g.scope.find(name)
         target: Any = g.target(name)
@@ -523,7 +523,7 @@ class StrictPython(StrictChanges):
         return self.bind(name, g.const_param(UNBOUND, "U"))
 
     def read(self, var: LocalVariable, value: ast.expr) -> ast.expr:
-        """The value of a local variable, which has perhaps none."""
+        """The value of a local variable that may have none."""
         g = self.g
         if var.name not in self.perhaps(var.scope):
             return value

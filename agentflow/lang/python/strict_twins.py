@@ -231,12 +231,12 @@ def _store(rt: Any, new: Any, value: Any, at: Any) -> Any:
 
 
 def _is_said(rt: Any, value: Any, sources: Sources) -> bool:
-    """Whether all that refers to a container says these sources, so that its elements need not: most often, since a variable is marked before."""
+    """Whether all references to a container carry these sources, so that its elements need not: most often, since a variable is marked before."""
     return sources <= rt.changeable.sources(bare(value))
 
 
 def _stored_by(rt: Any, new: Any, value: Any, at: Label) -> Work[None]:
-    """Store by an index that came from somewhere: each element says so, since which one is another now depends on it."""
+    """Store by an index with sources: each element gets them, since they decide which one is replaced."""
     container = bare(value)
     container[:] = yield from boxed_elements(container, at.sources)
     done = _STORE(rt, new, value, at)

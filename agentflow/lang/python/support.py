@@ -214,7 +214,7 @@ def context_paths(context: Any) -> list[Any]:
 
 @code("k")
 def rebound(rt: Runtime, env: SexpEnvironment, cell: Cell, name: str) -> Code:
-    """The code behind a variable of the environment that may have been bound anew since the program was linked."""
+    """The code behind a variable of the environment that may have been rebound since the program was linked."""
     value = cell.v
     function = unbound_name(rt, env, name) if value is UNBOUND else value
 

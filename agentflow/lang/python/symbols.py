@@ -234,7 +234,7 @@ class NamesOfText:
         return name
 
     def _dotted(self, node: ast.Attribute, scope: PythonScope, role: Role) -> bool:
-        """Whether ``a.b`` is one name: of a tool, or of a function of ``json``, ``math`` and their like. Then it is noted."""
+        """Whether ``a.b`` is one name: of a tool, or of a function of a module such as ``json`` or ``math``. Then it is noted."""
         base = node.value
         if not isinstance(base, ast.Name) or scope.find(base.id) is not None or base.id in self.g.scopes.defined:
             return False

@@ -104,7 +104,7 @@ def check_builtin(g: Emitter, node: ast.Call, row: Row) -> None:
 
 
 def check_form(g: Emitter, node: ast.Call, name: str) -> None:
-    """The same for a form; and whether a number stands in the place of the code it runs."""
+    """The same for a form; and whether a number is passed for the code it runs."""
     form = FORMS[name]
     usage, (number, run) = form.usage, form.runs or (0, 0)
     if number != run and len(node.args) > max(number, run):

@@ -229,7 +229,7 @@ def truth(value: Any) -> bool:
 
 @code("k")
 def iterated(rt: Runtime, value: Any) -> Iterable[Any]:
-    """The iterable of ``for``: a list as it is, for other values the present elements."""
+    """The iterable of ``for``: a list itself, for other values the present elements."""
     if type(value) is list or type(value) is tuple:
         return value
     return elements(rt, value, "for")

@@ -112,7 +112,7 @@ def exits(nodes: Sequence[ast.AST]) -> Exits:
 
 
 def perhaps_unbound(scopes: ProgramScopes, scope: PythonScope) -> set[str]:
-    """The variables of a function that have no value, perhaps, where they are read or marked."""
+    """The variables of a function that may have no value when they are read or marked."""
     node = scope.node
     if not isinstance(node, FUNCTIONS):
         return set()
