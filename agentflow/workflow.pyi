@@ -102,13 +102,13 @@ def ask(prompt: str, /, *, output: type[_T]) -> _T:
 def ask_human(question: str, /) -> Any: ...
 @overload
 def ask_human(question: str, /, output: type[_T]) -> _T:
-    """Asks somebody; ``output`` is the type of the answer."""
+    """Asks a person; ``output`` is the type of the answer."""
 
 def endorse(value: _T, reason: str, /) -> _T:
-    """The value as if the user had said it, wherever it came from; whoever approves this answers for it."""
+    """The value without its sources, as if the user had entered it: the approver takes responsibility."""
 
 def sources(value: object, /) -> list[str]:
-    """Where a value came from; empty for what the program and its user say."""
+    """The sources of a value; empty for values from the program and its user."""
 
 def solve(
     goal: str,

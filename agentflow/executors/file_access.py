@@ -413,7 +413,7 @@ class FileAccessManager:
     async def stream(self, path: str, *, chunk_bytes: int = _CHUNK) -> AsyncGenerator[bytes, None]:
         """The bytes of a file of any size, ``chunk_bytes`` at a time. Use it under ``contextlib.aclosing``.
 
-        Raises the errors of :meth:`read_bytes`, but there is no cap.
+        Raises the errors of :meth:`read_bytes`, without its cap.
         """
         raw = await run_or_undo(own_thread(self._open_raw, path), undo=io.FileIO.close)
         try:

@@ -118,7 +118,7 @@ class CommandPolicy:
 
     Parameters: ``deny`` and ``allow`` are patterns of :class:`CommandRule`; ``shell`` allows command texts with shell
     operators, which then run as ``sh -c``. Deny rules apply to every caller; ``allow`` and asking apply only to models and
-    to programs with granted authority. A deny list guards against accidents; the sandbox is what keeps a command from doing
+    to programs with granted authority. A deny list guards against accidents; the sandbox keeps a command from doing
     harm.
     """
 

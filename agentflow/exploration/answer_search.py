@@ -107,7 +107,7 @@ class _Parent:
     def changes(self, rank: int, penalty: Callable[[_Change], int]) -> Iterator[tuple[Script, _Change]]:
         """Scripts of at most ``rank`` that differ from the run's script in one decision, with that decision; each is yielded once.
 
-        ``penalty`` says by how much earlier tries of a change raise its rank.
+        ``penalty`` returns how much earlier tries of a change raise its rank.
         """
         script = self.run.script
         for good, options in self._good.items():

@@ -69,7 +69,7 @@ class Setting:
 
 @frozen
 class Trial:
-    """One run: how often it reached each arm, its outcome, and the number of its effects."""
+    """One run: the times it reached each arm, its outcome, and the number of its effects."""
 
     reached: Mapping[int, int]
     value: Any

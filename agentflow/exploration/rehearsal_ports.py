@@ -148,7 +148,7 @@ class RehearsedFiles:
         return posixpath.normpath(posixpath.join("/", path))
 
     def open_directory(self, path: str) -> int:
-        """Raise FileFailure: there are no directories."""
+        """Raise FileFailure: directories do not exist here."""
         raise _no_file(path)
 
     async def read(self, path: str, *, max_bytes: int | None = None) -> FileText:

@@ -144,7 +144,7 @@ class Runtime(Protocol):
         ...
 
     def on_fresh_stack(self, code: Code) -> Code:
-        """``code``, to be run where the Python stack is empty. Raises LimitExceeded (``limits/depth``)."""
+        """``code`` for a run on an empty Python stack. Raises LimitExceeded (``limits/depth``)."""
         ...
 
     # -- names ----------------------------------------------------------------------------------------------------

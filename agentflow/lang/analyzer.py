@@ -281,7 +281,7 @@ class Analyzer(Naming):
         return call
 
     def call(self, node: Form, operator: IR, scope: Scope, *, plain: bool = False) -> ir.Call:
-        """A call of a value. Where it may turn out to name a task or tool, operands that look like pairs are both."""
+        """A call of a value. If it may turn out to name a task or tool, operands that look like pairs are both."""
         operands = node.items[1:]
         plain = plain or isinstance(operator, ir.Lambda)
         if not plain and operands and all(self.pair_shaped(operand, scope) for operand in operands):
@@ -468,7 +468,7 @@ class Analyzer(Naming):
 
 
 def nodes_in(node: Node) -> int:
-    """How many nodes a piece of syntax has."""
+    """The number of nodes of a piece of syntax."""
     count = 0
     pending = [node]
     while pending:

@@ -136,7 +136,7 @@ def _in_loop() -> int:
 IN_ENTRY = _in_entry()
 """References to a value with one holder, when read as a part of that holder."""
 _IN_LOOP = _in_loop()
-"""References to an element of a container, where a loop over it looks."""
+"""References to an element of a container during a loop over it."""
 HELD = IN_ENTRY + 1
 """References to the value of a variable that a function receives in a tuple and reads there. If it were a separate argument,
 some interpreters would count it and others not, and from 3.14 on this differs by the position of the call: variables are borrowed if that is provably safe."""

@@ -259,7 +259,7 @@ class _Checks:
         self.report(node.at, caught, "arity/primitive", message, f"write {primitive.usage}")
 
     def operation(self, node: ir.RuntimeCall, assigned: set[str], caught: bool) -> None:
-        """A form of the runtime, with the code it runs, in which a call must not stand for a number."""
+        """A form of the runtime, with the code it runs; a number must not stand in place of a call there."""
         name = node.op.removesuffix("-on")
         usage = self.a.forms[name].usage
         first, *rest = node.args

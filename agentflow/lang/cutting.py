@@ -57,7 +57,7 @@ def split(tree: Seq) -> list[Seq]:
 
 
 def nodes_of(items: Sequence[IR]) -> int:
-    """How many nodes forms have."""
+    """The number of nodes of forms."""
     return sum([nodes_in(item.at) for item in items])
 
 
@@ -93,7 +93,7 @@ def in_order(codes: Sequence[Code]) -> Code:
 ROOM = 5_500
 """Python nodes of a module, unless no nested function is left to be cut off: some 10 ms."""
 _STUB = 20
-"""Python nodes that a function leaves where it is cut off, which has to be worth it."""
+"""Python nodes that remain in place of a function that is cut off; the cut has to be worth them."""
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 

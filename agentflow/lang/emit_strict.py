@@ -125,7 +125,7 @@ class StrictCode:
         return code
 
     def looked_at(self, value: ast.expr, node: IR) -> ast.expr:
-        """A value that decides how often ``node`` goes round."""
+        """A value that decides the number of rounds of ``node``."""
         g = self.g
         value = g.atom(value)
         before = g.spill(g.rt("ambient"))

@@ -91,7 +91,11 @@ _KEYS = frozenset((*LEAVES, tuple, Symbol, Label))
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two values are equal: lists, dicts, records and models by their parts, symbols by name, others by :func:`same`."""
+    """Whether two values are equal: lists, dicts, records and models by their parts, symbols by name, others by :func:`same`.
+
+    A tuple equals the list of its elements. A pair of shared parts is compared once, so that the cost is bounded by the
+    size in memory. Raises LimitExceeded (``limits/depth``) past 1,000 levels.
+    """
     return finish(equality(a, b))
 
 

@@ -243,7 +243,7 @@ EMITTERS = (emit_calls, emit_control, emit_values)
 """The modules with functions that write code for the nodes of a program; importing them declares these functions."""
 _SHALLOW = 30
 _MAYBE_LARGE = 500
-"""Nodes of program text from which on it is worth looking how much code they are."""
+"""Nodes of program text from which on the size of their code is measured."""
 _LARGE = 12_000
 """Python nodes from which on code is compiled in pieces: some 15 ms."""
 

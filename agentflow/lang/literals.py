@@ -112,7 +112,7 @@ def literal(node: IR) -> Any:
 def mismatch(
     value: Any, schema: Mapping[str, Any], *, lenient: bool, root: Mapping[str, Any] | None = None, depth: int = 0
 ) -> Problem | None:
-    """Why ``schema`` certainly rejects ``value``; None when it may accept it.
+    """The reason why ``schema`` certainly rejects ``value``; None when it may accept it.
 
     ``lenient`` parameters take numbers as text, and text that spells a number or data.
     """

@@ -1,4 +1,4 @@
-"""Where a program calls a name chosen by a model: a name is data, and is called with the authority of the calling code.
+"""The calls of names chosen by a model: a name is data, and is called with the authority of the calling code.
 
 Found by following values through the text: results of tasks and ``solve``, values computed from them, the variables that
 hold them. Procedures are opaque: a value that went through one is not followed, so the absence of a finding proves nothing.

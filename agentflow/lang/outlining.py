@@ -236,7 +236,7 @@ class _Outliner:
         return call
 
     def _names(self, body: Iterable[ast.AST]) -> tuple[Counter[str], set[str]]:
-        """How often the names in it are used, and which are assigned."""
+        """The number of uses of each name in it, and the assigned names."""
         used: Counter[str] = Counter()
         stored: set[str] = set()
         pending: list[ast.AST] = list(body)

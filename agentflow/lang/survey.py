@@ -260,9 +260,9 @@ def _extent(node: Node) -> tuple[int, int]:
 
 
 _BEGINNING = re.compile(r"(?<=\n)\(")
-"""Where a top-level form begins, as most are written; one that begins elsewhere belongs to the form before."""
+"""The usual beginning of a top-level form; a form that begins differently belongs to the one before."""
 _JOINED = 8
-"""How many of these a form may seem to be before the rest of the text is taken as one."""
+"""The most of these that a form may seem to be before the rest of the text is taken as one."""
 _VARIANTS = 4
 """The number of results kept for a form that occurs in a text more than once."""
 

@@ -68,7 +68,10 @@ def head_name(node: Node) -> str | None:
 
 
 def datum(node: Node, origins: dict[int, Node] | None = None) -> Any:
-    """A new value of a quoted ``node``."""
+    """A new value of a quoted ``node``.
+
+    ``origins``, if given, is filled with the node of each list and symbol, by identity.
+    """
     out: list[Any] = []
     pending: list[tuple[Node, list[Any]]] = [(node, out)]
     dicts: list[tuple[dict[Any, Any], list[Any]]] = []

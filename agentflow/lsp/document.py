@@ -97,7 +97,7 @@ def edited(lines: Lines, changes: Iterable[TextDocumentContentChangeEvent]) -> L
 
 
 _STATEMENT = re.compile(r"^[^\s#)\]}]", re.MULTILINE)
-"""Where a statement at the top of a Python text begins, or a line that looks so."""
+"""The beginnings of statements at the top of a Python text, or of lines that look so."""
 _TRIED = 4
 
 
@@ -208,7 +208,7 @@ class Document:
         return Source(self.name, text, self.surface)
 
     def _beginnings(self, start: int) -> list[int]:
-        """Where the last form begins that begins before an offset; in Python the last few lines that may begin a statement."""
+        """The beginning of the last form that begins before an offset; in Python of the last few lines that may begin a statement."""
         if self.surface == "sexp":
             at = self.text.rfind("\n(", 0, start + 1) + 1
             return [at] if at else []

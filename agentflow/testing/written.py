@@ -110,7 +110,7 @@ class WrittenFile:
 
 
 def names(findings: Sequence[Finding]) -> list[str]:
-    """The names of the tests of ``findings``: by cause where it is known, else by kind."""
+    """The names of the tests of ``findings``: by cause if known, else by kind."""
     taken: dict[str, int] = {}
     test_names: list[str] = []
     for finding in findings:

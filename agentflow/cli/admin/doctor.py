@@ -65,14 +65,14 @@ async def _start(services: Services, name: str) -> str:
             while piece := await service.read():
                 out += piece
     except TimeoutError:
-        pass  # how it ended is said below
+        pass  # its outcome is reported below
     finally:
         ending = await service.stop(1.0)
     return _words(service, ending, out)
 
 
 def _words(service: Service, ending: str, out: bytes) -> str:
-    """How a program ended, with its version or its last words."""
+    """The outcome of a program, with its version or its last words."""
     if ending == "it exited with code 0":
         return f"starts: {escape(clip(out.decode(errors='replace').strip(), 60))}"
     said = service.said().strip().splitlines()
@@ -203,7 +203,7 @@ def _settings_file() -> str:
 
 
 def _mcp() -> str:
-    """Whether tools of MCP servers can be used, and how many servers the settings name."""
+    """Whether tools of MCP servers can be used, and the number of servers in the settings."""
     number = _package("mcp")
     if number is None:
         return _missing("mcp")
@@ -229,7 +229,11 @@ async def _sandbox(name: str) -> tuple[str, dict[str, str]]:
 
 
 async def _model() -> dict[str, Any]:
-    """The model of the settings, and the facts about its server; ``problem`` is the reason why it cannot be called."""
+    """The model of the settings, and the facts about its server; ``problem`` is the reason why it cannot be called.
+
+    Your own server is asked about itself, and one that lists models also for one short answer, which shows whether it
+    enforces a schema.
+    """
     from agentflow.providers import server_report
     from agentflow.providers.table import Router
     from agentflow.settings import load_settings

@@ -23,7 +23,7 @@ from agentflow.lib.file_writer import write_file
 NAME = "agentflow"
 """The name of the skill, and of its folder."""
 DEFAULT = ".agents/skills"
-"""Where the folder is put: several coding agents look there."""
+"""The destination of the folder: several coding agents look there."""
 _TASK = '@task\ndef review(path: str) -> str:\n    """Review {{path}}."""\n    ...\n\n\n'
 MISTAKES = (
     ("review.py", f"{_TASK}review('a.py', depth=3)", "give a task the parameters that it declares"),

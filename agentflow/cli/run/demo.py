@@ -54,7 +54,7 @@ def example_text(name: str) -> str:
 
 
 def usual_model() -> str:
-    """The model of a demo that names none: the small real one, where it is installed. Blocking."""
+    """The model of a demo that names none: the small real one, if installed. Blocking."""
     from agentflow.providers.local_weights import find_weights
 
     return "local" if find_spec("xllamacpp") is not None and find_weights() is not None else "offline"

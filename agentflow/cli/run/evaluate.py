@@ -231,7 +231,7 @@ def _summary(report: EvaluationReport) -> dict[str, Any]:
 
 
 def _told() -> Any:
-    """Shows on a terminal how many samples there are so far."""
+    """Shows the number of samples so far on a terminal."""
     if not sys.stderr.isatty():
         return None
 

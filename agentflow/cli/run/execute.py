@@ -202,7 +202,7 @@ def function_asked(reference: str, options: FlowOptionsT) -> tuple[Declared[...,
 
 
 def raised_at(error: BaseException | None) -> str | None:
-    """Where the exception of a Python workflow's own code was raised; None for one that comes from a record."""
+    """The function and line that raised the exception of a Python workflow's own code; None for one that comes from a record."""
     ours = str(Path(agentflow.__file__).parent)
     frames = traceback.extract_tb(None if error is None else error.__traceback__)
     theirs = [each for each in frames if not each.filename.startswith(ours)]

@@ -112,7 +112,7 @@ Otel = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """Which model answers, and where it is. Each field is an option of the command line; see :func:`takes_options`."""
+    """The model that answers, and its location. Each field is an option of the command line; see :func:`takes_options`."""
 
     model: Annotated[
         str | None,
@@ -278,7 +278,7 @@ class RunCommandOptions(WatchOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseOptions:
-    """Where a command finds durable runs."""
+    """The location of durable runs."""
 
     db: Database = None
 
@@ -652,7 +652,7 @@ def make_flow(options: FlowOptions, **overrides: Any) -> AgentFlow:
 
 
 def _explaining(flow: AgentFlow, options: FlowOptions) -> AgentFlow:
-    """The flow, which denies nothing with ``--explain``. Raises UsageError where it has no policy."""
+    """The flow, which denies nothing with ``--explain``. Raises UsageError if it has no policy."""
     if not options.explain:
         return flow
     engine = flow.engine

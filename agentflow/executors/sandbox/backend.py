@@ -165,7 +165,7 @@ class Spawn:
 
 @frozen
 class CommandEnding:
-    """How a command ended: ``exit_code``, number of the ``signal`` that killed it, or ``error``, why it never ran."""
+    """The end of a command: ``exit_code``, number of the ``signal`` that killed it, or ``error``, why it never ran."""
 
     exit_code: int | None = None
     signal: int | None = None

@@ -96,7 +96,7 @@ def _interpreters(path: str) -> Iterable[str]:
 
 
 def _base_of_environment(path: str) -> Iterable[str]:
-    """The interpreter from which the virtual environment of a program was made."""
+    """The interpreter that the virtual environment of a program was made from."""
     try:
         with open(os.path.join(os.path.dirname(os.path.dirname(path)), "pyvenv.cfg"), encoding="utf-8") as file:
             lines = [line.partition("=") for line in file.read(65_536).splitlines()]
@@ -108,7 +108,10 @@ def _base_of_environment(path: str) -> Iterable[str]:
 
 # A granted network needs its proxies and certificates to be of use (decision 45)
 def network_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables of ``environ`` (default: this process's) that name trusted certificates and the proxies to use."""
+    """The variables of ``environ`` (default: this process's) that name trusted certificates and the proxies to use.
+
+    They hold no secret: a proxy with a password is left out, and has to be given by name.
+    """
     environ = os.environ if environ is None else environ
     names = (*_CERTIFICATES, *_PROXIES, *[name.lower() for name in _PROXIES])
     return {

@@ -2,7 +2,7 @@
 
 Landlock (Linux 5.13; landlock(7)) confines access to files; version 3 (Linux 6.2), the oldest accepted here, includes
 truncation. Later versions add TCP (4), device ioctls (5), signals and abstract sockets (6). The filter of
-:mod:`agentflow.executors.sandbox.seccomp` closes what Landlock leaves open.
+:mod:`agentflow.executors.sandbox.seccomp` closes the remaining gaps.
 """
 
 from __future__ import annotations

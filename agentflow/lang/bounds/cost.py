@@ -12,7 +12,7 @@ Again: TypeAlias = tuple[tuple[int, int], ...]
 """The recursive calls on a path: the number of each call on the stack, with 1 or 2 for so many of it, or 3 for more."""
 
 WIDTH = "width"
-"""The key of how many effects run at once; all other keys are counts."""
+"""The key of the number of concurrent effects; all other keys are counts."""
 MANY = 3
 GROWN = "\1"
 """The prefix of keys that count the growth of lists in a text in Python: these are not effects."""

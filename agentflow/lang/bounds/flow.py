@@ -339,7 +339,7 @@ def _primitive(r: _FlowReader, node: ir.PrimCall) -> None:
     r.into(node, node.args)
     r.asks(primitive, [id(each) for each in node.args], id(node))
     if at is not None and at < len(node.args):
-        again = primitive.canonical == "reduce"  # its procedure's result, with which it is called again
+        again = primitive.canonical == "reduce"  # its procedure's result, the argument of the next call
         r.apply(node.args[at], [node] if again else [*node.args[:at], *node.args[at + 1 :]], node, spread=True)
 
 

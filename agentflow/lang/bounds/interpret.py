@@ -320,7 +320,7 @@ class Interpreter:
         """The cost of code after an inner program that changes its arguments: here all lists are assumed to stay the same."""
         return self.anything(at, f"{what} changes the lists that it is given")
 
-    # -- what both surfaces have ----------------------------------------------------------------------------------
+    # -- common to both surfaces ----------------------------------------------------------------------------------
 
     def workflow(self, name: str, arguments: Mapping[str, Value], at: Node) -> Outcome:
         """A call of a saved workflow."""

@@ -97,9 +97,9 @@ _PASSES = 7
 _WIDENED = 4
 """The pass after which a result that still grows is approximated by data of any form."""
 _HIGHEST = 24
-"""Maximum depth of doubly recursive calls for which a number is computed."""
+"""The greatest depth of doubly recursive calls with a computed number."""
 _SMALLEST_HALVES = 1_100
-"""An upper bound of how often a fraction below 1 can be halved before it is 0."""
+"""An upper bound of the halvings of a fraction below 1 before it is 0."""
 _DEEPEST = 8
 
 
@@ -433,7 +433,7 @@ class Recursion:
         return None
 
     def _divided(self, parameter: Parameter, initial: Value, divisor: int) -> Rounds | None:
-        """How often a number can be divided while it stays above 0."""
+        """The number of divisions of a number while it stays above 0."""
         high = initial.high
         if high is None or high.terms is None or self._own(high):
             return None
@@ -452,7 +452,7 @@ class Recursion:
         return Rounds(Bound.of(count) + fraction, sure=True, tree=tree)
 
     def _shortened(self, at: int, initial: Value) -> Rounds | None:
-        """How often a list can be shortened by a fraction of it while it keeps the tested minimum length."""
+        """The number of times that a list can be shortened by a fraction of it while it keeps the tested minimum length."""
         length, name, calls = initial.elements, self._size_name(at), self._frame.calls
         if length is None or length.terms is None:
             return None

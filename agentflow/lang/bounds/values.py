@@ -427,7 +427,7 @@ def constant(value: Any, depth: int = 0) -> Value:
 
 
 _SAMPLE = 200
-"""How many elements of a list among the bindings are read; the elements of a longer one may be anything."""
+"""The number of elements read of a list among the bindings; the elements of a longer one may be anything."""
 
 
 def text(*texts: str) -> Value:

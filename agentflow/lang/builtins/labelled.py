@@ -34,7 +34,7 @@ _LAST_OPENED = frozenset({"apply", "reduce"})
 
 
 _FEW = 8
-"""Numbers of arguments whose letters are precomputed."""
+"""Numbers of arguments with precomputed letters."""
 _LEFT_OUT = Sentinel("argument left out")
 
 

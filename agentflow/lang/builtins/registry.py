@@ -1,4 +1,4 @@
-"""Declaration of primitives, and the helpers with which they raise errors.
+"""Declaration of primitives, and their helpers for raising errors.
 
 A primitive is a plain function of evaluated arguments. Its decorator declares name, usage and arity; its docstring is
 its documentation. The topic modules hold the functions, :mod:`agentflow.lang.builtins` collects them into one table.

@@ -1,4 +1,9 @@
-"""Twins of primitives under a ``strict`` policy: labelled twins that also report the sources they read to the strand."""
+"""Twins of primitives under a ``strict`` policy: labelled twins that also report the sources they read to the strand.
+
+A list carries information beyond its elements: a procedure called for each of them is called because of the list. So the
+strand's ambient sources are raised meanwhile. For primitives that read a procedure's results, they stay raised after
+each call.
+"""
 
 from __future__ import annotations
 

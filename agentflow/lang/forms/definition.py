@@ -51,7 +51,7 @@ class AtomDefinition:
 
 
 def read_definition(a: Analyzer, node: Form, name: Name, options: Sequence[Node], scope: Scope) -> AtomDefinition:
-    """The definition of ``name`` by ``options``. Raises SexpEvaluationError where one is malformed."""
+    """The definition of ``name`` by ``options``. Raises SexpEvaluationError for a malformed one."""
     definition = AtomDefinition(node, name, {"name": name.name, "type": "atomic", "params": {}, "stateless": True})
     for option in options:
         written = head_name(option)

@@ -152,5 +152,5 @@ def wait_for(g: Emitter, node: ast.Call) -> ast.expr:
 
 @form("retry(3, f(x))", takes="i.", runs=(0, 1))
 def retry(g: Emitter, node: ast.Call) -> ast.expr:
-    """The value of its second argument, which is tried so often if it fails."""
+    """The value of its second argument, with that number of tries if it fails."""
     return _bounded(g, node, "retry")

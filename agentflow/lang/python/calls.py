@@ -371,7 +371,7 @@ def _arranged(g: Emitter, node: ast.Call, callee: Function) -> list[ast.expr] | 
         return None
     in_order = [each for each in every if each in bound]
     if names and in_order != list(bound):
-        # Python evaluates arguments where they stand: a tuple keeps them for the order of the parameters.
+        # Python evaluates arguments in the order of the text: a tuple keeps them for the order of the parameters.
         kept, again = g.walrus(g.tuple_of(list(bound.values())))
         places = {each: ast.Subscript(again, g.const(at), LOAD, **g.loc) for at, each in enumerate(bound)}
         first: ast.expr = ast.Subscript(kept, g.const(list(bound).index(in_order[0])), LOAD, **g.loc)

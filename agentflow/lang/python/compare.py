@@ -50,7 +50,7 @@ def ne(rt: Runtime, a: Any, b: Any) -> Any:
 
 
 def _is_quick(a: str, b: Any) -> bool:
-    """Whether comparing a text takes negligible time: texts of different lengths differ, whatever their contents."""
+    """Whether comparing a text takes negligible time: texts of different lengths differ in any case."""
     return len(a) < CHARACTERS_PER_STEP or type(b) is not str or len(a) != len(b)
 
 
@@ -179,7 +179,7 @@ def ordered(rt: Runtime, sign: str, a: Any, b: Any) -> Any:
 
 
 def compared(sign: str, a: Any, b: Any) -> Work[bool]:
-    """The order of two sequences: that of the first parts in which they differ."""
+    """The order of two sequences: that of their first different parts."""
     test = _SYMBOLS[sign]
     depth = count = 0
     while (type(a) is list and type(b) is list) or (type(a) is tuple and type(b) is tuple):
@@ -266,7 +266,7 @@ def position(value: Any, container: Any) -> Work[int | None]:
 
 
 def times(value: Any, container: Any) -> Work[int]:
-    """How many elements are equal to ``value``, of a container of a few thousand at most."""
+    """The number of elements equal to ``value``, in a container of a few thousand at most."""
     if len(container) >= ELEMENTS_PER_STEP:
         yield len(container) // ELEMENTS_PER_STEP
     if _is_short(value) and LEAVES.issuperset(map(type, container)):

@@ -62,7 +62,7 @@ def loop_target(g: Emitter, target: ast.expr) -> tuple[ast.expr, list[ast.stmt]]
 
 
 def _stored(g: Emitter, target: ast.Subscript, value: ast.expr) -> list[ast.stmt]:
-    """``x[key] = value``, before which the variable that holds the container is marked."""
+    """``x[key] = value``, after marking the variable that holds the container."""
     assert g.followed is not None
     new = g.tmp()
     at = g.value(target.slice)
@@ -103,7 +103,7 @@ def _shape(target: ast.Tuple | ast.List, leaves: list[ast.expr]) -> tuple[Any, .
 
 
 _AGAIN = "again_"
-"""The variable of a dict or set comprehension that has the keys which it was given again."""
+"""The variable of a dict or set comprehension that collects repeated keys."""
 
 
 @expression(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

@@ -46,7 +46,7 @@ def _parts(item: Any) -> Any:
 
 
 def _fill(copies: dict[int, Any], item: Any) -> Work[None]:
-    """Put the copies of its parts, which are all made, into the copy of ``item``."""
+    """Put the finished copies of its parts into the copy of ``item``."""
     parts = _parts(item)
     if _COPIED.isdisjoint(map(type, parts)):
         return

@@ -347,7 +347,7 @@ def _check_used(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, prompt
 
 
 def _is_no_code(node: ast.stmt) -> bool:
-    """Whether a statement is ``...``, with which pyright accepts a function without code, or ``raise NotImplementedError``,
+    """Whether a statement is ``...``, accepted by pyright in a function without code, or ``raise NotImplementedError``,
     for mypy."""
     if isinstance(node, ast.Raise):
         return isinstance(node.exc, ast.Name) and node.exc.id == "NotImplementedError" and node.cause is None
@@ -486,7 +486,7 @@ def _allow(g: Emitter, decorator: ast.expr) -> list[str] | None:
 
 
 def workflow(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator: ast.expr) -> None:
-    """``@workflow`` above a function, which it leaves a function; its arguments are for ``main`` of the text."""
+    """``@workflow`` above a function, which stays a function; its arguments are for ``main`` of the text."""
     if isinstance(decorator, ast.Call) and (g.scope.parent is not None or node.name != "main"):
         g.refuse(decorator, "'@workflow(...)' here", "only main declares a workflow; write @workflow")
         return

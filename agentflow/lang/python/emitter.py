@@ -452,7 +452,7 @@ class Emitter(Nodes):
         return "task" if name in self.own_tasks and info.kind != "variable" else info.kind
 
     def is_record(self, name: str) -> bool:
-        """Whether a name is a class of this text, or of an earlier one in the same environment, which it then has as its own."""
+        """Whether a name is a class of this text, or of an earlier one in the same environment, which this text then defines too."""
         if name in self.records or name in self.scopes.classes:
             return name in self.records
         if self.kind(name) != "unknown" or (record := self.asked[name].record) is None:

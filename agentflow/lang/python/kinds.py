@@ -24,7 +24,7 @@ _DISPLAYS: dict[type[ast.AST], type[Any]] = {
     ast.Dict: dict,
     ast.DictComp: dict,
 }
-"""Expressions whose form determines their type."""
+"""Expressions with a form that determines their type."""
 
 
 class Kinds:

@@ -124,7 +124,7 @@ def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _hidden(function: Callable[..., Any]) -> int:
-    """How many parameters come before those that texts give: the strand, the depth, the environment."""
+    """The number of parameters before those that texts give: the strand, the depth, the environment."""
     try:
         names = list(inspect.signature(function).parameters)
     except ValueError:
@@ -212,7 +212,7 @@ def _elements(rt: Any, value: Any, who: str) -> Any:
 
 
 def _spread(rt: Any, value: Any, who: str) -> Work[Any]:
-    """The elements, in a box with the sources on which it depends how many there are."""
+    """The elements, in a box with the sources that their number depends on."""
     items, sources = yield from _counted(rt, value, who)
     return box(items, sources)
 
@@ -291,7 +291,7 @@ def _entries(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _gathered(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The twin of a function that makes a list of items, some of which are lists of items."""
+    """The twin of a function that makes a list of items, some of them lists of items."""
 
     def twin(rt: Any, *parts: tuple[bool, Any]) -> Any:
         sources = NO_SOURCES

@@ -64,7 +64,7 @@ def _in_order(g: Emitter, *values: ast.expr) -> tuple[list[ast.expr], ast.expr, 
     """Values evaluated in their order and once.
 
     Returns tests that evaluate them, and are true unless the values are unusual; the first value as it is read first; and all
-    values for later reads. After the tests all values have been evaluated, whatever their outcome.
+    values for later reads. After the tests, true or false, all values have been evaluated.
     """
     last = max((at for at, each in enumerate(values) if not is_simple(each)), default=-1)
     if last <= 0:

@@ -89,7 +89,7 @@ def opened_by(word: str, arguments: Iterable[Any]) -> Work[tuple[list[Any], Sour
 
 
 def few_opened(word: str, arguments: Iterable[Any]) -> tuple[list[Any], Sources]:
-    """The same for functions of numbers and texts, which never take long: a list is an error for them, whatever its content."""
+    """The same for functions of numbers and texts, which never take long: any list is an error for them."""
     opened: list[Any] = []
     sources = NO_SOURCES
     for at, each in enumerate(arguments):

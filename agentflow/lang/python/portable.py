@@ -1,4 +1,4 @@
-"""What of a procedure of a Python text goes along when it is dumped: what it captured, and its text, to be run elsewhere."""
+"""The parts of a procedure of a Python text in a dump: its captured values, and its text, to be run elsewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def captured(closure: Closure) -> dict[str, Any]:
 
 
 def portable_text(closure: Closure) -> str:
-    """A text whose value is the procedure, once the names that it captured are variables of its environment."""
+    """A text with the procedure as its value, once the names that it captured are variables of its environment."""
     info = closure.info
     definition = _DEFINITION.match(info.text)
     if definition is None:

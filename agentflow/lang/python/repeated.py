@@ -1,4 +1,7 @@
-"""A dict keeps the first of equal keys. Its number of keys depends on the sources of the others: so the kept key carries those, too."""
+"""Keys given to a collection more than once while it is built, in a flow with a policy.
+
+A dict keeps the first of equal keys. Its number of keys depends on the sources of the others: so the kept key carries those, too.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from agentflow.lang.calling import begun
 
 
 class Repeated:
-    """The keys that the collection which is being made has had before they were given again, with the sources of these."""
+    """The keys of a collection under construction that were given again, with the sources of the later ones."""
 
     __slots__ = ("_again",)
 

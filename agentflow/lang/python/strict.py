@@ -200,12 +200,12 @@ _CHANGING: dict[str, str] = {
     "+=": "i",
     **dict.fromkeys(("|=", "&=", "-=", "^="), "d"),
 }
-"""The arguments by which methods and statements change containers (:class:`~agentflow.lang.python.rows.Row`)."""
+"""The arguments that methods and statements use to change containers (:class:`~agentflow.lang.python.rows.Row`)."""
 CHANGING = frozenset(_CHANGING)
 
 
 def depends(how: str, value: Any, arguments: tuple[Any, ...]) -> Sources:
-    """The sources on which the contents and order of a container depend after a change; not those of its elements."""
+    """The sources that the contents and order of a container depend on after a change; not those of its elements."""
     word = _CHANGING[how]
     if not word or not arguments:
         return NO_SOURCES
@@ -232,7 +232,7 @@ def depends(how: str, value: Any, arguments: tuple[Any, ...]) -> Sources:
 
 
 def depends_on(how: str) -> str:
-    """The arguments by which a method or statement changes a container; empty if these have no sources."""
+    """The arguments that a method or statement uses to change a container; empty if these have no sources."""
     return _CHANGING[how]
 
 

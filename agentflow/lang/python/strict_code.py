@@ -207,7 +207,7 @@ class StrictPython(StrictChanges):
         self.loops, self.caught, self.depth, self.bound, self.outer, self.begun, self.temporaries = saved
 
     def whole(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """The body of a function, which is about to end.
+        """The body of a function, with marks at its end.
 
         An error may leave it during a condition, and be caught by its caller. Shared variables that branches of that
         condition write are then marked here as the condition would have done once decided: so they carry its sources

@@ -327,7 +327,7 @@ class NamesOfText:
         return self._things[key]
 
     def _settle(self, key: LocalVariable | str, thing: _Thing) -> None:
-        """Bind a thing where it is first assigned; the other assignments write to it."""
+        """Bind a thing at its first assignment; the other assignments write to it."""
         name = key if isinstance(key, str) else key.name
         binding: Binding | None = None
         if thing.definitions:
@@ -359,7 +359,7 @@ class NamesOfText:
     # -- places -------------------------------------------------------------------------------------------------------
 
     def _reach(self, scope: PythonScope) -> Extent:
-        """Where the variables of a scope are in force: after a function's last statement too, up to the next one."""
+        """The range of a scope's variables: after a function's last statement too, up to the next one."""
         start, end = self._extent(scope.node)
         if isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef):
             end = _SPACE.match(self.text, end).end() + 1  # type: ignore[union-attr]

@@ -338,7 +338,7 @@ def _dict(g: Emitter, node: ast.Call) -> ast.expr:
 
 @form('remember(text, key="name")', takes="s")
 def remember(g: Emitter, node: ast.Call) -> ast.expr:
-    """Keeps a text for later runs, under a key that replaces what was kept under it; gives the note's id."""
+    """Keeps a text for later runs, replacing any text under the same key; returns the note's id."""
     return _note(g, node, "remember", "text", "key")
 
 
@@ -365,7 +365,7 @@ def _note(g: Emitter, node: ast.Call, tool: str, first: str, option: str) -> ast
 
 @form("ask_human(question, output=str)", takes="s", asks="ask-human")
 def ask_human(g: Emitter, node: ast.Call) -> ast.expr:
-    """Asks somebody, and gives the answer, which is of the type ``output``; a durable run waits outside of the memory."""
+    """Asks a person and returns the answer, of the type ``output``; a waiting durable run takes no memory."""
     options = keywords_of(g, node, 1, 2, "output")
     if options is None or not g.granted(ASK, node.func):
         return g.const(None)
@@ -382,7 +382,7 @@ def ask_human(g: Emitter, node: ast.Call) -> ast.expr:
 
 @form('endorse(value, "reason")')
 def endorse(g: Emitter, node: ast.Call) -> ast.expr:
-    """The value as if the user had said it, wherever it came from; whoever approves this answers for it."""
+    """The value without its sources, as if the user had entered it: the approver takes responsibility."""
     if keywords_of(g, node, 2, 2) is None or not g.granted(ENDORSE, node.func):
         return g.const(None)
     value, reason = map(g.value, node.args)
@@ -391,7 +391,7 @@ def endorse(g: Emitter, node: ast.Call) -> ast.expr:
 
 @form("sources(value)")
 def sources(g: Emitter, node: ast.Call) -> ast.expr:
-    """Where a value came from, as a list of texts; empty for what the program and its user say."""
+    """The sources of a value, as a list of texts; empty for values from the program and its user."""
     if keywords_of(g, node, 1, 1) is None:
         return g.const(None)
     return g.long(g.ours(sources_of, g.name("rt"), g.value(node.args[0])))

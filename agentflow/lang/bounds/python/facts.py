@@ -154,7 +154,7 @@ class Text:
         return frozenset(var for each in names if (var := self.variables.get(each)) is not None)
 
     def written(self, loop: ast.For | ast.While) -> Mapping[Var, int]:
-        """How often each variable is written in a loop."""
+        """The number of assignments to each variable in a loop."""
         counts = self._written.get(loop)
         if counts is None:
             counts = self._written[loop] = {}

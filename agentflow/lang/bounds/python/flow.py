@@ -142,7 +142,7 @@ class _PythonFlowReader:
         )
 
     def _join_changes(self) -> None:
-        """A value put into a container reaches each point whose value may be that container, hold it, or be in it."""
+        """A value put into a container reaches each point with a value that may be that container, hold it, or be in it."""
         group: dict[Point, Point] = {}
 
         def root(point: Point) -> Point:
