@@ -42,9 +42,9 @@ def _sent(g: Emitter, operation: Operation, node: ast.Call, call: ast.Call, leas
 
 @form("parallel(f(a), g(b), ...)", "asyncio.gather", gives=list)
 def parallel(g: Emitter, node: ast.Call) -> ast.expr:
-    """Runs its arguments at the same time; gives the list of their values. ``parallel(*[f(x) for x in xs])`` too.
+    """Runs its arguments concurrently and returns the list of their values. ``parallel(*[f(x) for x in xs])`` too.
 
-    With ``on="workers"`` each branch, a lambda, of a run that workers do is a run of its own, done by any of them.
+    With ``on="workers"`` each branch, a lambda, of a run on workers is a separate run that any of them may take.
     """
     elsewhere = _on_workers(g, node)
     if elsewhere is not None:
@@ -92,9 +92,9 @@ def _items(g: Emitter, node: ast.expr) -> ast.expr:
 
 @form("pmap(f, xs, limit=8)", takes="pcI", gives=list, calls=True)
 def pmap(g: Emitter, node: ast.Call) -> ast.expr:
-    """Calls a function with each element at the same time, at most ``limit`` at once; gives the list of values, in order.
+    """Calls a function with each element concurrently, at most ``limit`` at once; returns the list of values, in order.
 
-    With ``on="workers"``, and without a limit, each call of a run that workers do is a run of its own, done by any of them.
+    With ``on="workers"``, and without a limit, each call of a run on workers is a separate run that any of them may take.
     """
     elsewhere = _on_workers(g, node)
     if elsewhere is not None:
@@ -112,7 +112,7 @@ def pmap(g: Emitter, node: ast.Call) -> ast.expr:
 
 @form("race(f(a), g(b), ...)")
 def race(g: Emitter, node: ast.Call) -> ast.expr:
-    """Runs its arguments at the same time; gives the first value, and stops the others; ``on="workers"`` as in ``parallel``."""
+    """Runs its arguments concurrently; returns the first value, and stops the others; ``on="workers"`` as in ``parallel``."""
     elsewhere = _on_workers(g, node)
     if elsewhere is not None:
         return _sent(g, "race-on", node, elsewhere, 1)

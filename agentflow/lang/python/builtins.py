@@ -103,7 +103,7 @@ async def max_(rt: Runtime, d: int, *values: Any, key: Any = None, default: Any 
 
 
 async def _extreme(rt: Runtime, d: int, who: str, values: Any, key: Any, default: Any) -> Any:
-    """The first of the smallest or largest values."""
+    """The first of the smallest or of the largest values."""
     if not values:
         wrong_type(f"{who} takes values, or a list of them")
     items = elements(rt, values[0], who) if len(values) == 1 else values
@@ -121,7 +121,7 @@ async def _extreme(rt: Runtime, d: int, who: str, values: Any, key: Any, default
 
 
 def _best(numbers: Any, best_of: Callable[[Any], Any]) -> Work[Any]:
-    """The smallest or largest of numbers; MISSING when there is anything else among them."""
+    """The smallest or largest of numbers; MISSING if any value is not a number."""
     best = numbers[0]
     for part in slices(numbers):
         if not NUMBERS.issuperset(map(type, part)):
@@ -260,7 +260,7 @@ def _dict(rt: Runtime, pairs: Any) -> Work[dict[Any, Any]]:
 
 
 def _in_parts(values: Any, made_of: Callable[[Any], Iterable[Any]]) -> Any:
-    """The list computed from values; for many values the work of computing it part by part, which is fully paid for."""
+    """The list computed from values; for many values the work that computes it part by part, fully charged for."""
     return list(made_of(values)) if len(values) <= AT_ONCE else begun(_parts(values, made_of))
 
 
@@ -342,7 +342,7 @@ def zip_(rt: Runtime, *iterables: Any, strict: Any = False) -> Any:
         wrong_value("zip(strict=True) was given lists of different lengths")
     rest = [iter(each) for each in columns]
     shortest = range(min(map(len, columns), default=0))
-    # The rows come second: of them nothing may be taken when a part has ended.
+    # The rows come second: no row may be taken and lost when a part ends.
     return _in_parts(shortest, lambda part: [row for _, row in zip(part, zip(*rest, strict=False), strict=False)])
 
 
@@ -420,7 +420,7 @@ async def filter_(rt: Runtime, d: int, function: Any, iterable: Any) -> list[Any
 
 
 async def _done(rt: Runtime, value: Any) -> Any:
-    """A value, or that of work that was left to be carried out."""
+    """A value, or the result of unfinished work."""
     return await rt.work(value.work) if type(value) is Sliced else value
 
 
@@ -529,7 +529,7 @@ BUILTINS: dict[str, Row] = rows_in(
 """The functions by name."""
 CONSTANTS: dict[str, float] = {"math.pi": math.pi, "math.e": math.e, "math.inf": math.inf, "math.nan": math.nan}
 ISINSTANCE = rows_in((is_instance,))["isinstance"]
-"""Its calls are written by a rule of their own (``calls.py``): its types are names and no values."""
+"""Its calls have their own rule (``calls.py``): its types are names, not values."""
 SORT = rows_in((sort,), list)["sort"]
 KINDS: dict[str, tuple[type[Any], ...]] = {
     "int": (int, bool),

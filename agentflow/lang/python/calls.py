@@ -1,4 +1,4 @@
-"""The rules for calls, and for names that stand for themselves."""
+"""The rules for calls, and for names of functions and modules."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _NO_KINDS = {
 }
 """Advice for tests of types missing here."""
 _FEW = 2
-"""Arguments of methods that code looks at itself."""
+"""Arguments of methods that code tests itself."""
 
 
 @expression(ast.Name)
@@ -241,7 +241,7 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
 
 
 def _followed_method(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.expr:
-    """A call of a method in code that reports its conditions: the variables it changes are marked before."""
+    """A call of a method in code that reports its conditions: the variables it changes are marked first."""
     assert g.followed is not None
     args, names = positional(g, node)
     attr = function.attr
@@ -272,7 +272,7 @@ def _followed_method(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast
 
 
 def _root(node: ast.expr) -> str:
-    """The name that attributes and calls begin at; nothing for another expression."""
+    """The name that attributes and calls begin at; None for any other expression."""
     while isinstance(node, ast.Attribute | ast.Call):
         node = node.value if isinstance(node, ast.Attribute) else node.func
     return node.id if isinstance(node, ast.Name) else ""
@@ -286,7 +286,7 @@ def _instead(module: str, dotted: str) -> str:
 
 
 def positional(g: Emitter, node: ast.Call) -> tuple[list[ast.expr], tuple[str, ...]]:
-    """The code of all arguments, those by keyword last; and the keywords."""
+    """The code of all arguments, keyword arguments last; and the keywords."""
     args = [g.const(None) if _is_foreign(g, each) else g.value(each) for each in node.args]
     names: list[str] = []
     for each in node.keywords:

@@ -25,7 +25,7 @@ _PAIRS = frozenset((list, tuple))
 
 
 def after(work: Work[None], function: Callable[..., Any], *arguments: Any) -> Any:
-    """The value of ``function`` after ``work``; the work of both, if it takes long."""
+    """The value of ``function`` after ``work``; as work if either takes long."""
     return begun(_after(work, function, arguments))
 
 
@@ -64,7 +64,7 @@ def store(rt: Runtime, new: Any, value: Any, at: Any) -> Any:
 
 @code(long="always")
 def remove(rt: Runtime, value: Any, at: Any) -> Any:
-    """``del value[at]``. Gives None, or work."""
+    """``del value[at]``. Returns None, or work."""
     if type(value) not in (dict, list):
         _unchangeable(value)
     element(rt, value, at)
@@ -101,7 +101,7 @@ def add_to(rt: Runtime, a: Any, b: Any) -> Any:
 
 @code("kne", long="always")
 def bitwise_to(rt: Runtime, sign: str, a: Any, b: Any) -> Any:
-    """``a |= b`` and its like: sets and dicts are changed in place, dicts by pairs too."""
+    """``a |= b`` and similar operators: sets and dicts are changed in place, dicts by pairs too."""
     if sign == "|" and type(a) is dict:
         return begun(_updated(rt, a, b))
     if type(a) is OrderedSet and type(b) is OrderedSet:

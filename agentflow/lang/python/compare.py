@@ -1,4 +1,4 @@
-"""Equality, order and membership as Python has them, without recursion and without any code of a host's class."""
+"""Python's equality, order and membership, without recursion and without running code of a host's class."""
 
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 # Tests of exact types make list[Unknown] of Any.
@@ -24,7 +24,7 @@ _CONTAINERS = frozenset((list, tuple, dict, OrderedSet))
 _KEYS = frozenset((*LEAVES, tuple, Symbol, Label))
 _NUMBERS_AND_NONE = frozenset((*NUMBERS, type(None)))
 SMALL = 64
-"""Elements up to which a container of leaves is compared at once."""
+"""The most elements of a container of leaves to compare at once."""
 _SYMBOLS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -59,7 +59,7 @@ def _different(a: Any, b: Any) -> Work[bool]:
 
 
 def _same(a: Any, b: Any) -> Work[bool]:
-    """Whether two values are equal. Objects of the host are equal to themselves alone."""
+    """Whether two values are equal. Objects of the host are equal only to themselves."""
     seen: set[tuple[int, int]] = set()
     keep: list[Any] = []
     pending: list[tuple[Any, Any, int]] = [(a, b, 0)]
@@ -128,7 +128,7 @@ def _plain(keys: Iterable[Any]) -> bool:
 
 
 def _pairs(x: Any, y: Any) -> list[tuple[Any, Any]] | None:
-    """The parts to be compared of two values; None if they differ already."""
+    """The parts to compare of two values; None if they differ already."""
     kind = type(x)
     if kind is SharedList:
         return _pairs(x.plain(), y)
@@ -164,7 +164,7 @@ def _too_deep() -> LimitExceeded:
 
 @code(tested="rr", long="always")
 def ordered(rt: Runtime, sign: str, a: Any, b: Any) -> Any:
-    """``a < b`` and its like: numbers, texts, lists and tuples of them, and sets by inclusion."""
+    """``a < b`` and similar: numbers, texts, lists and tuples of them, and sets by inclusion."""
     kind = type(a)
     if kind in NUMBERS and type(b) in NUMBERS:
         return _SYMBOLS[sign](a, b)
@@ -206,7 +206,7 @@ def compared(sign: str, a: Any, b: Any) -> Work[bool]:
 
 
 def incomparable(sign: str, a: Any, b: Any) -> SexpEvaluationError:
-    """The error for two values that have no order."""
+    """The error for two values without an order."""
     return SexpEvaluationError(
         f"{article(kind_of(a))} and {article(kind_of(b))} have no order: '{sign}' compares numbers, or texts, or lists of them",
         code="type/comparison",
@@ -242,7 +242,7 @@ def _found(value: Any, container: Any) -> Work[bool]:
 
 
 def _is_short(value: Any) -> bool:
-    """Whether comparing a value with a leaf takes no time that counts."""
+    """Whether comparing a value with a leaf takes negligible time."""
     return type(value) in LEAVES and (type(value) is not str or len(value) < CHARACTERS_PER_STEP)
 
 
@@ -283,7 +283,7 @@ _MAX_PARTS = 1_000
 
 
 def is_key(value: Any) -> bool:
-    """Whether a value may be a key: hashing it takes little time, and no two of many have one hash."""
+    """Whether a value may be a key: hashing it is quick, and many keys never share one hash."""
     kind = type(value)
     if kind in _HASHED:
         return True

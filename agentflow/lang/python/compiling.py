@@ -80,7 +80,7 @@ def failures_of(g: Emitter) -> list[AgentflowError]:
 def declared(source: Source, limits: Limits, *, undecorated: bool = False) -> dict[str, Any] | None:
     """The ``params``, ``allow`` and ``description`` of the workflow that a text declares; None if it declares none.
 
-    With ``undecorated`` those of any text that has a ``main``, whose parameters are the bindings of a run. Raises
+    With ``undecorated`` those of any text with a ``main``: its parameters are the bindings of a run. Raises
     SexpSyntaxError, SexpEvaluationError (the first mistake of the declaration) and LimitExceeded.
     """
     g = emitter_of(source, lambda _: UNKNOWN, limits, None, None)
@@ -125,7 +125,7 @@ def compile_python(
 def checked(
     source: Source, describe: Describe, limits: Limits, allow: frozenset[str] | None, port: Names | None
 ) -> Emitter:
-    """The writer of the code of a text without mistakes, which knows the meanings of its names.
+    """The writer of the code of a text without mistakes, with the meanings of its names.
 
     Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded.
     """
@@ -231,7 +231,7 @@ def _cells(g: Emitter) -> dict[str, str]:
 
 
 def assembled(g: Emitter, link: ast.FunctionDef, filename: str, room: int | None = None) -> Part:
-    """The code of ``link``. That of a long text is compiled in pieces of some ``room`` Python nodes (None: as much as is quick).
+    """The code of ``link``. For a long text it is compiled in pieces of some ``room`` Python nodes (None: as many as compile quickly).
 
     Raises LimitExceeded.
     """
@@ -259,7 +259,7 @@ def assembled(g: Emitter, link: ast.FunctionDef, filename: str, room: int | None
             hint="move inner parts into functions",
         ) from None
     code = stamp(compiled, CodeInfo(g.positions, g.names, _cells(g), g.lambdas), pieces)
-    # A global costs a call nothing until it is read; a variable of ``link`` would be copied into every call, and every procedure.
+    # A global costs a call nothing until it is read; a variable of ``link`` would be copied into every call and every procedure.
     space: dict[str, Any] = {"__builtins__": {}, "K": tuple(g.packed), **dict(g.constants)}
     exec(code, space)
     cells = tuple((name, name in g.scopes.defined) for name in g.cells)

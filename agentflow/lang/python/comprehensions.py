@@ -1,4 +1,4 @@
-"""The rules for comprehensions: each is a function of its own."""
+"""The rules for comprehensions: each becomes a separate function."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def comprehension(g: Emitter, node: Comprehension) -> ast.expr:
 
 
 def collected(g: Emitter, node: Comprehension, stop: bool | None) -> ast.expr:
-    """A function of its own with loops; ``stop`` is the truth at which ``any`` or ``all`` is settled."""
+    """A separate function with loops; ``stop`` is the truth value that decides ``any`` or ``all``."""
     g.counter += 1
     py, out = f"comp_{g.counter}", f"out_{g.counter}"
     over = node.generators[0].iter

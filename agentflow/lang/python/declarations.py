@@ -271,7 +271,7 @@ def _fields(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator:
 
 
 def define_at_start(g: Emitter, node: ast.AST, fields: dict[str, Any]) -> str:
-    """Have the text define a task of these fields before it does anything else; gives its name, which its content decides."""
+    """Make the text define a task of these fields before anything else; returns its name, which depends on its content."""
     content = to_json(fields)
     name = f"{ASKED}{blake2b(content.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
     if name not in g.at_start and g.kind(name) != "task":
@@ -303,7 +303,7 @@ def no_type(g: Emitter, unclear: Unclear, what: str) -> None:
 
 
 def _check_slots(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, prompt: ast.AST, names: list[str]) -> None:
-    """Every ``{{x}}`` of the prompt is a parameter; the error stands at the slot."""
+    """Check that every ``{{x}}`` of the prompt is a parameter; the error has the position of the slot."""
     span = g.span_at(prompt)
     for slot in SLOT.finditer(span.text):
         if slot[1] not in names and "(" not in slot[1]:
@@ -319,7 +319,7 @@ def _texts_of(decorator: ast.expr) -> list[str]:
 
 
 def _prompt_of(node: ast.stmt) -> str:
-    """The prompt that a body other than a text seems to mean: for an f-string its text, with slots."""
+    """The intended prompt of a body other than a text: for an f-string its text, with slots."""
     value = node.value if isinstance(node, ast.Expr | ast.Return) else None
     if isinstance(value, ast.Constant) and isinstance(value.value, str):
         return cut(value.value, 200)
@@ -445,7 +445,7 @@ def _decorator(main: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.expr | None:
 
 
 def _params(g: Emitter, args: ast.arguments) -> dict[str, Any]:
-    """The parameters of ``main`` as a template declares its own."""
+    """The parameters of ``main`` in the form that templates use."""
     positional = [*args.posonlyargs, *args.args]
     defaults = [*[None] * (len(positional) - len(args.defaults)), *args.defaults, *args.kw_defaults]
     params: dict[str, Any] = {}
@@ -469,7 +469,7 @@ def _type(g: Emitter, annotation: ast.expr | None) -> dict[str, Any]:
 
 
 def _allow(g: Emitter, decorator: ast.expr) -> list[str] | None:
-    """The names that the workflow may call; None for all that its caller may."""
+    """The names that the workflow may call; None for all that its caller may call."""
     if not isinstance(decorator, ast.Call):
         return None
     named = {each.arg: each.value for each in decorator.keywords}

@@ -1,7 +1,7 @@
-"""Writes code: the parts that the rules for statements, expressions and calls share.
+"""Writes code: the parts shared by the rules for statements, expressions and calls.
 
-The small builders and the parameters of ``link`` are those of the S-expression generator. A rule gets a node of the parsed
-tree and gives new nodes, which carry its position. Expressions stay expressions, so that Python itself keeps the order of
+The small builders and the parameters of ``link`` are those of the S-expression generator. A rule takes a node of the parsed
+tree and returns new nodes, which carry its position. Expressions stay expressions, so that Python itself keeps the order of
 evaluation.
 """
 
@@ -48,7 +48,7 @@ class Nodes(CodeGenerator):
     """A generator that creates its small nodes without calling their classes, with their needless checks."""
 
     def name(self, name: str) -> ast.expr:
-        """A name. Most nodes are such; this makes them in half the time that their class takes."""
+        """A name. Most nodes are names; this takes half the time of their class."""
         node = _new_name(ast.Name)
         node.__dict__ = {**self.loc, "id": name, "ctx": LOAD}
         return node
@@ -98,20 +98,20 @@ _KINDS = {
     "n": (frozenset((*UNBOXED, list, tuple)), "LISTED"),
 }
 Written = Callable[[Sequence[ast.expr]], ast.expr]
-"""Writes the code for values, which are simple."""
+"""The writer of the code for values, which are simple."""
 
 
 def is_simple(value: ast.expr) -> bool:
-    """Whether reading an expression again is nothing but that."""
+    """Whether an expression can be read again without an effect or a cost."""
     return isinstance(value, ast.Name | ast.Constant)
 
 
 def unless_boxed(
     g: CodeGenerator, letters: str, values: Sequence[ast.expr], plain: Written, boxed: Written
 ) -> ast.expr:
-    """``plain`` for values that stand in no box, and cannot hold one that counts; else ``boxed``.
+    """``plain`` for values outside of boxes that hold no relevant box; else ``boxed``.
 
-    For the letter ``o`` of a value no box that it holds counts, for ``r`` all do, for ``c`` those in lists and tuples, for ``n`` those of keys.
+    Relevant are: for the letter ``o`` of a value none of the boxes in it, for ``r`` all, for ``c`` those in lists and tuples, for ``n`` those of keys.
     The values are evaluated once, in their order, before the first of them is tested.
     """
     last = max((at for at, each in enumerate(values) if not is_simple(each)), default=-1)
@@ -181,7 +181,7 @@ def statement(*kinds: type[ast.AST]) -> Callable[[Statement], Statement]:
 
 
 class TooManyMistakes(Exception):
-    """There are so many mistakes that more would not help."""
+    """Raised after so many mistakes that more would not help."""
 
 
 class Emitter(Nodes):
@@ -368,7 +368,7 @@ class Emitter(Nodes):
         return unless_boxed(self, letters, arguments[len(hidden) :], plain, boxed)
 
     def boxed(self, function: Any, arguments: Sequence[ast.expr]) -> ast.expr:
-        """A call of a function of this package with values that may stand in boxes: of its twin."""
+        """A call of a function of this package with values that may be in boxes: of its twin."""
         name = f"L_{function.__name__}"
         if self.followed is None:
             return self.call(self.const_param(twin_of(function), name), arguments)
@@ -392,7 +392,7 @@ class Emitter(Nodes):
         return self.name("d")
 
     def walrus(self, value: ast.expr) -> tuple[ast.expr, ast.expr]:
-        """``value`` assigned to a temporary, and the temporary to be read again."""
+        """``value`` assigned to a temporary, and the temporary for reading it again."""
         name = self.tmp()
         return ast.NamedExpr(ast.Name(name, STORE, **self.loc), value, **self.loc), self.name(name)
 
@@ -414,7 +414,7 @@ class Emitter(Nodes):
         return self.is_(named, self.const_param(kind, f"T_{kind.__name__}"))
 
     def long(self, value: ast.expr) -> ast.expr:
-        """The value of a function that may leave its work to be carried out in slices."""
+        """The value of a function that may leave its work for slices."""
         named, again = self.walrus(value)
         rest = self.await_(self.call(self.rt("work"), [self.attr(again, "work")]))
         return self.ifexp(self.type_is(named, Sliced), rest, again)
@@ -579,7 +579,7 @@ class Emitter(Nodes):
 
     @contextmanager
     def nested(self, node: ast.AST, count: int = 1) -> Generator[None]:
-        """Around the inside of a loop or ``try``. Raises LimitExceeded (``limits/blocks``) past Python's bound."""
+        """A context for the inside of a loop or ``try``. Raises LimitExceeded (``limits/blocks``) past Python's bound."""
         self.blocks += count
         if self.blocks > MAX_BLOCKS:
             raise LimitExceeded(

@@ -34,7 +34,7 @@ def wrong_type(message: str, hint: str | None = None) -> NoReturn:
 
 
 def wanted(who: str, what: str, value: object, hint: str | None = None) -> NoReturn:
-    """Raise ``type/argument``: ``who`` takes ``what``, and was given ``value``."""
+    """Raise ``type/argument``: ``who`` takes ``what``, but received ``value``."""
     wrong_type(f"{who} takes {what}, and was given {article(kind_of(value))}", hint)
 
 

@@ -20,7 +20,7 @@ PARENTS: dict[str, str] = {
     "NotImplementedError": "RuntimeError",
     "RecursionError": "RuntimeError",
 }
-"""The class above each that has one below Exception."""
+"""The parent of each class that is not directly below Exception."""
 CLASSES = frozenset(
     {
         "Exception",
@@ -67,7 +67,7 @@ class Failure:
 
     @property
     def classes(self) -> frozenset[str]:
-        """The names of the exception classes that it is an instance of."""
+        """The names of the exception classes that a value is an instance of."""
         return self._names
 
     @property

@@ -18,8 +18,8 @@ class PythonForm:
     """A form: ``usage`` is its syntax, ``about`` its description, ``write`` the rule that writes its code.
 
     ``takes`` is a word of :mod:`agentflow.lang.literals` for the types of its arguments, ``gives`` the type of its value.
-    Of one with a number and something that it ``runs``, that says where each of the two stands. ``asks`` names the effect
-    which a policy may guard. ``calls``: its first argument is called.
+    For a form with a number and code that it ``runs``, ``runs`` gives the position of each. ``asks`` names the effect
+    that a policy may guard. ``calls``: its first argument is called.
     """
 
     name: str
@@ -34,7 +34,7 @@ class PythonForm:
 
 
 FORMS: dict[str, PythonForm] = {}
-"""The forms by name. Names with a dot are those that models write unasked, of ``asyncio`` and the like."""
+"""The forms by name. Names with a dot are those that models write on their own, of ``asyncio`` and similar modules."""
 
 
 def form(usage: str, *also: str, **columns: Any) -> Callable[[Write], Write]:
@@ -53,7 +53,7 @@ def form(usage: str, *also: str, **columns: Any) -> Callable[[Write], Write]:
 def keywords_of(
     g: Emitter, node: ast.Call, least: int, most: int, *names: str, usage: str | None = None
 ) -> dict[str, ast.expr] | None:
-    """The arguments of a form by keyword, if there are as many by position as it takes; else an error."""
+    """The keyword arguments of a form, if its number of positional arguments is right; else an error."""
     keywords = {each.arg: each.value for each in node.keywords if each.arg is not None}
     fits = least <= len(node.args) <= most and len(keywords) == len(node.keywords) and set(names).issuperset(keywords)
     if not fits or any(isinstance(each, ast.Starred) for each in node.args):
@@ -63,7 +63,7 @@ def keywords_of(
 
 
 def misused(g: Emitter, node: ast.Call, usage: str | None = None) -> ast.expr:
-    """Collect the error that says how a form is written; None as its code."""
+    """Collect the error with the syntax of a form; None as its code."""
     name = ast.unparse(node.func)
     written = usage or (FORMS[name].usage if name in FORMS else name)
     g.wrong(node, "form/arity", f"'{name}' is not called like this", f"write {written}")

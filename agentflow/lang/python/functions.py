@@ -39,7 +39,7 @@ def definition(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list
 
 Declare = Callable[[Emitter, Any, ast.expr], "list[ast.stmt] | None"]
 DECORATORS: dict[str, Declare] = {}
-"""The definition that a decorator turns a function into; None leaves it a function."""
+"""The definition that a decorator turns a function into; None if it stays a function."""
 
 
 def define(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
@@ -83,7 +83,7 @@ def code_name(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def known_function(g: Emitter, name: str, var: LocalVariable | None) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """The definition that a name certainly means, as far as this text shows."""
+    """The definition that a name certainly refers to, judging by this text."""
     node = g.scopes.function(name) if var is None else var.known
     if node is None or node.decorator_list:
         return None
@@ -109,7 +109,7 @@ def lambda_(g: Emitter, node: ast.Lambda) -> ast.expr:
 
 
 def thunk(g: Emitter, node: ast.expr) -> ast.expr:
-    """The code of an expression that a form runs itself; of a lambda without parameters, that of its body."""
+    """The code of an expression that a form evaluates itself; for a lambda without parameters, the code of its body."""
     if isinstance(node, ast.Lambda) and not parameters(node.args):
         scope, node = g.scopes.scopes[node], node.body
     else:
@@ -208,7 +208,7 @@ def _defaults(g: Emitter, args: ast.arguments) -> list[tuple[str, ast.expr | Non
 
 
 def is_literal(node: ast.expr) -> bool:
-    """Whether an expression is a constant, or a list, tuple, set or dict of such."""
+    """Whether an expression is a constant, or a list, tuple, set or dict of constants."""
     if isinstance(node, ast.UnaryOp):
         return isinstance(node.operand, ast.Constant)
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
@@ -229,7 +229,7 @@ def _closure(g: Emitter, py: str, info: LambdaInfo, node: Function) -> ast.expr:
 
 
 def procedure(g: Emitter, py: str, params: tuple[str, ...], node: ast.AST) -> ast.expr:
-    """The closure of code that was written for a form, with ``params``."""
+    """The closure of code written for a form, with ``params``."""
     span = g.span_at(node)
     ends = (span.start, span.end)
     info = LambdaInfo(None, params, None, g.source, *ends, ends, False, follows=g.labelled)

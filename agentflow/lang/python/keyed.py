@@ -15,7 +15,7 @@ AT_ONCE = 16_384
 
 
 def merged(into: dict[Any, Any], more: dict[Any, Any]) -> Work[None]:
-    """``into.update(more)``. An empty dict gets the entries of another in one go."""
+    """``into.update(more)``. An empty dict receives the entries of another at once."""
     if len(more) <= AT_ONCE or not into:
         into.update(more)
         return

@@ -1,6 +1,6 @@
 """The exact types that variables and expressions always have, found before code is written: code does not test these.
 
-A variable has one if every assignment of it is visible, and each has that type: no inner function assigns it, and no outer
+A variable has one if all its assignments are visible and of that type: no inner function assigns it, and no outer
 code can.
 """
 
@@ -14,9 +14,9 @@ from typing import Any
 from agentflow.lang.python.names import LocalVariable, PythonScope, is_range
 
 _MOST_STEPS = 12
-"""How far from a variable its type is looked for: through expressions and other variables."""
+"""The greatest distance from a variable in the search for its type: through expressions and other variables."""
 _WHOLE = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
-"""Operators that give integers of integers, if anything."""
+"""Operators that return only integers for integers."""
 _DISPLAYS: dict[type[ast.AST], type[Any]] = {
     ast.JoinedStr: str,
     ast.List: list,
@@ -28,7 +28,7 @@ _DISPLAYS: dict[type[ast.AST], type[Any]] = {
 
 
 class Kinds:
-    """The exact types of one text's variables. ``is_free`` says of a name that no variable has whether it means Python's own."""
+    """The exact types of one text's variables. ``is_free`` returns whether a name without a variable means Python's own function."""
 
     def __init__(self, is_free: Callable[[str], bool]) -> None:
         self._is_free = is_free
@@ -38,7 +38,7 @@ class Kinds:
 
     @contextmanager
     def tested(self, parameters: Iterable[LocalVariable]) -> Generator[None]:
-        """Around code that runs where parameters were tested to be integers, and that nothing assigns again."""
+        """A context for code that runs only after parameters were tested to be integers, and that nothing assigns again."""
         saved = (self._settled, self._tested)
         self._settled, self._tested = {}, frozenset(parameters)
         yield
@@ -59,7 +59,7 @@ class Kinds:
         return self._of_variable(var, 0)
 
     def is_counted(self, code: ast.expr) -> bool:
-        """Whether code certainly gives an integer that counts something: of at most 61 bits, so that its size is not charged for."""
+        """Whether code certainly returns an integer that counts something: of at most 61 bits, so that its size is not charged for."""
         if getattr(code, "_counted", False):
             return True
         var: LocalVariable | None = getattr(code, "_var", None)
@@ -98,7 +98,7 @@ class Kinds:
         return _DISPLAYS.get(type(node))
 
     def _assigned(self, node: ast.AST, var: LocalVariable, steps: int) -> type[Any] | None:
-        """The type of the value that one assignment gives ``var``."""
+        """The type of the value that one assignment gives to ``var``."""
         if isinstance(node, ast.AugAssign):
             if not isinstance(node.op, _WHOLE) or self._of_variable(var, steps) is not int:
                 return None
@@ -136,6 +136,6 @@ def as_kind(code: ast.expr, kind: type[Any]) -> ast.expr:
 
 
 def as_counted(code: ast.expr) -> ast.expr:
-    """Note that code gives an integer that counts something."""
+    """Note that code returns an integer that counts something."""
     code._counted = True  # type: ignore[attr-defined]
     return as_kind(code, int)

@@ -86,7 +86,7 @@ def blaming(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _blamed(error: AgentflowError, arguments: Iterable[Any]) -> Work[NoReturn]:
-    """Raise an error, which depends on these arguments."""
+    """Raise an error that depends on these arguments."""
     _, sources = yield from stripped([each for each in arguments if type(each) in _DATA])
     blame(error, sources)
     try:
@@ -102,7 +102,7 @@ def negated(value: Any) -> bool:
 
 
 def twin_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The labelled twin of a function that code calls: itself if it looks into none of its arguments."""
+    """The labelled twin of a function that code calls: the function itself if it reads none of its arguments."""
     return _twin(function)
 
 
@@ -269,7 +269,7 @@ def _store(rt: Any, new: Any, value: Any, at: Any) -> Any:
     new = box(new, at.sources)
     name = at.value
     if type(container) is dict and compare.key(name) not in container:
-        name = at  # the key itself came from somewhere
+        name = at  # the key itself has sources
     return changes.store(rt, new, container, name)
 
 
@@ -320,7 +320,7 @@ _MAKERS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "gathered": _gathered,
     "items": _of_items,
 }
-"""How twins are made of functions of parts (:class:`~agentflow.lang.python.rows.RowTraits`)."""
+"""The makers of twins for functions of parts (:class:`~agentflow.lang.python.rows.RowTraits`)."""
 
 
 def _remove(rt: Any, value: Any, at: Any) -> Any:
@@ -350,7 +350,7 @@ _KEPT = {row.name: row.flow for row in METHOD_ROWS if str not in row.kinds}
 OF_KEYS = frozenset(row.name for row in METHOD_ROWS if row.keys)
 """Methods of dicts and sets with a result that depends on the set of keys."""
 WITHIN = frozenset(row.name for row in METHOD_ROWS if row.within)
-"""Methods of lists and tuples that look at their elements."""
+"""Methods of lists and tuples that read their elements."""
 
 
 def _method(rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:

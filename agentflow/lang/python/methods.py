@@ -26,7 +26,7 @@ from agentflow.lang.python.values import MISSING, elements
 
 @code(long="always")
 def method(rt: Runtime, name: str, value: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:
-    """``value.name(...)``; the last arguments are those by ``keywords``. For long work, that."""
+    """``value.name(...)``; the last arguments are those by ``keywords``. Long work is returned as work."""
     kind = cast("type[Any]", type(value))
     if kind is SharedList:
         value, kind = value.plain(), list
@@ -56,7 +56,7 @@ def method(rt: Runtime, name: str, value: Any, arguments: tuple[Any, ...], keywo
 @code("ok", long="always")
 @on(list, changes="", puts=True, flow="k", size="put")
 def append(rt: Runtime, value: Any, item: Any) -> Any:
-    """``value.append(item)``. Every 64th element pays for the 64 before it (``native.py`` appends those). Gives None, or work."""
+    """``value.append(item)``. Every 64th element pays for the 64 before it (``native.py`` appends those). Returns None, or work."""
     if type(value) is not list:
         return method(rt, "append", value, (item,))
     work = changing(rt, value)
@@ -309,8 +309,8 @@ METHODS: dict[type[Any], dict[str, Row]] = {
     str: TEXT_METHODS,
     **{kind: rows_in((*globals().values(), *vars(changes).values()), kind) for kind in (list, tuple, dict, OrderedSet)},
 }
-"""The methods of each type; ``sort`` is a function of its own (``builtins.py``), because it calls its key."""
+"""The methods of each type; ``sort`` is a separate function (``builtins.py``), because it calls its key."""
 METHOD_ROWS = (*(row for methods in METHODS.values() for row in methods.values()), SORT)
 ALL_METHODS = frozenset(row.name for row in METHOD_ROWS)
 OF_TEXTS = frozenset(TEXT_METHODS) - {name for kind, methods in METHODS.items() if kind is not str for name in methods}
-"""The methods that texts alone have: none leaves its work to be carried out in slices."""
+"""The methods that only texts have: none leaves its work for slices."""

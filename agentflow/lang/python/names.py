@@ -37,12 +37,12 @@ class LocalVariable:
 
     @property
     def is_seen(self) -> bool:
-        """Whether ``values`` are all that the variable ever holds."""
+        """Whether ``values`` are all values that the variable ever holds."""
         return len(self.values) == self.writes and not self.shared
 
     @property
     def is_list(self) -> bool:
-        """Whether the variable certainly holds a list that its own function has made, if anything."""
+        """Whether the variable can only hold a list created by its own function."""
         return self.is_seen and all(isinstance(each, ast.List | ast.ListComp) for each in self.values)
 
     @property
@@ -281,7 +281,7 @@ def own_nodes(body: Sequence[ast.AST], inner: list[Function | Comprehension]) ->
 BINDING = frozenset((ast.Name, ast.FunctionDef, ast.AsyncFunctionDef, ast.ExceptHandler))
 """The kinds of nodes that may bind names."""
 _APART = frozenset((*FUNCTIONS, *COMPREHENSIONS, ast.ClassDef))
-"""The kinds of nodes below which nothing, or not all, belongs to the scope they stand in."""
+"""The kinds of nodes with parts that belong, partly or all, to another scope than their own."""
 _DECLARING = frozenset((ast.Global, ast.Nonlocal, ast.ClassDef))
 
 _HOLDING = frozenset(

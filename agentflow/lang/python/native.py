@@ -84,7 +84,7 @@ def small(g: Emitter, value: ast.expr) -> ast.expr:
 
 
 def both(g: Emitter, *tests: ast.expr) -> ast.expr:
-    """Whether all of these are so."""
+    """Whether all of these tests hold."""
     return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), list(tests), **g.loc)
 
 
@@ -92,10 +92,10 @@ def both(g: Emitter, *tests: ast.expr) -> ast.expr:
 
 
 def appended(g: Emitter, value: ast.expr, item: ast.expr) -> ast.expr:
-    """``value.append(item)``: native outside of branches, but for every 64th element, which pays for those before.
+    """``value.append(item)``: native outside of branches, except for every 64th element, which pays for those before.
 
-    A list that its own function has made belongs to its branch, and to no other. In a loop, which takes a step each round, such a list
-    is looked at when the slice of steps ends.
+    A list created by its own function belongs to its branch, and to no other. In a loop, which takes a step each round, the size of
+    such a list is checked when the slice of steps ends.
     """
     var: LocalVariable | None = getattr(value, "_var", None)
     is_list = not g.labelled and var is not None and var.is_list
@@ -142,7 +142,7 @@ def element_at(g: Emitter, value: ast.expr, at: ast.expr) -> ast.expr:
     """``value[at]``: native for a constant index of a list, and a constant key of a dict."""
     constant = at.value if isinstance(at, ast.Constant) else None
     kinds = NATIVE_ELEMENTS.get(type(constant))
-    # Of a constant Python's compiler would warn that it has no elements.
+    # For a constant Python's compiler would warn that it has no elements.
     if kinds is None or isinstance(value, ast.Constant) or (type(constant) is int and not -_FEW < constant < _FEW):
         return g.ours(element, g.name("rt"), value, at)
     named, again = (value, value) if is_simple(value) else g.walrus(value)

@@ -73,7 +73,7 @@ def operation(g: Emitter, op: ast.operator, left: ast.expr, right: ast.expr, in_
 
 
 _LONG = (values.subtract, add_to, subtract_from)
-"""Functions of operators that may leave work, of large sets or within branches."""
+"""Functions of operators that may leave work, for large sets or within branches."""
 
 
 def _by(g: Emitter, function: Any, left: ast.expr, right: ast.expr) -> ast.expr:
@@ -82,7 +82,7 @@ def _by(g: Emitter, function: Any, left: ast.expr, right: ast.expr) -> ast.expr:
 
 
 def _is_settled_at_once(g: Emitter, *operands: ast.expr) -> bool:
-    """Whether one of the operands is so plain that nothing takes long with it: it leaves no work."""
+    """Whether one of the operands is so simple that no operation takes long: it leaves no work."""
     return not g.labelled and any(
         isinstance(each, ast.Constant) and (type(each.value) is not str or len(each.value) < CHARACTERS_PER_STEP)
         for each in operands
@@ -126,7 +126,7 @@ def _sum(g: Emitter, op: ast.operator, a: ast.expr, b: ast.expr) -> ast.expr:
     named, again = g.walrus(plain)
     test = small(g, named)
     if not isinstance(op, ast.Mult):
-        # Of integers of one digit Python makes comparisons in a third of the time; most sums are such.
+        # Python compares integers of one digit in a third of the time; most sums have one digit.
         within = ast.Compare(g.const(-_DIGIT), [ast.Lt(), ast.Lt()], [named, g.const(_DIGIT)], **g.loc)
         test = ast.BoolOp(ast.Or(), [within, small(g, again)], **g.loc)
     return g.ifexp(test, again, g.ours(bounded, g.name("rt"), again, g.const("an operation")))
@@ -139,7 +139,7 @@ def _on_integers(
     fast: Callable[[ast.expr, ast.expr], ast.expr],
     slow: Callable[[ast.expr, ast.expr], ast.expr],
 ) -> ast.expr:
-    """The native operation where both are exactly integers; else the function. Both are evaluated once, in order."""
+    """The native operation if both are exactly integers; else the function. Both are evaluated once, in order."""
     if isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
         return slow(left, right)  # Python folds nothing then, and the function charges.
     unsure = [each for each in (left, right) if not _exact(each) and g.exact(each) is not int]

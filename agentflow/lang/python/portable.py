@@ -39,7 +39,7 @@ def portable_text(closure: Closure) -> str:
         return f"({info.text})"
     line = info.source.line(info.span.line)
     indent = line[: len(line) - len(line.lstrip())]
-    # A body keeps its indentation, and with it the texts that go over lines.
+    # A body keeps its indentation, and so do its multi-line texts.
     text = f"if True:\n{indent}{info.text}" if indent else info.text
     return f"{_of_environment(text)}\n{definition[1]}"
 

@@ -94,7 +94,7 @@ _PLAIN = frozenset(
 )
 """Fields that never hold such a node."""
 _HOLDING = holding(_PLAIN, (ast.Constant,))
-"""The fields of each kind of node that may: most nodes are names and constants, which have none."""
+"""The fields of each kind of node that may hold one: most nodes are names and constants, which have none."""
 _SEXP = re.compile(r"\s*(;|\((define|let|defatom|list|parallel|pmap|bind|progn|begin|lambda|if)\b)")
 
 
@@ -152,7 +152,7 @@ def _is_script_only(node: ast.stmt) -> bool:
 
 
 def children(node: ast.AST) -> list[Any]:
-    """The nodes directly below one, in order, without the marks of operators; of a tree that has been read, which nothing changes."""
+    """The nodes directly below one, in order, without the marks of operators; for a parsed tree that never changes."""
     kept: list[Any] | None = getattr(node, "_children", None)
     if kept is not None:
         return kept
@@ -168,7 +168,7 @@ def children(node: ast.AST) -> list[Any]:
 
 
 def fields_of(text: str, at: dict[str, Any]) -> dict[str, ast.expr | None]:
-    """The fields of a class that an earlier text declared, with their defaults, as if they stood ``at`` a place of this one."""
+    """The fields of a class that an earlier text declared, with their defaults, as if written ``at`` a position of this one."""
     definition = cast("ast.ClassDef", ast.parse(text).body[0])
     for each in ast.walk(definition):
         vars(each).update(at)

@@ -1,4 +1,4 @@
-"""Sorting as Python does, of keys that Python can compare without anybody's code."""
+"""Sorting as in Python, for keys that Python can compare without running foreign code."""
 
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 # Tests of exact types make list[Unknown] of Any.
@@ -15,11 +15,11 @@ _MAX_PARTS = 64
 _MAX_DEPTH = 4
 _TEXT = frozenset((str,))
 _HEAVY = 1 << 24
-"""Characters of long texts that Python may compare at once, each a dozen times."""
+"""The most characters of long texts that Python may compare at once, each a dozen times."""
 
 
 def sorted_values(rt: Runtime, values: list[Any], keys: list[Any] | None, *, reverse: bool) -> Work[list[Any]]:
-    """A new list of ``values`` in the order of ``keys`` (None: their own). Equal ones keep their order, reversed too."""
+    """A new list of ``values`` in the order of ``keys`` (None: their own). Equal ones keep their order, also if reversed."""
     by = values if keys is None else keys
     size, heavy = yield from _comparable(by)
     yield size // CHARACTERS_PER_STEP

@@ -126,7 +126,7 @@ def augmented(g: Emitter, node: ast.AugAssign) -> list[ast.stmt]:
 
 
 def _followed_augmented(g: Emitter, node: ast.AugAssign, target: ast.expr) -> list[ast.stmt]:
-    """``x op= value`` in code that reports its conditions: the variable of the changed container is marked before."""
+    """``x op= value`` in code that reports its conditions: the variable of the changed container is marked first."""
     assert g.followed is not None
     store = ast.Store()
     if isinstance(target, ast.Name):
@@ -167,7 +167,7 @@ def _followed_augmented(g: Emitter, node: ast.AugAssign, target: ast.expr) -> li
 
 
 def _changed(g: Emitter, op: ast.operator, before: ast.expr, value: ast.expr) -> ast.expr:
-    """The value of ``before op= value``, where lists, sets and dicts are changed in place."""
+    """The value of ``before op= value``; lists, sets and dicts are changed in place."""
     function, sign = _IN_PLACE.get(type(op), (None, None))
     if function is None:
         return operation(g, op, before, value)
@@ -460,7 +460,7 @@ def _plainly_handled(g: Emitter, node: ast.Try) -> list[ast.stmt]:
 
 
 def _classes(g: Emitter, node: ast.expr | None) -> tuple[str, ...]:
-    """The classes that a handler names; without any, all that can be caught."""
+    """The classes that a handler names; without any, all catchable ones."""
     if node is None:
         return ("Exception",)
     listed = node.elts if isinstance(node, ast.Tuple) else [node]

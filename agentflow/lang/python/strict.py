@@ -55,7 +55,7 @@ def failed(rt: StrictRuntime, error: Exception) -> None:
 
 
 def leave(rt: StrictRuntime, before: Sources) -> None:
-    """Continue after a statement with a condition, as before it."""
+    """Restore the ambient sources after a statement with a condition."""
     if not rt.trying:
         rt.ambient = before
 

@@ -67,7 +67,7 @@ class StrictChanges:
     # -- changes --------------------------------------------------------------------------------------------------
 
     def holder(self, node: ast.expr) -> str | None:
-        """The variable that a container is changed by."""
+        """The variable that a container is changed through."""
         g = self.g
         if not isinstance(node, ast.Name) or node.id.startswith("_"):
             return None
@@ -76,7 +76,7 @@ class StrictChanges:
         return node.id if is_there else None
 
     def is_steady(self, name: str, others: Sequence[ast.AST]) -> bool:
-        """Whether nothing that ``others`` do can assign a variable meanwhile."""
+        """Whether ``others`` certainly assign no variable meanwhile."""
         g = self.g
         inner = [each for other in others for each in ast.walk(other)]
         if not any(isinstance(each, ast.Call | ast.NamedExpr) for each in inner):
@@ -170,7 +170,7 @@ class StrictChanges:
 _BEGAN = "at_"
 """The variable of each function that holds the ambient sources at its start."""
 _BEGUN = "pn_"
-"""The variable of a function that has the tests that have begun and are not decided: the number of each, the ambient sources before it, and those around it."""
+"""The variable of a function for the tests that have begun and are not decided: the number of each, the ambient sources before it, and those around it."""
 
 
 class StrictPython(StrictChanges):
@@ -234,7 +234,7 @@ class StrictPython(StrictChanges):
         return ast.Assign([ast.Name(_BEGUN, STORE, **self.g.loc)], self.g.const(None), **self.g.loc)
 
     def _begins(self, written: Sequence[Target], before: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-        """Two expressions for before a condition and after it, if its marks are visible to others."""
+        """Two expressions, for before and after a condition, if its marks are visible to other code."""
         g = self.g
         if self.begun is None:
             return []
@@ -342,7 +342,7 @@ class StrictPython(StrictChanges):
     def tested(
         self, nodes: Sequence[ast.AST], around: Sequence[ast.AST], before: ast.expr
     ) -> tuple[list[ast.stmt], list[ast.stmt]]:
-        """Statements for before a condition, and those that mark the variables that may be changed depending on it."""
+        """Statements for before a condition, and statements that mark the variables that may be changed depending on it."""
         g = self.g
         parts = self._begins(self.written(nodes, around), before)
         begin: list[ast.stmt] = [ast.Expr(each, **g.loc) for each, _ in parts]
@@ -378,14 +378,14 @@ class StrictPython(StrictChanges):
 
     @contextmanager
     def arms(self) -> Generator[None]:
-        """Around the code of a branch."""
+        """A context for the code of a branch."""
         self.depth += 1
         yield
         self.depth -= 1
 
     @contextmanager
     def outside(self) -> Generator[None]:
-        """Around the ``else`` of a loop, which is not part of its rounds."""
+        """A context for the ``else`` of a loop, which is not part of its rounds."""
         loop = self.loops.pop()
         yield
         self.loops.append(loop)
@@ -511,7 +511,7 @@ class StrictPython(StrictChanges):
         return g.ifexp(self._as_begun(), g.call(g.rt("marked"), [g.name(new)]), allowed)
 
     def _as_begun(self, *, negate: bool = False) -> ast.expr:
-        """Whether the code is here because the function was called, and for no other reason."""
+        """Whether the only reason to reach this code is the call of the function."""
         return self.g.is_(self.g.rt("ambient"), self.g.name(_BEGAN), negate=negate)
 
     def unbound(self, name: str) -> list[ast.stmt]:

@@ -1,4 +1,4 @@
-"""Labelled twins of the functions that texts in Python call, which report the sources they looked at to the strand, and ask
+"""Labelled twins of the functions that texts in Python call; they report the sources they read to the strand, and ask
 before a change (``strict`` policies).
 
 All of them take the strand first.
@@ -99,7 +99,7 @@ def _without_rt(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _seen(word: str, arguments: Iterable[Any]) -> Sources:
-    """The sources a function looks at: those of the parts it reads whole, else of the arguments themselves."""
+    """The sources that a function reads: those of the parts it reads whole, else of the arguments themselves."""
     sources = NO_SOURCES
     for at, each in enumerate(arguments):
         if type(each) in UNBOXED:

@@ -163,7 +163,7 @@ async def data_of_dict(
 
 @code("kke", long="boxed")
 def arguments_of(names: tuple[str, ...], values: tuple[Any, ...], *dicts: Any) -> dict[str, Any]:
-    """The arguments of a call by name, those written out and those of dicts."""
+    """The named arguments of a call, both the explicit ones and those of dicts."""
     arguments = dict(zip(names, values, strict=True))
     for each in dicts:
         if type(each) is not dict or not all(type(key) is str for key in each):
@@ -189,7 +189,7 @@ def task_procedure(rt: Runtime, env: SexpEnvironment, name: str, names: tuple[st
 
 @code(long="boxed")
 def listed(rt: Runtime, value: Any) -> list[Any]:
-    """The elements that branches go over."""
+    """The elements that branches iterate over."""
     return list(elements(rt, value, "pmap"))
 
 

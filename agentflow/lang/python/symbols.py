@@ -86,7 +86,7 @@ class NamesOfText:
         self._pending: list[tuple[ast.AST, PythonScope]] = [(g.tree, g.scopes.module)]
 
     def found(self) -> TextSymbols:
-        """Walk, and give the names."""
+        """Walk, and return the names."""
         while self._pending:
             node, scope = self._pending.pop()
             self._visit(node, scope)

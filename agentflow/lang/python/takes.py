@@ -1,4 +1,4 @@
-"""Literal arguments that a function, method or form takes of no such type, found before anything runs."""
+"""Literal arguments of a type that a function, method or form does not take, found before anything runs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def type_of(g: Emitter, node: ast.expr) -> type[Any] | None:
 
 
 def _result(g: Emitter, node: ast.Call) -> type[Any] | None:
-    """The type that a function of the table gives, if anything."""
+    """The type that a function of the table always returns, if any."""
     function = node.func
     if isinstance(function, ast.Name):
         name, root = function.id, function.id
@@ -117,7 +117,7 @@ def check_form(g: Emitter, node: ast.Call, name: str) -> None:
 
 
 def check_method(g: Emitter, node: ast.Call, function: ast.Attribute) -> None:
-    """The same of a method, of every type that has it and that its value may have; and whether that type has it."""
+    """The same for a method, in every type that has it and that its value may have; and whether that type has it."""
     name = function.attr
     kind = type_of(g, function.value)
     having = [each for each in METHODS if name in METHODS[each] or (name == "sort" and each is list)]
@@ -148,7 +148,7 @@ def check_method(g: Emitter, node: ast.Call, function: ast.Attribute) -> None:
 
 
 def _kinds(g: Emitter, nodes: Iterable[ast.expr]) -> list[type[Any] | None]:
-    """The types of arguments by position as far as they are certain: nothing is, behind a starred one."""
+    """The types of positional arguments as far as they are certain: none is certain after a starred one."""
     kinds: list[type[Any] | None] = []
     for each in nodes:
         if isinstance(each, ast.Starred):

@@ -12,7 +12,7 @@ from agentflow.lang.python.rows import F, Row, on, rows_in
 from agentflow.lang.python.values import elements
 
 _GROWING = 3
-"""A character has at most three in another case."""
+"""The most characters of one character in another case."""
 
 
 def _plain(name: str) -> Callable[[Runtime, str], Any]:

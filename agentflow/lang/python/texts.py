@@ -22,7 +22,7 @@ from agentflow.lang.python.failure import Failure
 from agentflow.lang.python.rows import code
 
 _DIGITS_BITS = 14_000
-"""Bits of an integer that Python writes in decimal."""
+"""The most bits of an integer that Python writes in decimal."""
 _SMALL = 1 << 256
 _SPEC = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?0?(\d*)[,_]?(?:\.(\d+))?[bcdeEfFgGosxX%]?", re.DOTALL)
 _BRACKETS: dict[type[Any], tuple[str, str]] = {list: ("[", "]"), dict: ("{", "}"), OrderedSet: ("{", "}")}
@@ -30,7 +30,7 @@ _BRACKETS: dict[type[Any], tuple[str, str]] = {list: ("[", "]"), dict: ("{", "}"
 
 @code(long="always")
 def text(rt: Runtime, value: Any) -> Any:
-    """``str(value)``; for large values the work of writing them."""
+    """``str(value)``; for large values the work that writes them."""
     if type(value) is str:
         return value
     if type(value) in LEAVES:
@@ -41,14 +41,14 @@ def text(rt: Runtime, value: Any) -> Any:
 
 
 async def whole_text(rt: Runtime, value: Any) -> str:
-    """``str(value)``, all of it."""
+    """The whole of ``str(value)``."""
     result = text(rt, value)
     return await rt.work(result.work) if type(result) is Sliced else result
 
 
 @code(long="always")
 def written(rt: Runtime, value: Any) -> Any:
-    """``repr(value)``; for large values the work of writing them."""
+    """``repr(value)``; for large values the work that writes them."""
     if type(value) in LEAVES:
         return _atom(rt, value)
     return begun(_written(rt, value))

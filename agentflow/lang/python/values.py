@@ -197,7 +197,7 @@ def inverted(rt: Runtime, a: Any) -> Any:
 
 @code("k")
 def bounded(rt: Runtime, value: Any, who: str) -> Any:
-    """``value``, which may be an integer that has grown past 256 bits. Raises LimitExceeded."""
+    """``value``, possibly an integer that has grown past 256 bits. Raises LimitExceeded."""
     if type(value) is int and not -_LARGE < value < _LARGE:
         check_bits(rt, value.bit_length(), who)
         touch_bits(rt, value)
@@ -219,7 +219,7 @@ _TRUTHS = frozenset((bool, int, float, str, list, dict, tuple, type(None)))
 
 @code(tested="o")
 def truth(value: Any) -> bool:
-    """Whether a value counts as true, as in Python. Objects of the host do, regardless of their class."""
+    """Whether a value counts as true, as in Python. Objects of the host always do, regardless of their class."""
     if type(value) in _TRUTHS:
         return bool(value)
     if type(value) is OrderedSet or type(value) is SharedList:
@@ -330,12 +330,12 @@ def part(rt: Runtime, value: Any, start: Any, stop: Any, step: Any) -> Any:
 
 
 _FIELDLESS = frozenset((*SEQUENCES, *LEAVES, OrderedSet, SharedList, Closure, Symbol))
-"""Types of values that have no fields."""
+"""Types of values without fields."""
 
 
 @code("ok", tested="oo")
 def member(rt: Runtime, value: Any, name: str) -> Any:
-    """``value.name``: a key of a dict, or a declared field of a record. Nothing else is ever read of a value."""
+    """``value.name``: a key of a dict, or a declared field of a record. No other attribute of a value is ever read."""
     if type(value) is dict or isinstance(value, Entries):
         entries = cast("dict[Any, Any]", value)
         if name in entries:

@@ -1,4 +1,4 @@
-"""The forms that ask something of the world outside: people, time, files, models, other workflows."""
+"""The forms with effects outside of the program: people, time, files, models, other workflows."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _check_literal(g: Emitter, title: str, info: NameInfo, name: str, node: ast.
     if parameter is None:
         return
     value = literal(node)
-    if value is None and not parameter.required:  # None stands for the default
+    if value is None and not parameter.required:  # None means the default
         return
     problem = mismatch(value, parameter.schema, lenient=info.lenient)
     if problem is not None:
@@ -146,7 +146,7 @@ def _perform(g: Emitter, node: ast.Call, effect: ast.expr) -> ast.expr:
 
 
 def _and_none(g: Emitter, done: ast.expr) -> ast.expr:
-    """None, once something was done."""
+    """None, after an effect."""
     return ast.Subscript(g.tuple_of([g.const(None), done]), g.const(0), LOAD, **g.loc)
 
 
@@ -227,7 +227,7 @@ def ask(g: Emitter, node: ast.Call) -> ast.expr:
 
 @form('solve(goal, allow=["review"], max_rounds=3, max_model_calls=20, inputs={}, explore=False)', asks="solve")
 def solve(g: Emitter, node: ast.Call) -> ast.expr:
-    """Lets a model write a program for the goal, checks it and runs it. It may call the allowed names alone."""
+    """Lets a model write a program for the goal, checks it and runs it. It may call only the allowed names."""
     options = keywords_of(g, node, 1, 1, "allow", "max_rounds", "max_model_calls", "inputs", "explore")
     if options is None or not g.granted("solve", node.func):
         return g.const(None)
@@ -238,7 +238,7 @@ def solve(g: Emitter, node: ast.Call) -> ast.expr:
 
 @form("eval_program(text, bindings={}, allow=[], max_steps=1000)", takes="s")
 def eval_program(g: Emitter, node: ast.Call) -> ast.expr:
-    """Checks and runs a text in Python, which may call the allowed names alone; gives its value."""
+    """Checks and runs a text in Python, which may call only the allowed names; returns its value."""
     options = keywords_of(g, node, 1, 1, "bindings", "allow", "max_steps")
     if options is None:
         return g.const(None)
@@ -273,7 +273,7 @@ def _texts(node: ast.expr) -> tuple[str, ...] | None:
 
 @form("director_evaluator_loop(max_iterations, first, director, executor, evaluator, controller)")
 def director_loop(g: Emitter, node: ast.Call) -> ast.expr:
-    """Plans, executes, evaluates and decides, at most so often: ``controller`` gives ("continue", next) or ("stop", value)."""
+    """Plans, executes, evaluates and decides, for at most a number of rounds: ``controller`` returns ("continue", next) or ("stop", value)."""
     names = ("max_iterations", "first", "director", "executor", "evaluator", "controller")
     options = keywords_of(g, node, 0, len(names), *names)
     if options is None:
@@ -399,7 +399,7 @@ def sources(g: Emitter, node: ast.Call) -> ast.expr:
 
 @form("sleep(seconds)", "asyncio.sleep", "time.sleep", takes="x")
 def sleep(g: Emitter, node: ast.Call) -> ast.expr:
-    """Waits so many seconds; a durable run that has nothing else to do takes up no memory meanwhile."""
+    """Waits for a number of seconds; a durable run with nothing else to do takes no memory meanwhile."""
     if keywords_of(g, node, 1, 1) is None:
         return g.const(None)
     return _and_none(g, _perform(g, node, g.ours(waiting, g.value(node.args[0]))))
@@ -426,5 +426,5 @@ def random(g: Emitter, node: ast.Call) -> ast.expr:
 
 @form("uuid()", "uuid.uuid4", gives=str)
 def uuid(g: Emitter, node: ast.Call) -> ast.expr:
-    """A name that nothing else has: a random UUID as text."""
+    """A unique name: a random UUID as text."""
     return g.const(None) if keywords_of(g, node, 0, 0) is None else _draw(g, node, "uuid")

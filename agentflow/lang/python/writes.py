@@ -85,14 +85,14 @@ def _written(node: ast.AST) -> Iterable[tuple[str, bool]]:
 
 @dataclass(frozen=True)
 class Exits:
-    """How statements may be left other than at their end: by ``return``, or to or out of a loop around them."""
+    """The ways to leave statements other than at their end: by ``return``, or to or out of a loop around them."""
 
     returns: bool
     jumps: bool
 
 
 def exits(nodes: Sequence[ast.AST]) -> Exits:
-    """How statements may be left."""
+    """The ways to leave statements."""
     returns = jumps = False
     pending = [(each, False) for each in nodes]
     while pending:
@@ -133,7 +133,7 @@ def perhaps_unbound(scopes: ProgramScopes, scope: PythonScope) -> set[str]:
 
 
 def certainly_bound(scopes: ProgramScopes) -> set[str]:
-    """The module's names that have a value from one of its own statements on, under any condition."""
+    """The module's names that certainly have a value after one of its own statements."""
     certain: set[str] = set()
     for statement in parts_of(scopes.module.node):
         certain |= _assigned_here(statement)
@@ -147,7 +147,7 @@ def certainly_bound(scopes: ProgramScopes) -> set[str]:
 
 
 def captured(scopes: ProgramScopes) -> set[LocalVariable]:
-    """The variables of a function that functions inside it read: these may outlive it, and see its last values."""
+    """The variables of a function that functions inside it read: these may outlive it, and read its last values."""
     outliving = scopes.captured
     if outliving is None:
         outliving = scopes.captured = set()
@@ -186,7 +186,7 @@ def _assigned_here(statement: ast.AST) -> set[str]:
 
 
 def finally_names(scope: PythonScope) -> set[str]:
-    """The variables that a ``finally`` of the scope assigns: it is a function of its own."""
+    """The variables that a ``finally`` of the scope assigns: it becomes a separate function."""
     names: set[str] = set()
     for each in scope.nodes:
         if isinstance(each, ast.Try):
