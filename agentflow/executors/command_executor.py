@@ -339,7 +339,7 @@ class CommandExecutor:
         )
 
     async def _decide(self, resolved: Resolved, call: CallContext | None) -> Approval | None:
-        """Apply policy and approval, which is given back when there was one. Raises CommandDenied."""
+        """Apply policy and approval; return the approval if there was one. Raises CommandDenied."""
         from agentflow.executors import git_hardening
 
         verdict, reason = self._policy.judge(resolved.real, resolved.argv)

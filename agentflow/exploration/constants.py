@@ -18,7 +18,7 @@ _PARSES = frozenset({"parse-json"})
 _READS_NUMBERS = frozenset({"string->number"})
 _LONGEST_WORD = 60
 LARGEST = 10**9
-"""Numbers beyond it are none that an answer is near to."""
+"""The largest number that answers are chosen near to."""
 
 
 @frozen
@@ -62,7 +62,7 @@ class Comparisons:
 
 
 def plain_name(name: str) -> str:
-    """A name as fields, variables and tasks are compared by: those of one thing differ in their hyphens."""
+    """A name in the form for comparing fields, variables and tasks, which may differ in hyphens only."""
     return name.replace("-", "_")
 
 

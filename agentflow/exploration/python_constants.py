@@ -116,7 +116,7 @@ def _constants(operands: list[ast.expr]) -> list[Any]:
 
 
 def _texts(node: ast.expr) -> list[str]:
-    """The texts that an operand is, or lists."""
+    """The texts that an operand is, or that it lists."""
     if isinstance(node, ast.Constant):
         return words_of(node.value) if isinstance(node.value, str) else []
     if isinstance(node, ast.List | ast.Tuple | ast.Set):

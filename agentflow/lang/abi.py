@@ -19,7 +19,7 @@ from agentflow.lang.environment import Cell, SexpEnvironment
 
 T = TypeVar("T")
 Code: TypeAlias = "Callable[Concatenate[Runtime, int, ...], Coroutine[Any, Any, Any]]"
-"""A function of the program: called with the strand, the depth and the arguments. Gives its value, or TAIL."""
+"""A function of the program: called with the strand, the depth and the arguments. Returns its value, or TAIL."""
 
 Operation: TypeAlias = Literal[
     "catch",
@@ -107,7 +107,7 @@ class Runtime(Protocol):
         ...
 
     def work(self, work: Work[T]) -> Coroutine[Any, Any, T]:
-        """Carry out long work in slices (to be awaited), charging for each part; gives its result."""
+        """Carry out long work in slices (to be awaited), charging for each part; returns its result."""
         ...
 
     def rounds(self, rounds: range, span: Span) -> Iterable[int]:
@@ -140,7 +140,7 @@ class Runtime(Protocol):
         span: Span | None,
         env: SexpEnvironment | None = None,
     ) -> Any:
-        """Call the task or tool that a value names, with named arguments; gives its result."""
+        """Call the task or tool that a value names, with named arguments; returns its result."""
         ...
 
     def on_fresh_stack(self, code: Code) -> Code:
@@ -150,7 +150,7 @@ class Runtime(Protocol):
     # -- names ----------------------------------------------------------------------------------------------------
 
     def unbound(self, env: SexpEnvironment, name: str) -> Any:
-        """The value of a name that was bound to nothing when the code was compiled or linked. Raises."""
+        """The value of a name that was unbound when the code was compiled or linked. Raises."""
         ...
 
     def operator(self, env: SexpEnvironment, name: str) -> Any:
@@ -172,7 +172,7 @@ class Runtime(Protocol):
     # -- the world ------------------------------------------------------------------------------------------------
 
     def perform(self, effect: Effect, span: Span | None) -> Coroutine[Any, Any, Any]:
-        """Carry out an effect (to be awaited); gives its value."""
+        """Carry out an effect (to be awaited); returns its value."""
         ...
 
     def under(self, sources: frozenset[str], work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
@@ -180,14 +180,14 @@ class Runtime(Protocol):
         ...
 
     def operation(self, op: Operation, d: int, span: Span, *arguments: Any) -> Coroutine[Any, Any, Any]:
-        """Carry out an operation (to be awaited); gives its value."""
+        """Carry out an operation (to be awaited); returns its value."""
         ...
 
 
 class StrictRuntime(Runtime, Protocol):
     """The strand of a program under a strict policy, as the further code of such programs sees it (:mod:`agentflow.lang.emit_strict`).
 
-    ``ambient`` are the sources on which it depends that the code is where it is; ``trying`` counts the forms around it that may catch an error.
+    ``ambient`` are the sources of the conditions on the way to the current code; ``trying`` counts the forms around it that may catch an error.
     """
 
     ambient: frozenset[str]
@@ -199,7 +199,7 @@ class StrictRuntime(Runtime, Protocol):
         ...
 
     def raise_to(self, sources: frozenset[str]) -> None:
-        """Later effects depend on these sources."""
+        """Make later effects depend on these sources."""
         ...
 
     def chosen(self, value: Any) -> bool:
@@ -227,7 +227,7 @@ class StrictRuntime(Runtime, Protocol):
         ...
 
     def written(self, name: str, old: Any, value: Any, since: frozenset[str]) -> Any:
-        """The value that a variable gets, if ``old`` says already that it may change because of ``since``. Raises."""
+        """The value that a variable gets, if ``old`` already carries sources that allow a change because of ``since``. Raises."""
         ...
 
     def defined(self, name: str, old: Any, value: Any) -> Any:

@@ -55,7 +55,7 @@ CompileTemplate: TypeAlias = "Callable[[Analyzer, Form], Code]"
 class Analyzer(Naming):
     """One analysis of one program.
 
-    ``forms`` are the special forms there are, ``compile_template`` makes macros of their templates, ``port`` makes those of
+    ``forms`` are the available special forms, ``compile_template`` makes macros of their templates, ``port`` makes templates of
     the tasks it defines (None: they are made when the definition is reached), ``allowance`` bounds its macros.
     """
 
@@ -182,7 +182,7 @@ class Analyzer(Naming):
             self.macro_depth -= 1
 
     def enter_expansion(self, expanded: Node, node: Form, name: str) -> None:
-        """Count expanded nodes, which bounds how much macros may grow a program."""
+        """Count expanded nodes, which bounds the growth of a program by macros."""
         self.expanded += nodes_in(expanded)
 
     def body(self, nodes: Sequence[Node], scope: Scope, tail: Tail, at: Node) -> IR:

@@ -28,7 +28,7 @@ def answer_spans(program: Program, names: Names | None = None) -> frozenset[tupl
 
 
 def answering(tree: IR) -> list[tuple[int, int]]:
-    """The spans of the calls in tail position of the program ``tree``; one of them, run once, gives its value.
+    """The spans of the calls in tail position of the program ``tree``; one of them, run once, returns its value.
 
     Calls within procedures do not count, since those may be called any number of times; nor do calls that may be repeated
     or abandoned (``retry``, ``race``, ``try``).

@@ -16,7 +16,7 @@ TAIL_NEST = 64
 
 
 MANY_OPERANDS = 256
-"""Operands from which on any primitive may leave its work to be carried out in slices."""
+"""Number of operands from which on any primitive may leave its work for slices."""
 
 
 class Sentinel:
@@ -41,7 +41,7 @@ class Sliced:
 
 
 def begun(work: Work[Any]) -> Any:
-    """The value of ``work`` if its first slice finishes it; otherwise the rest, to be carried out in slices."""
+    """The value of ``work`` if its first slice finishes it; otherwise the rest, for slices."""
     try:
         return Sliced(_resumed(next(work), work))
     except StopIteration as done:

@@ -1,4 +1,4 @@
-"""Which lists, dicts and sets may be changed depending on a condition, under a ``strict`` policy.
+"""The lists, dicts and sets that may be changed depending on a condition, under a ``strict`` policy.
 
 The contents of a container can carry their sources, but removed elements and its length cannot. So a container is recorded
 if all references to it carry certain sources; only depending on these may it be changed. This is known for a container with
@@ -25,7 +25,7 @@ _FIRST_SWEEP = 1_000
 class Changeable:
     """The recorded containers of a run, and the variables of the environment that a branch would have bound.
 
-    ``unbound`` are, by name, the sources on which it depends that such a variable has no value.
+    ``unbound`` maps the name of such a variable to the sources that its lack of a value depends on.
     """
 
     __slots__ = ("_entries", "_sweep_at", "unbound")
@@ -52,7 +52,7 @@ class Changeable:
         self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._entries))
 
     def is_noted(self, container: Any) -> bool:
-        """Whether a container is held here, too."""
+        """Whether this object, too, holds a reference to a container."""
         return id(container) in self._entries
 
 

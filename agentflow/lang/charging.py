@@ -36,7 +36,7 @@ class Bounded(Protocol):
 
 
 def touch_elements(rt: Bounded, count: int) -> None:
-    """Charge for going over ``count`` elements. Raises LimitExceeded."""
+    """Charge for iterating over ``count`` elements. Raises LimitExceeded."""
     if count >= ELEMENTS_PER_STEP:
         rt.charge(count // ELEMENTS_PER_STEP)
 

@@ -440,7 +440,7 @@ _NO_CODE = frozenset(
     {"Node", "str", "str | None", "bool", "list[str]", "tuple[int, int]"}
     | {"Var", "Var | None", "list[Var]", "Function", "Primitive", "Operation"}
 )
-"""The types of fields that hold none."""
+"""The types of fields without code."""
 
 
 @cache

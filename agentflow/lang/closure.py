@@ -17,7 +17,7 @@ from agentflow.lang.environment import SexpEnvironment
 class LambdaInfo:
     """Shared by all closures of one lambda: name, parameters, span; ``body`` the offsets of its body.
 
-    ``optional`` are parameters that may be missing, after ``params``; only texts in Python have such. ``portable`` is false
+    ``optional`` are parameters that may be missing, after ``params``; only texts in Python have them. ``portable`` is false
     if a macro produced part of it, because its text alone would lack the macro's definition. ``follows``: its code can be
     called with values in boxes, and reports its conditions.
     """
@@ -80,8 +80,8 @@ class Closure:
         self.env = env
 
     def __getattr__(self, name: str) -> Code:
-        # Most of the closures that a program with grants makes are never called. Until the first call one keeps the parts of its
-        # function alone: each object less is one that no garbage collection goes through, and collections hold the loop.
+        # Most of the closures that a program with grants makes are never called. Until its first call, a closure keeps only the parts of
+        # its function: every object fewer saves work of the garbage collector, which holds up the loop.
         if name == "raw":
             code = self.raw = cast(Code, FunctionType(self._compiled, self._globals, closure=self._cells))
             return code

@@ -26,7 +26,7 @@ PART_NODES = 2_500
 
 @frozen
 class Part:
-    """A compiled part: ``link`` makes its code of its ``constants`` and of the environment's ``cells`` (name, own)."""
+    """A compiled part: ``link`` makes its code from its ``constants`` and the environment's ``cells`` (name, own)."""
 
     link: Callable[..., Code]
     constants: tuple[Any, ...]
@@ -75,7 +75,7 @@ def _flat(tree: Seq) -> list[IR]:
 
 
 def in_order(codes: Sequence[Code]) -> Code:
-    """One code that runs all of these, and gives the value of the last."""
+    """One code that runs all of these, and returns the value of the last."""
     if len(codes) == 1:
         return codes[0]
 

@@ -33,7 +33,7 @@ def lambda_(g: Generator, node: Lambda) -> ast.expr:
 
 
 def define_code(g: Generator, node: Lambda) -> str:
-    """Emit the function of a lambda; gives its Python name."""
+    """Emit the function of a lambda; returns its Python name."""
     py = code_name(g, node)
     owner = g.owner.setdefault(py, g.fn)
     if owner is not g.fn:
@@ -103,7 +103,7 @@ def closure(g: Generator, node: Lambda, py: str) -> ast.expr:
 
 
 def may_tail(g: Generator, node: Lambda) -> bool:
-    """Whether calling this lambda can give a tail call to be made by the caller."""
+    """Whether calling this lambda can return a tail call for the caller to make."""
     tail = g.tails.get(id(node))
     if tail is None:
         g.tails[id(node)] = True

@@ -144,7 +144,7 @@ class SexpEnvironment:
         return self._tasks
 
     def tasks(self) -> dict[str, Template]:
-        """All tasks in sight by name, outermost first, the nearest of each name."""
+        """All visible tasks by name, outermost first, the nearest of each name."""
         names: dict[str, Template] = {}
         levels: list[dict[str, Template]] = []
         at: SexpEnvironment | None = self
@@ -169,7 +169,7 @@ class SexpEnvironment:
         return own if own is not None or self.parent is None else self.parent.record(name)
 
     def records(self) -> frozenset[str]:
-        """The names of all such classes in sight."""
+        """The names of all such visible classes."""
         own = frozenset(self._records)
         return own if self.parent is None else own | self.parent.records()
 
@@ -191,7 +191,7 @@ class SexpEnvironment:
         return None
 
     def own(self, name: str) -> Cell:
-        """The cell of ``name`` that a definition here writes, made (unbound) when there is none."""
+        """The cell of ``name`` that a definition here writes, a new unbound one if there is none."""
         cell = self._cells.get(name)
         if self._frame:
             if cell is None:
@@ -221,7 +221,7 @@ class SexpEnvironment:
         return frozenset(seen)
 
     def bindings(self) -> dict[str, Any]:
-        """All bindings in sight as a dict, by name."""
+        """All visible bindings as a dict, by name."""
         values: dict[str, Any] = {}
         for name in sorted(self.names()):
             cell = self.find(name)

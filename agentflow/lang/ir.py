@@ -263,7 +263,7 @@ class Lambda:
     portable: bool = True
 
     def takes(self, count: int) -> bool:
-        """Whether its code can be called directly with so many operands."""
+        """Whether its code can be called directly with this number of operands."""
         return self.rest is None and len(self.params) == count
 
 

@@ -22,11 +22,11 @@ from agentflow.lang.syntax import Node
 from agentflow.lang.trace import CodeInfo, stamp
 
 PIECE = 2_000
-"""Python nodes from which on a piece becomes a function of its own."""
+"""Number of Python nodes from which on a piece becomes a separate function."""
 _CALL = 20
-"""Python nodes that the call of such a function takes."""
+"""Number of Python nodes in the call of such a function."""
 _VALUE = 5
-"""Python nodes of an operand that such a function returns together with others."""
+"""Number of Python nodes of an operand that such a function returns together with others."""
 
 _SIZES: dict[type[Any], int] = {
     ir.Const: 1,

@@ -49,7 +49,7 @@ a call."""
 OPERATIONS: Final[dict[str, str]] = {"timeout": "x.", "retry": "i.", "pmap": "olI", "pmap-on": "ol"}
 """The parameters of the forms that are operations of the runtime."""
 RUNS: Final = frozenset(("timeout", "retry"))
-"""Those that take a number, and then something that they run."""
+"""The forms that take a number, and then code that they run."""
 
 
 @frozen

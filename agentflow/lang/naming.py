@@ -92,7 +92,7 @@ class Naming:
     # -- errors -------------------------------------------------------------------------------------------------------
 
     def span(self, node: Node) -> Span:
-        """Where ``node`` is."""
+        """The span of ``node``."""
         return Span(self.source, node.start, node.end)
 
     def error(self, node: Node, code: str, message: str, hint: str | None = None) -> SexpEvaluationError:
@@ -173,7 +173,7 @@ class Naming:
             var.early = True
 
     def finish(self) -> None:
-        """Work out captures, mutations and escapes, after it is settled which functions are real."""
+        """Determine captures, mutations and escapes, after the real functions are known."""
         for var in self.vars:
             if var.value is not None and not all(map(var.value.takes, var.counts)):
                 var.escapes = True  # Such a call takes the closure: not the code directly.

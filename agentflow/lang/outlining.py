@@ -18,7 +18,7 @@ from typing import Any, cast
 from agentflow.lang.cutting import HOLDING, nodes_below
 
 _CALL = 12
-"""Python nodes that the call of such a function takes."""
+"""Number of Python nodes in the call of such a function."""
 _WORTH = 0.02
 """The minimum share of a piece for adjacent statements or operands to be worth a function."""
 _WHOLE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.JoinedStr)

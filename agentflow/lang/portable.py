@@ -268,7 +268,7 @@ def _with_tasks(
 
 @frozen
 class _Author:
-    """The one thing that creating a procedure needs of a strand: the authority in force."""
+    """The only part of a strand that creating a procedure needs: the authority in force."""
 
     grants: frozenset[str] | None
 

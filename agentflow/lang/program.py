@@ -224,7 +224,7 @@ class ProgramCache:
         return None
 
     def add(self, key: tuple[Any, ...], program: Program) -> None:
-        """Keep a program; the least lately used ones go."""
+        """Keep a program, and drop the least recently used ones."""
         with self._lock:
             self._programs.setdefault(key, []).insert(0, program)
             del self._programs[key][4:]
@@ -431,7 +431,7 @@ def python_is_loaded() -> bool:
 
 
 def not_sexp(source: Source) -> AgentflowError:
-    """The error for a Python text where only S-expressions can be looked into so far."""
+    """The error for a Python text in a place that only reads S-expressions so far."""
     return AgentflowError(
         "this operation works only on S-expressions, and this is a Python text",
         code="program/surface",

@@ -207,7 +207,7 @@ class _Reader:
     def _take(self, tokens: list[str], at: int, limit: int) -> tuple[int, int]:
         """Build the nodes of ``tokens``, which lie in the text from ``at`` to ``limit``.
 
-        ``items`` are the elements of the innermost open construct. Returns where to continue, and the size of the next
+        ``items`` are the elements of the innermost open construct. Returns the offset to continue at, and the size of the next
         chunk unless the caller may choose it.
         """
         stack, names, numbers = self.stack, self.names, self.numbers
@@ -294,7 +294,7 @@ class _Reader:
         check_nodes(self.source, parts, self.limits.nodes, self.dropped)
 
     def _close(self, bracket: str, start: int) -> Node:
-        """The form that ``bracket`` ends."""
+        """The form that ``bracket`` closes."""
         frame = self.stack[-1] if self.stack else None
         if frame is None or frame.kind >= _PREFIX or _PAIRS[frame.text] != bracket:
             self._bad_close(bracket, start)

@@ -124,7 +124,7 @@ class PythonCursor(Cursor):
 
     @property
     def is_operator(self) -> bool:
-        """Whether a word that begins a call may stand here: anywhere in Python."""
+        """Whether a word that begins a call is valid here: anywhere in Python."""
         return True
 
     @property

@@ -47,7 +47,7 @@ class Vocabulary:
 
 
 class PythonVocabulary(Vocabulary):
-    """The same words around a program in Python, where ``system:read_files`` is written ``system.read_files`` and ``look-up`` ``look_up``."""
+    """The same words around a program in Python, which writes ``system:read_files`` as ``system.read_files`` and ``look-up`` as ``look_up``."""
 
     def __init__(
         self,

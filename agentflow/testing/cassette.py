@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _SHOWN = 10
 """Number of differences to describe."""
 _COMPARED = 2_000
-"""Number of characters of two texts that are compared."""
+"""Maximum number of characters compared of two texts."""
 _AROUND = 40
 """Number of characters shown before and after the first difference."""
 _ABSENT = object()
@@ -399,5 +399,5 @@ def _read(chunk: str | dict[str, str]) -> bytes:
 
 
 def _read_prefixed(chunk: str) -> bytes:
-    """A chunk in version 1 of the format, where a prefix marks base64."""
+    """A chunk in version 1 of the format, with a prefix for base64."""
     return base64.b64decode(chunk[7:]) if chunk.startswith("base64:") else chunk.encode("utf-8")

@@ -115,7 +115,7 @@ def evaluate(request: pytest.FixtureRequest) -> Callable[..., Awaitable[Evaluati
     """Evaluates a program of a flow: ``report = await evaluate(flow, answer, scorers=[exact()], at_least={"exact": 0.9})``.
 
     The cases are those of the mark ``cases``, or the third argument; the other parameters are those of ``flow.evaluate``. The
-    test fails, with the report, where the mean of a score is below ``at_least``.
+    test fails, with the report, if the mean of a score is below ``at_least``.
     """
 
     async def evaluated(

@@ -89,7 +89,7 @@ class Script:
 
     @contextmanager
     def answers(self, flow: AgentFlow) -> Generator[AgentFlow]:
-        """Within the block, answer every model call of ``flow`` from this script, whichever models it uses; yields the flow."""
+        """Within the block, answer every model call of ``flow`` from this script, for all of its models; yields the flow."""
         unsubscribe = flow.subscribe(_TaskNames())
         try:
             with flow.router.replacing(provider=ScriptedProvider(self._answer)):

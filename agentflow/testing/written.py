@@ -38,7 +38,7 @@ class WrittenFile:
 
     @property
     def path(self) -> Path:
-        """The path of the generated file: another than that of tests of another program."""
+        """The path of the generated file, different from that of another program's tests."""
         parts = self.program.resolve().parts
         longer = (self.program.stem, *("_".join(parts[-count:]) for count in range(1, len(parts))))
         stems = (re.sub(r"\W+", "_", each).strip("_") or "program" for each in longer)

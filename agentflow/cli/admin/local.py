@@ -1,4 +1,4 @@
-"""``agentflow local``: says whether the model ``local`` can be used, and installs its weights."""
+"""``agentflow local``: reports whether the model ``local`` can be used, and installs its weights."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def names_around(
     options: McpOptions, *, tasks: str | None = None, app: str | None = None, tools: Sequence[Tool] = ()
 ) -> Surroundings:
     """The tasks and tools around programs: those of the flow ``app``, or those every flow has with the templates in the
-    directory ``tasks``; and the tools last listed by MCP servers. ``tools`` are others that there will be.
+    directory ``tasks``; and the tools last listed by MCP servers. ``tools`` are others that will exist.
 
     Raises UsageError for a flow that cannot be loaded, and ConfigurationError for options that name no valid server.
     """

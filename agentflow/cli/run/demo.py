@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 QUESTION = "how are paths opened beneath a root so that symlinks cannot escape?"
 EXAMPLE = "explain_repo.sexp"
 SMALL_EXAMPLE = "explain_file.sexp"
-"""The program for the small model on this machine: another one would have it read for minutes."""
+"""The program for the small model on this machine: any other program would take it minutes to read."""
 
 
 def example_text(name: str) -> str:

@@ -97,7 +97,7 @@ def _show(forecast: Forecast, options: EvalOptions) -> int:
 
 
 def _answerer(options: EvalOptions) -> Any:
-    """Who is asked before anything is paid for; None without a terminal, in CI, and with ``--yes``."""
+    """The callback that asks before paid calls; None without a terminal, in CI, and with ``--yes``."""
     return None if options.yes or os.environ.get("CI") else answerer()
 
 

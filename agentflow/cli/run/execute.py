@@ -60,7 +60,7 @@ class Denials:
             self.listed.append({**(event.details or {}), "at": where})
 
     def text(self) -> str:
-        """A line for each, and one if there are none."""
+        """A line for each, or one line if there are none."""
         if not self.listed:
             return "the policy would have denied nothing"
         lines = [f"the policy would have denied {len(self.listed)} effect{'s' * (len(self.listed) != 1)}:"]

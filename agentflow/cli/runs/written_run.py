@@ -1,4 +1,4 @@
-"""A run as a text: its transcript on the terminal, and its report in Markdown, of the same passages."""
+"""A run as a text: its transcript on the terminal, and its report in Markdown, from the same passages."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _table(tasks: Mapping[str, Tally]) -> str:
 
 
 def _inline(text: str) -> str:
-    """``text`` on one line, where nothing of it is markup."""
+    """``text`` on one line and without markup."""
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))
 
 

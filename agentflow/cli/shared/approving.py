@@ -1,4 +1,4 @@
-"""Asks for approvals on the terminal: the callbacks of ``--approve``, and who answers questions of programs."""
+"""Asks for approvals on the terminal: the callbacks of ``--approve``, and of questions of programs."""
 
 from __future__ import annotations
 

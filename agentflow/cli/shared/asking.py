@@ -37,7 +37,7 @@ def asks_yes_or_no(question: Question) -> bool:
 
 
 def read_answer(question: Question, text: str) -> Any:
-    """The answer that ``text`` is: yes or no in words, JSON, or the text itself, whichever fits. Raises DataError."""
+    """The answer in ``text``: yes or no in words, JSON, or the text itself, the first that fits. Raises DataError."""
     said = yes_or_no(text) if asks_yes_or_no(question) else None
     answer = parse_value(text) if said is None else said
     try:

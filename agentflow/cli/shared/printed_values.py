@@ -155,7 +155,7 @@ def result_exit_code(errors: Sequence[BaseException]) -> Exit:
 
 
 def show_value(value: object, surface: Surface = "sexp") -> str:
-    """The text that the command prints for a value: texts and results as they are, lists of them as paragraphs, data as
+    """The text that the command prints for a value: texts and results unchanged, lists of them as paragraphs, data as
     program text of ``surface`` over as many lines as it needs.
     """
     if isinstance(value, str | TaskResult):

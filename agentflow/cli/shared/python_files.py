@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def is_workflow_text(file: Path) -> bool:
-    """Whether a file imports from ``agentflow.workflow``, as only workflow texts do."""
+    """Whether a file imports from ``agentflow.workflow``, which only workflow texts do."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, OSError, RecursionError):
@@ -17,7 +17,7 @@ def is_workflow_text(file: Path) -> bool:
 
 
 def command_for_module(path: str, text: str) -> str | None:
-    """The command that runs a Python module which makes a flow, or its first workflow; None for any other text."""
+    """The command that runs a Python module with a flow, or its first workflow; None for any other text."""
     if "AgentFlow" not in text:
         return None
     try:

@@ -27,7 +27,7 @@ _HOW = "agentflow run MODULE:FLOW.WORKFLOW, for example agentflow run launch:flo
 
 
 def is_reference(text: str) -> bool:
-    """Whether ``text`` means a Python workflow: a module, a colon and a name, where no file is called that."""
+    """Whether ``text`` means a Python workflow: a module, a colon and a name, unless a file has that name."""
     return _REFERENCE.fullmatch(text) is not None and not Path(text).exists()
 
 
@@ -147,7 +147,7 @@ def resolve(reference: str, app: str | None) -> tuple[Declared[..., Any], str | 
 
 
 def arguments_for(function: Declared[..., Any], bindings: Sequence[str], reference: str) -> dict[str, Any]:
-    """The arguments of ``-b name=value`` options: JSON where the parameter takes the JSON value, else the text.
+    """The arguments of ``-b name=value`` options: JSON if the parameter takes the JSON value, else the text.
 
     Raises UsageError, which names the parameters, for arguments that the function cannot take.
     """

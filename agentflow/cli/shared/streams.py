@@ -74,7 +74,7 @@ def _is_closed(number: int) -> bool:
 
 
 def _text(raw: io.FileIO, before: TextIO | None) -> TextIO:
-    """A text stream over ``raw`` with the encoding of the one ``before``, which is None where the stream was closed."""
+    """A text stream over ``raw`` with the encoding of the one ``before``, which is None if the stream was closed."""
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding="utf-8" if before is None else before.encoding,

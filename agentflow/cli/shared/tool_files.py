@@ -21,7 +21,7 @@ def tool_files(texts: Sequence[str]) -> dict[str, Path]:
 
 
 def tools_in_files(texts: Sequence[str]) -> list[Tool]:
-    """The tools that ``search=tools.py`` and its like name. Raises UsageError, and ConfigurationError (``explore/tool``)."""
+    """The tools in options such as ``search=tools.py``. Raises UsageError, and ConfigurationError (``explore/tool``)."""
     if not texts:
         return []
     from agentflow.testing.written import load_tool

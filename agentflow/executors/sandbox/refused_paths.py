@@ -22,7 +22,7 @@ _MOST_LINES = 200
 
 
 def refused_path(said: str, spawn: Spawn) -> str | None:
-    """The last path that a program of ``spawn`` ``said`` it was refused, and that it may not read; None for none."""
+    """The last path in the output ``said`` that a program of ``spawn`` was refused and may not read; None without one."""
     seen = (*_OWN, *spawn.readable, *spawn.workspace, *spawn.writable, spawn.scratch)
     for line in reversed(said.splitlines()[-_MOST_LINES:]):
         if _REFUSED.search(line) is None:

@@ -1,4 +1,4 @@
-"""Upper bounds of the effects of a part of a program, apart for paths that recur and paths that do not."""
+"""Upper bounds of the effects of a part of a program, separate for recursive paths and others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentflow.core.data.frozen import frozen
 from agentflow.lang.bounds.polynomial import ONE, UNBOUNDED, Bound
 
 Again: TypeAlias = tuple[tuple[int, int], ...]
-"""The recursive calls on a path: the number of each call on the stack, with 1 or 2 for so many of it, or 3 for more."""
+"""The recursive calls on a path: each call on the stack by its number, with 1 or 2 for its count, or 3 for more."""
 
 WIDTH = "width"
 """The key of the number of concurrent effects; all other keys are counts."""

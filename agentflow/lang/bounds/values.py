@@ -178,7 +178,7 @@ class Value:
 
     @property
     def all_sites(self) -> frozenset[Any] | None:
-        """The places that may have made it, or any of its parts."""
+        """The sites that may have made it, or any of its parts."""
         sites = self.sites
         for part in [*(self.fields or {}).values(), *([self.item] if self.item else [])]:
             sites = _either(sites, part.all_sites)
@@ -224,11 +224,11 @@ class Value:
         return Value(procedures=self.procedures, foreign=self.foreign, texts=self.texts, sites=self.sites)
 
     def made_at(self, sites: frozenset[Any] | None) -> Value:
-        """The same value from other places."""
+        """The same value from other sites."""
         return self if self.sites is sites else self.but(sites=sites)
 
     def may_mention(self, word: str) -> bool:
-        """Whether it may be, or have in it, this text or symbol."""
+        """Whether it may be, or contain, this text or symbol."""
         if self.foreign or self.texts is None or word in self.texts or word in (self.fields or ()):
             return True
         return any(
@@ -299,8 +299,8 @@ _RESULT = "outcome("
 
 
 def result_of(name: str) -> str:
-    """The source of the result of a call, before it is opened: a part of it, such as the text in its ``content``, is another
-    than a part of its value that has the same key, and not as long."""
+    """The source of the result of a call, before it is opened: a part of it, such as the text in its ``content``, differs from
+    the part of its value with the same key, and has another length."""
     return f"{_RESULT}{name})"
 
 
@@ -328,7 +328,7 @@ def _longest(origins: Origins, most: Callable[[str, Shape | None], int | None]) 
 
 
 def _merged(a: Origins, b: Origins) -> Origins:
-    """The origins of a value that has those of either; none if they are many, or one is within the other: a walk down a tree
+    """The origins of a value with those of either; none if they are many, or one is within the other: a walk down a tree
     would find another at each level."""
     if a == b:
         return a

@@ -23,7 +23,7 @@ from agentflow.lang.sorting import in_order, long_texts_in_order
 
 _LONGEST_STEM = 100
 _LONG_TEXT = 512
-"""Characters from which on comparing texts takes longer than looking at them."""
+"""Characters from which on comparing texts takes longer than scanning them."""
 
 
 @primitive(

@@ -21,14 +21,14 @@ from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.calling import TAIL, Sliced, begun, bounce, whole
 
 _LOOKED_AT = frozenset({"filter", "sort"})
-"""Primitives that look at the result of the procedure they call."""
+"""Primitives that read the result of the procedure they call."""
 
 
 class Called:
     """A procedure in the form for primitives and the runtime: after each call the ambient sources are restored, and its
     value carries them.
 
-    With ``look``, they are raised permanently by the sources it returns for the value: the caller looks at the value.
+    With ``look``, they are raised permanently by the sources it returns for the value: the caller reads the value.
     """
 
     is_procedure: ClassVar[bool] = True
@@ -44,14 +44,14 @@ class Called:
 
 
 def look_outside(rt: StrictRuntime, value: Any) -> None:
-    """Later effects depend on a value as a whole."""
+    """Make later effects depend on a value as a whole."""
     if type(value) is Label:
         rt.raise_to(value.sources)
 
 
 @cache
 def strict_twin_of(primitive: Primitive) -> Primitive:
-    """The twin of a primitive under a strict policy: itself if it looks into none of its arguments."""
+    """The twin of a primitive under a strict policy: the primitive itself if it reads none of its arguments."""
     if set(primitive.flow) == {"k"} and not primitive.is_async:
         return primitive
     if primitive.is_async:
