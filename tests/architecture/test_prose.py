@@ -18,7 +18,7 @@ MARKERS = {
 }
 MOST = {
     "docs": {"free relative": 11, "whoever": 5, "go on": 0, "nobody": 1, "is no NOUN": 1},
-    "package": {"free relative": 24, "whoever": 27, "go on": 1, "nobody": 3, "is no NOUN": 4},
+    "package": {"free relative": 12, "whoever": 18, "go on": 1, "nobody": 2, "is no NOUN": 2},
 }
 """Ratchets: lower them when texts are rewritten, never raise them."""
 
