@@ -114,14 +114,14 @@ class AgentFlow(ProgramMethods, DurableMethods):
         model: ``dialect:name`` (``anthropic:``, ``openai:`` = responses, ``openai-chat:``), ``offline`` or ``scripted``.
         system: the text that precedes the system text of every task and prompt; None: that of the settings. It is the
             handler's ``base_system_prompt``.
-        root: what file tools and the index may see; a sequence for several.
+        root: the directory that file tools and the index may see; a sequence for several.
         base_url: the address of the model server; else the variable of the model's SDK.
         api_key: the key of that server; else ``AGENTFLOW_API_KEY`` for a
             ``base_url``, or the SDK's variable, which is sent to the vendor's hosts alone.
         provider: a ready ProviderAdapter, instead of ``model``; or :class:`Provider`, the options of the adapter that the flow
             makes for ``model``.
         memory: an object with ``get_relevant_context_for``, instead of the built-in MemorySystem.
-        sources: propose files for a question, besides those that the index finds (:class:`CandidateSource`).
+        sources: propose files for a question, in addition to those from the index (:class:`CandidateSource`).
         embeddings: a model that finds files by their meaning; its key is ``AGENTFLOW_EMBEDDINGS_KEY``. Needs the extra
             ``embeddings``. Texts of the files are sent to it.
         embeddings_url: the server of that model, with ``/embeddings``; OpenAI's by default.
@@ -129,45 +129,45 @@ class AgentFlow(ProgramMethods, DurableMethods):
         limits: of each run (:class:`Limits`).
         rates: how much models are sent a minute: ``{"anthropic:*": Rate(requests_per_min=50, tokens_per_min=40_000)}``;
             all processes together where ``durable`` is PostgreSQL.
-        prices: what models cost, beside the prices that are known: ``{"openai-chat:llama*": Price(input=0, output=0)}``.
+        prices: the prices of models, added to the built-in prices: ``{"openai-chat:llama*": Price(input=0, output=0)}``.
         durable: where durable runs are stored, ``sqlite:///runs.db`` or, for several machines, ``postgresql://user@host/db``, or
             :class:`Durable` with its options; see :meth:`start`.
         purses: named accounts over runs, with an allowance for each period:
             ``Purses({"user-*": Allowance(usd=5, per="1d")})``. A run names the one that pays: ``flow.run(..., purse="user-42")``.
             The spending is kept in memory, or in the database of ``durable``. None: those of the settings.
-        prompt_cache: how long providers are asked to keep what a prompt begins with, so that the next call reads it for less:
-            ``5m``, ``1h``, or False. Default: five minutes, where tools or history are sent or the same was sent before.
+        prompt_cache: how long providers are asked to cache the beginning of a prompt, so that the next call reads it for less:
+            ``5m``, ``1h``, or False. Default: five minutes, where tools or history are sent or the beginning was sent before.
         fallbacks: models to try, in order, when a call fails before anything was delivered.
         approve: asked before a tool call that needs approval (takes an ApprovalRequest, gives a bool; may be async).
-        answer: asked what programs ask with ``ask-human`` (takes a Question, gives the answer; may be async). Without it, and
+        answer: asked the questions of ``ask-human`` in programs (takes a Question, gives the answer; may be async). Without it, and
             without ``approve``, a durable run waits until :meth:`send` answers.
-        approval_ttl: seconds for which questions and approvals of other runs wait for :meth:`send` before they are denied.
+        approval_ttl: seconds that questions and approvals of other runs wait for :meth:`send` before they are denied.
         tasks: tasks and workflows that were declared without a flow (:func:`agentflow.task`), for programs, durable runs and
             workers; a directory of XML task templates; or a list of both.
         workflows: a directory of saved workflows.
-        notes: what ``remember`` keeps and ``recall`` finds: ``session``, within a conversation; ``flow``, for every run of
-            this root; None: there are no such tools. In the SQLite file of ``durable``, else in the user's state directory.
-        record: keep the events of each run, for ``agentflow runs``: True beside the durable runs, else in the user's state
+        notes: the scope of ``remember`` and ``recall``: ``session``, within a conversation; ``flow``, for every run of
+            this root; None: without these tools. In the SQLite file of ``durable``, else in the user's state directory.
+        record: keep the events of each run, for ``agentflow runs``: True next to the durable runs, else in the user's state
             directory; or a directory. At most 1 GB or 500 runs are kept, the oldest go first.
         index_cache: keep the index of the files on disk, shared by processes: True for the user's cache directory, or a
             directory. Each process indexes in memory otherwise.
-        allow_commands: patterns of commands that models may run unasked (``git log *``), besides those of the settings;
+        allow_commands: patterns of commands that models may run unasked (``git log *``), added to those of the settings;
             ``python`` is that of the running environment.
         shell: grants command texts with shell operators.
         sandbox: the back-end of commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``.
-        readable: files and directories that commands and MCP servers may read in the sandbox, besides the roots, the system's
+        readable: files and directories that commands and MCP servers may read in the sandbox, added to the roots, the system's
             and those of the settings.
-        surface: the language in which models write programs for ``solve``: ``sexp``, the default, or ``python``.
-        mcp: servers whose tools the flow has (:class:`~agentflow.mcp.McpStdio`, :class:`~agentflow.mcp.McpHttp`), as
-            ``server:tool``, once :meth:`connect` was awaited, which ``async with`` does.
+        surface: the language of the programs that models write for ``solve``: ``sexp``, the default, or ``python``.
+        mcp: the MCP servers of the flow (:class:`~agentflow.mcp.McpStdio`, :class:`~agentflow.mcp.McpHttp`), as
+            their tools are named ``server:tool``, once :meth:`connect` was awaited, which ``async with`` does.
         provenance: the policy of where values may go (:class:`Provenance`), or the path of a file that says it; with one, values
             know where they came from, and effects ask. None: nothing is followed.
-        deps: makes the dependencies of each run that is given none: a function of any of ``run_id``, ``session``, ``bindings``
+        deps: makes the dependencies of each run without its own: a function of any of ``run_id``, ``session``, ``bindings``
             and ``labels``, async or plain, or an async context manager, which is entered when a run begins, when a durable
             run is resumed, and on workers. Tools read them as ``ctx.deps``.
         around_tool: async functions around each call of a tool, ``async def careful(call, run, ctx)``, the outermost first.
         around_model: the same around each call of a model, ``async def redact(request, run, ctx)``.
-        warm: have the SDK of ``model`` imported, and a connection to a vendor opened, beside the code that follows :meth:`connect`,
+        warm: have the SDK of ``model`` imported, and a connection to a vendor opened, in parallel with the code after :meth:`connect`,
             so that the first call of a process takes no longer than the second. False: at the first call.
         settings: a ready :class:`Settings`; else ``agentflow.toml`` of the working directory (never of a root) and
             ``AGENTFLOW_*`` variables are read.
@@ -177,20 +177,20 @@ class AgentFlow(ProgramMethods, DurableMethods):
         limits: the limits of a run that names none.
         tools: the registry of the flow's tools; ``tools=flow.tools`` offers them all.
         workflows: the library of saved workflows.
-        notes: what ``remember`` keeps; None without ``notes=``.
+        notes: the stored notes of ``remember``; None without ``notes=``.
         database: the address of the durable runs as ``durable=`` gave it; None without.
         files: the roots, and access to the files in them.
         commands: runs commands under the flow's policy, in its sandbox.
         mcp: the connections to MCP servers.
         router: finds the provider of a model by its name, with prices and rates.
-        redactor: removes secrets from what leaves a run.
+        redactor: removes secrets from the data that leaves a run.
         engine: opens runs and compiles programs; for code that extends the package.
-        facts: what forecasts are told of the flow's tasks and tools.
-        estimator: forecasts what programs do and cost, see :meth:`bounds`.
+        facts: the facts about the flow's tasks and tools, for forecasts.
+        estimator: forecasts the work and cost of programs, see :meth:`bounds`.
         solver: has a model write programs, see :meth:`solve`.
 
-    Use as ``async with``; :meth:`aclose` otherwise. Raises ConfigurationError (``config/option`` for any other parameter, with the one that
-    is meant). No key and no network is needed before the first model call: :meth:`connect` works without them.
+    Use as ``async with``; :meth:`aclose` otherwise. Raises ConfigurationError (``config/option`` for any other parameter, with the intended
+    one). No key and no network is needed before the first model call: :meth:`connect` works without them.
     """
 
     # One straight line: each part takes only those built before it (decision 22)
@@ -477,7 +477,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         """Connect the MCP servers, concurrently, and register their tools; ``async with`` does this. A second call does
         nothing. The model's SDK and connection get ready meanwhile and afterwards (``warm``).
 
-        Raises ConfigurationError (``mcp/down``, with what the server said last) if a server that is not optional cannot be
+        Raises ConfigurationError (``mcp/down``, with the server's last output) if a required server cannot be
         connected.
         """
         if self._warms and self._warming is None and (warming := self.router.warming()) is not None:
@@ -547,22 +547,22 @@ class AgentFlow(ProgramMethods, DurableMethods):
         ``program`` is a workflow or task of the flow, a text, or a Path; None where every case is a recorded run. ``cases`` are
         those of :func:`agentflow.evals.read_cases`, or its arguments. ``variants`` are by name: overrides of tasks
         (``{"reply": {"model": "openai:gpt-5-mini"}}``, ``*`` for all tasks), another program, or ``{}`` for the same again, drawn
-        anew; ``base`` is the program as it is, or the recorded run itself. ``scorers`` judge each sample, see
+        anew; ``base`` is the unchanged program, or the recorded run itself. ``scorers`` judge each sample, see
         :mod:`agentflow.evals`. Each case is drawn ``repeat`` times under each variant. ``limits`` bound the whole evaluation in
         dollars and tokens, and each sample otherwise; at the limit the report is ``partial``, and the same call with
         ``run_id=report.run_id`` and a higher limit does the rest. No answer is paid for twice.
 
         Only tools that declare ``read_only`` or ``idempotent`` are carried out, and those in ``live_tools``; others are answered
         from the records of the case, or end the sample as blocked, as does a question that neither those records nor the case, ``answer``
-        (a function, or a task that plays the person) and ``approve`` answer. Tools and tasks in ``rerun`` are carried out anew, with what calls them, although records answer. ``deps``
+        (a function, or a task that plays the person) and ``approve`` answer. Tools and tasks in ``rerun`` are carried out anew, with their callers, although records answer. ``deps``
         are the dependencies of every sample: tasks with functions that may read them are carried out each time. ``baseline`` is the
-        variant that differences are from (default: ``base``), or the Path of a saved report, whose samples of the same cases are the
+        variant to compare with (default: ``base``), or the Path of a saved report: its samples of the same cases are the
         variant ``before``. The intervals of the ``primary`` scores hold together. ``until=0.02`` stops when their differences
         (default: that of the first score; with one variant, its mean) are known to 0.02 up and down, after 30 cases at least. At most
         ``concurrency`` cases are carried out at a time, shuffled by ``seed``. ``told`` gets each sample, its number and that of all.
 
-        With ``forecast=True`` nothing is carried out or stored: all samples are replayed from what is kept, and a
-        :class:`~agentflow.evals.Forecast` says which model calls are reused, run and may run, and what they cost.
+        With ``forecast=True`` nothing is carried out or stored: all samples are replayed from the records, and a
+        :class:`~agentflow.evals.Forecast` says which model calls are reused, run and may run, and their cost.
 
         Returns the report. A sample that fails is part of it. Raises ConfigurationError (``evals/cases``, ``evals/variant``,
         ``evals/rerun``, ``config/option``, ``config/durable`` for a flow without ``durable=``), JournalError ``durable/override``.
@@ -590,7 +590,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         return [Case(run_id=each.run_id, name=each.run_id, metadata={"program": each.name}) for each in runs]
 
     def score(self, *scorers: Scorer, sample: float = 1.0, where: str = "", purse: str | None = None) -> OnlineScoring:
-        """Score the durable runs that end from now on beside the flow, as :mod:`agentflow.evals.online` says: ``sample`` of
+        """Score the durable runs that end from now on, in the background, as :mod:`agentflow.evals.online` says: ``sample`` of
         those that fit the filter ``where``; ``purse`` pays for judges. Returns the counts. Raises ConfigurationError."""
         if self._online is None:
             from agentflow.evals.online import OnlineScoring

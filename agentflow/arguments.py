@@ -59,7 +59,7 @@ def check_interpreter(gil: bool) -> None:
 
 
 def unknown_parameter(unknown: Iterable[str], face: type[object]) -> ConfigurationError:
-    """The error (``config/option``) for a parameter that ``face`` does not have, with the one that is meant."""
+    """The error (``config/option``) for a parameter that ``face`` does not have, with the intended one."""
     names = inspect.signature(face).parameters.keys() - {"unknown"}
     # ``settings`` of a flow are its own: request fields of a model go to a task or a question.
     return unknown_field(next(iter(unknown)), face.__name__, names - {"settings"})
@@ -68,7 +68,7 @@ def unknown_parameter(unknown: Iterable[str], face: type[object]) -> Configurati
 def recording_of(
     record: bool | str | os.PathLike[str], durable: str | None, redactor: Redactor, router: Router
 ) -> Recording:
-    """The recorder of a flow's runs: in a directory, else beside its durable runs, else in the state directory."""
+    """The recorder of a flow's runs: in a directory, else next to its durable runs, else in the state directory."""
     from agentflow.observe.files import EventFiles
     from agentflow.observe.recorder import Recording
     from agentflow.providers.shown import wire_of
@@ -140,7 +140,7 @@ def purses_of(
 
 
 def notes_of(sharing: NoteSharing | None, home: str, durable: str | None, redactor: Redactor) -> FlowNotes | None:
-    """The notes of a flow whose first root is ``home``; None without. Raises ConfigurationError (``config/notes``)."""
+    """The notes of a flow with the first root ``home``; None without. Raises ConfigurationError (``config/notes``)."""
     if sharing is None:
         return None
     if sharing not in get_args(NoteSharing):

@@ -112,7 +112,7 @@ _FORMS = frozenset(
         "user_after_results",
     ]
 )
-"""Traits that describe how a request is written, but not omitted fields, numbers or patterns that are run over texts."""
+"""Traits that describe how a request is written, but not omitted fields, numbers or patterns run over texts."""
 _SENT_FILES = "it would have the files sent away"
 _KEPT_ELSEWHERE = "it would decide where the data of runs is stored"
 _LOOK = "look at it, then run agentflow trust"
@@ -238,7 +238,7 @@ def check_names(path: Path, read: Mapping[str, Any]) -> None:
 def check_grants(path: Path, read: Mapping[str, Any], content: bytes) -> tuple[str, ...]:
     """The names of a file's settings that count because the user trusts it. Blocking.
 
-    Raises ConfigurationError (``config/setting``) for grants in a file that is not trusted in its present state.
+    Raises ConfigurationError (``config/setting``) for grants in a file not trusted in its present state.
     """
     granted = grants_of(path, read)
     if not granted or is_trusted(path, bound(path, read, content)[0]):
@@ -275,7 +275,7 @@ def _refusal(path: Path, name: str, rule: FileRule, value: Any) -> Configuration
 def bound(path: Path, read: Mapping[str, Any], content: bytes) -> tuple[str, list[str]]:
     """The digest of all that trusting a file accepts, and the programs and files of its directory in it. Blocking.
 
-    That is the text of the file, where its directories lead, which programs its commands are, and the contents of the
+    It covers the text of the file, where its directories lead, which programs its commands are, and the contents of the
     files below its directory that these would run: programs, scripts, makefiles.
     """
     digest = sha256(content)

@@ -1,4 +1,4 @@
-"""MCP servers whose tools a flow has: ``AgentFlow(mcp=[McpStdio(...), McpHttp(...)])``. Needs the extra ``mcp``."""
+"""MCP servers that offer a flow their tools: ``AgentFlow(mcp=[McpStdio(...), McpHttp(...)])``. Needs the extra ``mcp``."""
 
 from agentflow.connect.servers import Approve, McpHttp, McpServer, McpStdio
 

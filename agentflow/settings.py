@@ -111,7 +111,7 @@ class Settings(BaseModel):
     allow_commands: Annotated[list[str], _judged(_judge_rules)] = []
     """Patterns of commands that models may run unasked (``git log *``, ``python *``). Read from a file only after ``agentflow trust``."""
     deny_commands: Annotated[list[str], _judged(_judge_rules)] = []
-    """Patterns of commands that are always denied."""
+    """Patterns of commands to deny always."""
     shell: bool = False
     """Grant command texts with shell operators. Read from a file only after ``agentflow trust``."""
     limits: Annotated[dict[str, Any], _judged(read_limits)] = {}
@@ -120,7 +120,7 @@ class Settings(BaseModel):
     """A table of models (``"anthropic:*"``), each with a table of ``requests_per_min`` and ``tokens_per_min``."""
     purses: Annotated[dict[str, Any], _judged(_judge_purses)] = {}
     """A table of purses by name or pattern (``"user-*"``), each a table of ``usd``, ``tokens``, ``model_calls`` and ``per``, for
-    flows that are given no ``purses=``. Read from a file only after ``agentflow trust``."""
+    flows without ``purses=``. Read from a file only after ``agentflow trust``."""
     prices: Annotated[dict[str, Any], _judged(read_prices)] = {}
     """A table of models, each with a table of ``input`` and ``output`` dollars per million tokens; cannot lower a price that
     is known. Those of an untrusted file only raise prices."""
@@ -151,9 +151,9 @@ class Settings(BaseModel):
     """A provenance policy, as in a policy file: ``default``, ``strict`` and ``[[provenance.sink]]``. It is in force
     together with the flow's own, and so can only narrow it; ``sources`` belongs to the flow's own."""
     surface: Surface = "sexp"
-    """The language in which models write programs for ``solve``: ``sexp`` or ``python``."""
+    """The language of the programs that models write for ``solve``: ``sexp`` or ``python``."""
     decompose: int = 0
-    """Rounds in which a written program may split a task that ran out of context or output (0: never)."""
+    """Maximum rounds for a written program to split a task that ran out of context or output (0: never)."""
     prompt_cache: Literal["5m", "1h", False] | None = None
     """How long providers are asked to cache the beginnings of prompts: ``5m``, ``1h`` or ``false``; by default where it
     pays."""
@@ -166,7 +166,7 @@ class Settings(BaseModel):
         return self._vouched
 
     def doubt_prices(self) -> None:
-        """Let the ``prices`` only raise those that are known: they come from an untrusted file."""
+        """Let the ``prices`` only raise the built-in ones: they come from an untrusted file."""
         self._vouched = False
 
     def for_router(self) -> RouterSettings:
@@ -190,8 +190,8 @@ def load_settings(
 ) -> Settings:
     """Settings for ``directory`` (default: the working directory).
 
-    ``arguments`` that are not None come first, then ``AGENTFLOW_*`` variables of ``environ``, then the directory's
-    ``agentflow.toml``. Raises ConfigurationError that names the file or variable and the field.
+    ``arguments`` other than None come first, then ``AGENTFLOW_*`` variables of ``environ``, then the directory's
+    ``agentflow.toml``. Raises ConfigurationError naming the file or variable and the field.
     """
     environ = os.environ if environ is None else environ
     values: dict[str, Any] = {}

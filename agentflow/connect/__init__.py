@@ -1,4 +1,4 @@
-"""Connections: servers of the Model Context Protocol, whose tools become tools of the flow.
+"""Connections: servers of the Model Context Protocol, with tools that become tools of the flow.
 
 Knows the protocol's SDK, processes through a port, and the run through a call; the registry decides which tools exist.
 Read ``servers`` (the descriptions that hosts write) and ``connections`` (held by a flow) first. A server is then connected by

@@ -16,7 +16,7 @@ from agentflow.lib.text.suggest import did_you_mean
 _STDIO = frozenset([each.name for each in fields(McpStdio)]) - {"name"} | {"args"}
 _HTTP = frozenset([each.name for each in fields(McpHttp)]) - {"name"}
 _OTHERS = frozenset({"type", "transport", "disabled"})
-"""Keys of other programs' tables that are accepted and mostly ignored."""
+"""Keys of other programs' tables: accepted and mostly ignored."""
 
 
 def server_of_option(text: str) -> McpServer:

@@ -53,7 +53,7 @@ Ask: TypeAlias = "Callable[[ClientSession, InputResponses | None, str | None], A
 
 STATE_WAIT_S = 0.05
 ENDING_S = 1.0
-"""Seconds in which a program whose connection was lost may write why it ended."""
+"""Seconds for a program that lost its connection to write why it ended."""
 _ANSWER: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
 
@@ -150,7 +150,7 @@ async def requested(
 
 
 class Refusal(AgentflowError):
-    """A request that is not sent."""
+    """An unsent request."""
 
     default_code = "mcp/changed"
     default_reason = "tool_execution_error"

@@ -70,7 +70,7 @@ class McpConnections:
     async def open(self) -> list[Connected]:
         """Connect all servers concurrently and register their tools. A second call does nothing. Returns the servers.
 
-        Raises the first error of a server that is not optional, after closing those that were connected; the error of an
+        Raises the first error of a required server, after closing the connected ones; the error of an
         optional server becomes a warning of the next run.
         """
         if self._open or not self.servers:
@@ -126,7 +126,7 @@ class McpConnections:
         return bool(self._open)
 
     def states(self) -> dict[str, str]:
-        """``ok`` for each server that is not optional, by name, or the code of the error that keeps it from being connected.
+        """``ok`` for each required server, by name, or the code of the error that keeps it from being connected.
 
         Nothing is connected for it: a lost connection is ``ok`` until the next call of a tool has failed to open it again,
         and again once another attempt may be made.

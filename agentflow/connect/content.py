@@ -1,4 +1,4 @@
-"""Converts what a server returns to the result of a tool: text, data, and content parts for a model."""
+"""Converts the answer of a server to the result of a tool: text, data, and content parts for a model."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _encoded(block: ContentBlock) -> str | None:
 
 
 def _without(data: Any, shown: Set[str]) -> Any:
-    """``data`` with a mark in the place of each text that is ``shown``: pictures and sounds as JSON are all base64 to a model."""
+    """``data`` with a mark in the place of each ``shown`` text: pictures and sounds as JSON are all base64 to a model."""
     if isinstance(data, dict):
         return {key: _without(each, shown) for key, each in cast("dict[str, Any]", data).items()}
     if isinstance(data, list):
@@ -90,7 +90,7 @@ def _without(data: Any, shown: Set[str]) -> Any:
 def _hold(parts: Sequence[ContentPart], data: Any) -> bool:
     """Whether the texts among ``parts`` express the ``data``: as JSON, or as the content of its only field.
 
-    The latter is how servers return a value that is not an object: a text, or a list, whole or with a text for each of its
+    The latter is how servers return a value other than an object: a text, or a list, whole or with a text for each of its
     elements.
     """
     texts = [part.text for part in parts if isinstance(part, TextPart)]

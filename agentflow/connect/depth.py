@@ -1,4 +1,4 @@
-"""Messages that are nested deeper than the SDK's parser goes: parts that are too deep are cut out of the items of a list.
+"""Messages nested deeper than the SDK's parser goes: overdeep parts are cut out of the items of a list.
 
 The parser refuses the whole message, so one such tool would lose all tools of a server. An item that was cut is still too
 deep for :mod:`agentflow.connect.items`, which leaves it out by its name. Anywhere else, in the data of a result for
@@ -21,7 +21,7 @@ _KEYS = frozenset(f'"{name}"'.encode() for name in LISTS)
 
 
 def readable(message: bytes) -> bytes:
-    """The ``message``, without the parts of list items that are too deep to be parsed."""
+    """The ``message``, without the parts of list items too deep to be parsed."""
     if message.count(b"{") + message.count(b"[") <= _KEPT:
         return message
     try:
@@ -32,7 +32,7 @@ def readable(message: bytes) -> bytes:
 
 
 def readable_event(event: bytes) -> bytes:
-    """A whole server-sent event whose data is a message, in the form of :func:`readable`."""
+    """A whole server-sent event with a message as its data, in the form of :func:`readable`."""
     if event.count(b"{") + event.count(b"[") <= _KEPT:
         return event
     lines = event.splitlines()

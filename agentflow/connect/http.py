@@ -53,20 +53,20 @@ async def _bound(response: httpx2.Response) -> None:
 async def _say_expired(response: httpx2.Response) -> None:
     """Replace the body of a response that refuses a session, or gives no reason, with an error that says so.
 
-    The SDK passes on the error of a body, but not the status: a restarted server would look like one whose tool failed.
+    The SDK passes on the error of a body, but not the status: a restarted server would look like one with a failed tool.
     """
     body = response.stream
     if response.status_code < 400 or response.request.method != "POST" or not isinstance(body, _Bounded):
         return
     content = b""
-    with suppress(httpx2.StreamError, httpx2.HTTPError, TimeoutError):  # what cannot be read says nothing
+    with suppress(httpx2.StreamError, httpx2.HTTPError, TimeoutError):  # an unreadable body says nothing
         async with asyncio.timeout(CONNECT_S):
             content = b"".join([piece async for piece in body])
     await body.aclose()
     error = _error_of(content)
     if _is_expired(response, error, content):
         error = {"code": INVALID_REQUEST, "message": TERMINATED}
-    elif error is None and response.status_code != 404:  # which before a session is a method that is not known
+    elif error is None and response.status_code != 404:  # which before a session means an unknown method
         error = {"code": INTERNAL_ERROR, "message": f"HTTP {response.status_code} {response.reason_phrase}".rstrip()}
     if error is not None:
         content = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
@@ -85,7 +85,7 @@ def _error_of(content: bytes) -> dict[str, Any] | None:
 
 
 def _is_expired(response: httpx2.Response, error: Mapping[str, Any] | None, content: bytes) -> bool:
-    """Whether a request was refused because its session, or the credential of an open connection, is no longer valid."""
+    """Whether a request was refused because its session, or the credential of an open connection, has become invalid."""
     code = None if error is None else error["code"]
     in_session = "mcp-session-id" in response.request.headers
     match response.status_code:

@@ -1,6 +1,6 @@
 """A request under way: the server's questions, samples, progress and logs meanwhile belong to the call that sent it.
 
-The SDK delivers those in tasks of its own. Whatever needs the run, above all a question, is passed to the task of the
+The SDK delivers those in tasks of its own. Work that needs the run, above all a question, is passed to the task of the
 call, so that the run can be cancelled or suspended there as at any other wait.
 """
 
@@ -82,7 +82,7 @@ async def sample(
     except ResourceExhausted as error:
         if error.resource != "output":
             raise _unanswered(error) from error
-        return _answer(error.partial, error.model, "max_tokens")  # the server chose the limit, and goes on from there
+        return _answer(error.partial, error.model, "max_tokens")  # the server chose the limit, and continues from there
     except TaskError as error:
         raise _unanswered(error) from error
     return _answer(outcome.response.text, outcome.model, outcome.response.stop_reason)
@@ -200,7 +200,7 @@ class InFlight:
     async def run(self, request: Coroutine[Any, Any, T]) -> T:
         """Send the request and answer the server's questions meanwhile. Raises TimeIsUp, and the errors of the request.
 
-        On time-out, or if an answer raises, the request is cancelled; the SDK tells the server.
+        On time-out, or if an answer raises, the request is cancelled; the SDK notifies the server.
         """
         loop = asyncio.get_running_loop()
         failure: Exception | None = None

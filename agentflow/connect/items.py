@@ -1,7 +1,7 @@
 """Checks the items of a server's answer: an invalid one is left out, instead of its whole list.
 
 The SDK accepts a list only as a whole. So each item is checked first, by the SDK's own types and with the schemas of tools,
-and replaced by one that names the mistake, or left out if there is no place to report it.
+and replaced by one that names the mistake, or left out if it cannot be reported.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}")
 P = TypeVar("P", bound=PaginatedResult)
 T = TypeVar("T", bound=BaseModel)
 Refuse = Callable[[str, str], None]
-"""Takes the name of a tool that is left out, and the reason."""
+"""Takes the name of an omitted tool, and the reason."""
 
 
 @frozen(kw_only=True)

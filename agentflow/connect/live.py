@@ -48,7 +48,7 @@ from agentflow.lib.distribution import own_version
 from agentflow.lib.redact import secrets_of
 
 _DATA = frozenset({"structuredContent", "inputSchema", "outputSchema", "requestedSchema", "_meta", "data"})
-"""Fields whose contents the SDK does not parse into objects."""
+"""Fields with contents that the SDK does not parse into objects."""
 
 
 @asynccontextmanager
@@ -98,7 +98,7 @@ class _Incoming(_Stream):
 
     @property
     def last_context(self) -> Any:
-        """The context in which the last message was sent, if the stream records it."""
+        """The context of the last message sent, if the stream records it."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
@@ -184,8 +184,8 @@ def expand(
 ) -> dict[str, str]:
     """Return ``table`` with ``$NAME`` and ``${NAME}`` in its values replaced from ``environ``; ``$$`` is a dollar.
 
-    ``secret`` takes each replaced value, and each value whose name denotes a credential. ``server`` is named in errors.
-    Raises ConfigurationError (``mcp/variable``) for a variable that is not set.
+    ``secret`` takes each replaced value, and each value with a name that denotes a credential. ``server`` is named in errors.
+    Raises ConfigurationError (``mcp/variable``) for an unset variable.
     """
 
     def value_of(match: re.Match[str]) -> str:
@@ -231,7 +231,7 @@ LOST_S = 0.2
 CLOSED = "it was closed"
 """The reason for an end that was requested."""
 EXPIRED = "its session expired"
-"""The reason for the end of a connection whose session the server has forgotten."""
+"""The reason for the end of a connection after the server has forgotten its session."""
 
 
 def was_closed(error: MCPError) -> bool:
@@ -240,7 +240,7 @@ def was_closed(error: MCPError) -> bool:
 
 
 class Live:
-    """A connection that is opening, open, or over.
+    """A connection: opening, open, or over.
 
     Attributes: ``tools`` are those last listed; ``in_flight`` the requests under way; ``over`` is set when the connection is
     lost or to be closed, and ``ending`` is the reason; ``retired``: it is to be closed after the requests under way;
@@ -272,11 +272,11 @@ class Live:
 
     @property
     def modern(self) -> bool:
-        """Whether the server speaks the newer revision, in which each request stands alone."""
+        """Whether the server speaks the newer revision, with independent requests."""
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def leave(self, request: InFlight) -> None:
-        """Note that ``request`` has ended; it may have been the last one of a connection that is to be closed."""
+        """Note that ``request`` has ended; it may have been the last one of a connection to be closed."""
         self.in_flight.discard(request)
         if self.retired and not self.in_flight:
             self.end(EXPIRED)
@@ -315,7 +315,7 @@ class Live:
 
     def _build(self, streams: Any, server: McpServer, roots: tuple[str, ...]) -> Client:
         def asking() -> InFlight | None:
-            # a request of the server does not say which call it belongs to, so only a single call under way tells
+            # a request of the server does not say which call it belongs to, so the answer is clear only for a single call in progress
             return next(iter(self.in_flight)) if len(self.in_flight) == 1 else None
 
         async def elicit(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:

@@ -20,7 +20,7 @@ from agentflow.core.ports.ports import Tool
 from agentflow.lib.file_writer import state_path, write_private
 
 MAX_RECORD = 4_000_000
-"""Characters kept per server; schemas beyond that are left out."""
+"""Characters kept per server; further schemas are left out."""
 MAX_SERVERS = 100
 """Number of servers kept; the oldest lists are removed."""
 

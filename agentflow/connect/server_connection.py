@@ -48,7 +48,7 @@ class Connection:
 
     Parameters: ``services`` starts programs; ``prompts`` asks the model on behalf of servers with ``sampling``; ``redactor``
     learns secrets and removes them from errors; ``roots`` are the directories reported to a program that asks; ``listed``
-    takes the tools of each new connection and of each change; ``refuse`` takes the name of a tool that is left out, and the
+    takes the tools of each new connection and of each change; ``refuse`` takes the name of an omitted tool, and the
     reason.
     """
 
@@ -170,7 +170,7 @@ class Connection:
         if self._owner is not None:
             await outlast(self._owner)
         live, ready = Live(), loop.create_future()
-        # an empty context: the connection outlives the call and the spans of whoever happens to ask first
+        # an empty context: the connection outlives the call and the spans of its first user
         owner = loop.create_task(self._own(live, ready), name=f"mcp {self.server.name}", context=contextvars.Context())
         late = True
         try:

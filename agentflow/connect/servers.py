@@ -21,7 +21,7 @@ RESERVED = frozenset({"system", "files"})
 
 @frozen
 class McpStdio:
-    """An MCP server that is a program, started in the flow's sandbox and spoken to over its standard input and output.
+    """An MCP server run as a program, in the flow's sandbox, over its standard input and output.
 
     Parameters: ``name`` is the prefix of its tools (``name:tool``); ``command`` is its argument vector. ``allow`` are
     patterns of the tools to offer (``read_*``; None: all). ``env`` are its variables, in addition to PATH, HOME, TMPDIR and
@@ -152,7 +152,7 @@ def _wrong(server: McpServer, what: str, hint: str) -> ConfigurationError:
 
 
 def check_names(servers: Sequence[McpServer]) -> None:
-    """Raise ConfigurationError (``mcp/server``) for two servers with one name, and for a value that is not a server."""
+    """Raise ConfigurationError (``mcp/server``) for two servers with one name, and for a value other than a server."""
     names: set[str] = set()
     for server in servers:
         if not isinstance(server, McpStdio | McpHttp):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -1,4 +1,4 @@
-"""Limits on what a server may send."""
+"""Limits on the messages of a server."""
 
 from __future__ import annotations
 

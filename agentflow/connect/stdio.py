@@ -1,4 +1,4 @@
-"""Transport to a server that is a program: bounded lines of JSON over its standard input and output."""
+"""Transport to a server run as a program: bounded lines of JSON over its standard input and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durable runs: the records with which a run continues after its process has died, and no call is paid for twice.
+"""Durable runs: the records that let a run continue after its process has died, without paying for a call twice.
 
 Read ``journal`` (an effect is answered from its record, or carried out and recorded) and ``run_records`` (those of one run,
 and its waits), then ``runs`` (start, resume, cancel), ``live_runs`` (those of this process) and ``handle``. ``worker``, ``takeover``, ``branch_runs`` and ``remote`` concern several processes;

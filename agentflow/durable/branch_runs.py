@@ -52,9 +52,9 @@ class BranchPart:
 
 @frozen
 class BranchForm:
-    """A form whose branches run on workers: ``name`` is ``pmap``, ``parallel`` or ``race``, ``row`` its record, ``prefix``
-    the beginning of the paths of its branches, ``text`` the program of each branch and ``shown`` the name under which the
-    runs of branches are listed."""
+    """A form with branches on workers: ``name`` is ``pmap``, ``parallel`` or ``race``, ``row`` its record, ``prefix``
+    the beginning of the paths of its branches, ``text`` the program of each branch and ``shown`` the name of the branch
+    runs in listings."""
 
     name: str
     row: EffectRow
@@ -159,7 +159,7 @@ class BranchRuns:
         return _Lender(self._jobs, run.run)
 
     def give_up(self, run: RunRow, path: str) -> asyncio.Future[None]:
-        """Forget the open record of the form at ``path`` and cancel the runs of its branches; done when that is stored."""
+        """Forget the open record of the form at ``path`` and cancel the runs of its branches; done once stored."""
         return self._jobs.give_up(run.run, run.epoch, effect_key(path))
 
     def end(self, run: RunRow, status: RunStatus, end: Ended) -> BranchEnd | None:
@@ -172,7 +172,7 @@ class BranchRuns:
         elif end.error is not None:
             outcome = {"error": end.error}
         else:
-            assert end.value is not None  # a run whose value is not data has failed
+            assert end.value is not None  # a run with a value other than data has failed
             outcome = {"ok": end.value["v"]}
         races = branch["form"] == RACE
         done = "ok" in outcome and not (races and end.failed)

@@ -9,7 +9,7 @@ from agentflow.run.engine import Engine
 def build_of(engine: Engine) -> str:
     """A digest of the definitions of an engine's tools, tasks and Python workflows.
 
-    Tools enter it as models see them, without their code, whose path may differ between machines.
+    Tools enter it as models see them, without their code, since its path may differ between machines.
     """
     tools = [
         [name, tool.spec.description, tool.spec.input_schema]

@@ -69,7 +69,7 @@ class RunCatalogue:
         """At most ``limit`` runs that fit, the last changed first. Raises OSError and JournalError for a store that cannot be
         read."""
         logs: dict[str, RunSummary] = {}
-        for store in self._stores:  # they keep so many logs as they are told, and select none
+        for store in self._stores:  # they keep as many logs as requested, and select none
             for log in await asyncio.to_thread(store.list, limit=None if where else limit):
                 logs.setdefault(log.run_id, summary_of(log))
         runs: list[RunSummary] = []
@@ -82,7 +82,7 @@ class RunCatalogue:
         return sorted(runs, key=lambda run: -run.updated)[:limit]
 
     async def find(self, run: str) -> RunSummary:
-        """The run with this id, or the only one whose id begins or ends with it. Raises JournalError (``durable/unknown-run``)."""
+        """The run with this id, or the only one with an id that begins or ends with it. Raises JournalError (``durable/unknown-run``)."""
         exact = await self._find(run)
         if exact is not None:
             return exact
@@ -112,7 +112,7 @@ class RunCatalogue:
     ) -> AsyncGenerator[dict[str, Any]]:
         """Like :meth:`events`, and then new events as they are recorded, by any process, until the run has ended.
 
-        A waiting run, or one whose process died, may be resumed, so the stream stays open. ``changes`` signals new events.
+        A waiting run, or one with a dead process, may be resumed, so the stream stays open. ``changes`` signals new events.
         """
         changes = changes or RunChanges(None)
         quiet = 0
@@ -133,7 +133,7 @@ class RunCatalogue:
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncGenerator[RunChanges]:
-        """The signal for new events of a run, for :meth:`follow`; never set where there is no queue of workers."""
+        """The signal for new events of a run, for :meth:`follow`; never set without a queue of workers."""
         jobs = None if self._journal is None else self._journal.jobs
         changes = RunChanges(jobs)
         if jobs is None:
@@ -161,11 +161,11 @@ class RunCatalogue:
         return None if self._journal is None else await self._journal.find(run)
 
     async def effects(self, run: str) -> list[EffectRow]:
-        """The records of a durable run, in the order in which they began; none for any other run."""
+        """The records of a durable run, in the order they began; none for any other run."""
         return [] if self._journal is None or await self.row(run) is None else await self._journal.effects(run)
 
     async def questions(self, run: str) -> list[Question]:
-        """The open questions and approvals of a durable run, in the order in which they were asked."""
+        """The open questions and approvals of a durable run, in the order they were asked."""
         row = await self.row(run)
         if self._journal is None or row is None or row.status in ENDED:
             return []

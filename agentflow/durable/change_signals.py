@@ -13,8 +13,8 @@ SELDOM_S = 1.0
 
 
 class RunChanges:
-    """Notifications of the database: each ``wake`` of :meth:`of` is set when its run has changed. There are none where
-    there is no queue of workers (``jobs``), nor before :meth:`listen` has begun."""
+    """Notifications of the database: each ``wake`` of :meth:`of` is set when its run has changed. There are none without
+    a queue of workers (``jobs``), nor before :meth:`listen` has begun."""
 
     def __init__(self, jobs: JobQueue | None) -> None:
         self._jobs = jobs
@@ -35,12 +35,12 @@ class RunChanges:
             self._told = False
 
     def pause(self, seconds: float) -> float:
-        """Seconds until the next query of a caller that polls every ``seconds`` where there are no notifications."""
+        """Seconds until the next query of a caller that polls every ``seconds`` without notifications."""
         return max(seconds, SELDOM_S) if self._told else seconds
 
     @contextlib.contextmanager
     def of(self, run: str) -> Generator[asyncio.Event]:
-        """The event that is set when there is something new of a run, during the block."""
+        """The event set when there is something new of a run, during the block."""
         wake = asyncio.Event()
         self.add(run, wake)
         try:

@@ -113,7 +113,7 @@ class Conversations:
         return SessionChanges(turns=exchanges, state=opening["state"])
 
     def with_changes(self, result: dict[str, Any] | None, run: RunRow, changes: SessionChanges | None) -> Any:
-        """The stored result of a run, with its changes of a session that is not stored itself."""
+        """The stored result of a run, with its changes of an unstored session."""
         opening = run.input.get("session")
         if changes is None or opening is None or opening["name"] is not None:
             return result
@@ -125,7 +125,7 @@ class Conversations:
             self.apply(_changes(row.result["session"]), session)
 
     async def begin(self, row: RunRow, target: Session | None) -> RunSession | None:
-        """The session of a run that is being started or resumed; None if the run has none.
+        """The session of a run being started or resumed; None if the run has none.
 
         ``target`` is the caller's session, which changes when the run has ended. Raises SessionBusy, and JournalError
         (``durable/session``) for a run that has ended if its session was used since.
@@ -141,7 +141,7 @@ class Conversations:
         return RunSession(self, Session(scope=opening["scope"]), before, target)
 
     async def _held(self, name: str, run: str) -> Session:
-        """Acquire the session called ``name`` for a run: the one that is open here, or one opened for the run."""
+        """Acquire the session called ``name`` for a run: the one open here, or one opened for the run."""
         lasting = self.open.get(name)
         if lasting is None:
             async with LastingSession(self, name, 0.0) as session:
@@ -242,7 +242,7 @@ class LastingSession:
         self._mark = self.session.mark()
 
     def follow(self, changes: SessionChanges) -> None:
-        """Apply changes that are already stored."""
+        """Apply already stored changes."""
         self._all.apply(changes, self.session)
         self._mark = self.session.mark()
 

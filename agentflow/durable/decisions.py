@@ -2,7 +2,7 @@
 time limit expired.
 
 When a run is resumed, branches that lost run again as far as their records go and wait there to be cancelled, so that they
-clean up as they did; so does the body of a form whose time limit expired.
+clean up as they did; so does the body of a form with an expired time limit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agentflow.durable.values.record_values import differing, fingerprint, marks
 from agentflow.run.strand.budget import Permits, without_permit
 
 ARRIVAL_S = 5.0
-"""Seconds for which the branch that settles a replayed form waits until the others have reached their clean-up."""
+"""Seconds that the settling branch of a replayed form waits until the others have reached their clean-up."""
 
 
 class JournalVerdict:
@@ -89,7 +89,7 @@ class JournalVerdict:
                 self._records.open_gate(loser)
             return True
         if self._claimed:
-            await wait_for_end()  # another branch settles the form, and cancels this one once that is recorded
+            await wait_for_end()  # another branch settles the form, and cancels this one once recorded
         if isinstance(error, self._unrecorded):
             return True
         self._claimed = True
@@ -211,8 +211,8 @@ class JournalClock:
 
 
 def mismatch(row: EffectRow, now: str, parts: Mapping[str, Any] | None = None) -> JournalError:
-    """The error for a program whose effect ``now`` differs from its record ``row``; ``parts`` are the parts of the new
-    effect, which locate the difference."""
+    """The error for an effect ``now`` of a program that differs from its record ``row``; ``parts`` are the parts of the
+    new effect, which locate the difference."""
     was, now = f"{row.kind} {row.name}".strip(), now.strip()
     differs = [] if parts is None or was != now else differing(marks_in(row), parts)
     how = f", where something else is {', '.join(differs)}" if differs else ""

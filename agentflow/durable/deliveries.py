@@ -1,4 +1,4 @@
-"""The order in which outcomes reach the asyncio tasks of a workflow, recorded before the code sees them.
+"""The order of the outcomes that reach the asyncio tasks of a workflow, recorded before the code sees them.
 
 Names of tasks do not decide who completes first: code that takes results as they come (``as_completed``, queues, ``wait``)
 depends on the order. So outcomes are delivered one by one, each when the code waits again, and a replay delivers in the
@@ -22,17 +22,17 @@ from agentflow.core.events.journal_rows import EffectRow, EffectState
 PREFIX = "@order/"
 """Start of the paths of these records, which are none of effects."""
 CALM = 8
-"""Turns of the loop in a row in which all code waits, after which it does wait: callbacks of futures pass the word on in between."""
+"""Consecutive turns of the loop in which all code waits before it counts as waiting: callbacks of futures pass the word on in between."""
 LATEST = 1_000
-"""Turns of the loop after which the next outcome is delivered although some code does not wait."""
+"""Turns of the loop before the next outcome is delivered although some code does not wait."""
 PATIENCE_S = 15.0
-"""Seconds for which an outcome that is recorded next may be missing at least while others wait for it."""
+"""Minimum seconds that the next recorded outcome may be missing while others wait for it."""
 SLOWER = 10
-"""How many times longer than when it was recorded it may take: waits that are not agentflow's are not seen."""
+"""How many times longer than when it was recorded it may take: waits outside agentflow are not seen."""
 LONGEST_S = 600.0
-"""The most seconds for which it may be missing."""
+"""Maximum seconds that it may be missing."""
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-"""The version of Python, on which it depends which functions of asyncio create tasks."""
+"""The version of Python, which decides which functions of asyncio create tasks."""
 
 
 class OrderRecords(Protocol):
@@ -51,7 +51,7 @@ class OrderRecords(Protocol):
 class _Entry:
     """A recorded place in the order: ``at`` is the number of the delivery, and for calls lost after it a second number.
 
-    ``row`` is the record, of which it is the last place unless it is ``forced``; ``waited`` is the time in seconds since the place before.
+    ``row`` is the record; it is the last place in it unless it is ``forced``; ``waited`` is the time in seconds since the place before.
     """
 
     __slots__ = ("event", "future", "lost", "over", "row", "waited")
@@ -66,10 +66,10 @@ class _Entry:
 
 
 class RunDeliveries:
-    """The :class:`~agentflow.core.call.deliveries_port.Deliveries` of one run, whose records are ``rows``.
+    """The :class:`~agentflow.core.call.deliveries_port.Deliveries` of one run with the records ``rows``.
 
-    ``patience`` is the time in seconds for which others wait at least for an outcome that the records have next, and of which
-    nothing is seen.
+    ``patience`` is the minimum time in seconds that others wait for the next recorded outcome while nothing of it is
+    seen.
     """
 
     def __init__(self, records: OrderRecords, rows: Iterable[EffectRow], patience: float = PATIENCE_S) -> None:
@@ -118,7 +118,7 @@ class RunDeliveries:
             self._alarm = None
 
     def resting(self) -> bool:
-        """Whether nothing is about to be delivered, and all code waits. If that is not sure yet, the records hear of it later."""
+        """Whether nothing is about to be delivered, and all code waits. If this is uncertain, the records hear of it later."""
         if not self._calm:
             self._go_on()
         return self._calm and not self._held
@@ -134,7 +134,7 @@ class RunDeliveries:
         entry = self._first(event)
         if entry is not None and entry.lost:
             self._records.cut(line)
-        # What the code does now follows from the order so far: without its record another one might be taken after a kill.
+        # The next steps of the code follow from the order so far: without its record another one might be taken after a kill.
         if self._stored is not None and not self._stored.done():
             self._held += 1
             try:
@@ -167,7 +167,7 @@ class RunDeliveries:
             self._go_on()
             return
         untaken = self._untaken.pop(event, None)
-        if untaken is not None:  # delivered, and cancelled before the code had it: that is its place
+        if untaken is not None:  # delivered, and cancelled before the code had it: this is its place
             self._cut.append(replace(untaken, value={**untaken.value, "lost": True}))
             return
         self._lost += 1
@@ -187,7 +187,7 @@ class RunDeliveries:
         return self._order[self._next] if self._next < len(self._order) else None
 
     def _at_once(self, event: str, entry: _Entry | None) -> bool:
-        """Deliver an outcome for which nothing else can come first. False if that is not sure."""
+        """Deliver an outcome if nothing else can come first. False if this is uncertain."""
         due = self._due()
         if due is not entry or (entry is not None and entry.lost):
             return False
@@ -236,7 +236,7 @@ class RunDeliveries:
 
     def _go_on(self) -> None:
         if self._worker is None:
-            # without the context of the code, whose task this is not
+            # without the context of the code: this is not its task
             self._worker = asyncio.get_running_loop().create_task(self._work(), context=Context())
 
     async def _work(self) -> None:
@@ -307,7 +307,7 @@ class RunDeliveries:
 
 
 def _entries(row: EffectRow) -> Iterator[_Entry]:
-    """The places that a record holds: its own, and before it those for which no other order was possible."""
+    """The places that a record holds: its own, and before it those with no other possible order."""
     for path, first, last in row.value.get("forced", ()):
         for call in range(first, last + 1):
             yield _Entry(row, f"{path}#{call}")

@@ -59,7 +59,7 @@ class Generations:
         if spec.limits is not None:
             fields["limits"] = limits_data(spec.limits)
         if isinstance(spec.purse, str):
-            self._engine.payer(spec.purse)  # raises for a purse that is not there, before anything is stored
+            self._engine.payer(spec.purse)  # raises for a missing purse, before anything is stored
             self._stored.refuse_secret("the purse's name", spec.purse)
             fields["purse"] = spec.purse
         text = self._stored.text(source)
@@ -76,7 +76,7 @@ class Generations:
     async def changed(
         self, run_id: str, change: Change, source: Source | None, bindings: Mapping[str, Any]
     ) -> tuple[RunRow, Program | PythonProgram, dict[str, Any]]:
-        """The run that is changed, and the program and the bindings of its generation. Raises as :meth:`begin`."""
+        """The run to change, and the program and the bindings of its generation. Raises as :meth:`begin`."""
         base, source = await self._base(run_id, change, source)
         values = self._stored.read(base, bindings, change=True)
         change.check(base.run, await self._store.effects(base.run))
@@ -85,7 +85,7 @@ class Generations:
         return base, program, values
 
     async def _base(self, run_id: str, change: Change, source: Source | None) -> tuple[RunRow, Source]:
-        """The run that is changed: the latest generation, unless an earlier one has this change already."""
+        """The run to change: the latest generation, unless an earlier one has this change already."""
         base = await stored_run(self._store, run_id)
         source = source or Source.of(str(base.input["name"]), base.program)
         while change.cut is None and (later := successor_of(base)) is not None:
@@ -105,7 +105,7 @@ class Generations:
         new = replace(new, takes_over=owned.run.epoch, session=session["name"] if session else None)
         try:
             return (await self._store.create(run_id, new))[0]
-        except BaseException:  # also when cancelled: the base run is nobody's again
+        except BaseException:  # also when cancelled: the base run has no owner again
             await self._store.finish(base.run, owned.run.epoch, "queued")
             raise
 

@@ -1,7 +1,7 @@
 """Dry replays that continue past an effect without a record, with the value that its place had before.
 
-Later effects may depend on the new value, which is unknown. So a second replay alters each such value: an effect that is
-asked the same in both does not read it.
+Later effects may depend on the new value, which is unknown. So a second replay alters each such value: an effect with the
+same request in both does not read it.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from agentflow.lib.redact import Redactor
 from agentflow.run.strand.budget import Budget, Permits, without_permit
 
 Action: TypeAlias = "Literal['reused', 'run', 'may run']"
-"""A record answers the effect; it is carried out; or it depends on effects that are carried out."""
+"""A record answers the effect; it is carried out; or it depends on effects being carried out."""
 
 
 @frozen(kw_only=True)
 class ReachedEffect:
     """An effect that a dry replay has reached.
 
-    ``row`` is the record that answers it if ``fits``, else the one whose value it had before; None if its place had none.
-    ``follows``: effects that are carried out may come before it. ``key`` is that of its result in the store of results, if it would be kept there.
+    ``row`` is the record that answers it if ``fits``, else the one with its earlier value; None if its place had none.
+    ``follows``: effects to carry out may come before it. ``key`` is that of its result in the store of results, if it would be kept there.
     """
 
     path: str
@@ -54,13 +54,13 @@ class ReachedEffect:
 class DryReplay:
     """The effects of one dry replay. ``rows`` are the records of earlier runs, which have the old values.
 
-    With ``first`` it is the second replay, which alters the values of all effects that are carried out, or depend on one.
+    With ``first`` it is the second replay, which alters the values of all effects to carry out, or that depend on one.
     """
 
     def __init__(self, rows: Iterable[EffectRow], first: DryReplay | None = None) -> None:
         self.reached: dict[str, ReachedEffect] = {}
         self.altered: set[str] = set()
-        """The paths whose values are old ones, or altered by this replay."""
+        """The paths with old values, or values altered by this replay."""
         self.blind = False
         """Whether a value could not be altered, so that this replay shows nothing more."""
         self._first = first
@@ -83,7 +83,7 @@ class DryReplay:
         find: Callable[[], EffectRow | None],
         key: bytes | None = None,
     ) -> EffectRow | None:
-        """The record with which the replay continues at an effect; None if it ends there. ``find`` gives the record that answers."""
+        """The record that the replay continues with at an effect; None if it ends there. ``find`` gives the record that answers."""
         if self._first is not None:
             return self._again(self._first, kind, name, digest, path)
         row = find()
@@ -102,7 +102,7 @@ class DryReplay:
         return row
 
     def _again(self, first: DryReplay, kind: str, name: str, digest: bytes, path: str) -> EffectRow | None:
-        """As before, with another value for an effect that is asked otherwise now."""
+        """As before, with another value for an effect with another request now."""
         before = first.reached.get(path)
         if self.blind or before is None or before.row is None or (before.kind, before.name) != (kind, name):
             return None
@@ -150,11 +150,11 @@ _MARK = "~"
 
 
 class Unalterable(Exception):
-    """There is no other value of the same shape."""
+    """No other value of the same shape exists."""
 
 
 def altered(value: Any) -> Any:
-    """Another value of the same shape. Raises Unalterable for one that is not data."""
+    """Another value of the same shape. Raises Unalterable for one other than data."""
     match value:
         case TaskResult():
             parsed = value.parsed_content
@@ -191,7 +191,7 @@ _LOOKS = 3
 
 
 class DryRecords(Records):
-    """Records that are never added to."""
+    """Records never added to."""
 
     _watch: asyncio.TimerHandle | None = None
 
@@ -225,7 +225,7 @@ class DryRecords(Records):
 
 
 class DryJournal(RunJournal):
-    """Answers from records and old values, notes the effects that are reached, and carries out none."""
+    """Answers from records and old values, notes the reached effects, and carries out none."""
 
     __slots__ = ("replay",)
     dry = True

@@ -50,7 +50,7 @@ class DrySampleRecords(SampleRecords, DryRecords):
         return any([f"{each}/".startswith(f"{path}/") for each in self._missing])
 
     def key(self, path: str) -> bytes | None:
-        """The key of the result that is missing at ``path``."""
+        """The key of the missing result at ``path``."""
         return self._missing.get(path)
 
     def row_at(self, path: str) -> EffectRow | None:

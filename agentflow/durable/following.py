@@ -51,7 +51,7 @@ class Following:
                 handle.settle(RunEnd("queued"))
         for run in list(self._handles):
             self._drop(run)
-        self._wake, self._watching = asyncio.Event(), False  # whoever waited did so on a loop that may be closed
+        self._wake, self._watching = asyncio.Event(), False  # earlier waiters used a loop that may be closed
 
     async def watch(self) -> None:
         """Ask until no run is followed, or the store is closed."""
@@ -98,7 +98,7 @@ class Following:
             return RunEnd("queued")
         try:
             end = self._recorded(row, Source.of(str(row.input["name"]), row.program))
-        except Exception as error:  # noqa: BLE001 - what cannot be read is this run's trouble, not that of those followed beside it
+        except Exception as error:  # noqa: BLE001 - an unreadable record fails this run, not the others followed with it
             return RunEnd(row.status, error=error)
         return end or RunEnd(row.status, error=no_value(run))
 

@@ -39,7 +39,7 @@ class Change:
 
     @classmethod
     def of(cls, row: RunRow) -> Change:
-        """The change that is stored with a run."""
+        """The change stored with a run."""
         draw = draw_of(row.input) if row.input.get("redrawn") else 0
         return cls(overrides=row.input.get("overrides") or {}, cut=row.input.get("cut"), draw=draw)
 
@@ -66,7 +66,7 @@ class Change:
         return NewRun(program=text, digest=digest, input=stored, base=base.run)
 
     def check(self, run_id: str, rows: Iterable[EffectRow]) -> None:
-        """Raise JournalError (``durable/path``) if there is no record at the path where a fork is to begin."""
+        """Raise JournalError (``durable/path``) if the path where a fork is to begin has no record."""
         cut = self.cut
         if cut is not None and not any([row.path == cut or row.path.startswith(f"{cut}/") for row in rows]):
             raise JournalError(
@@ -193,7 +193,7 @@ class TaskOverrides:
         return self._registered.get(name)
 
     def tasks(self) -> Mapping[str, Template]:
-        """The registered tasks that are overridden."""
+        """The registered tasks with overrides."""
         return self._registered
 
 
@@ -202,7 +202,7 @@ _IN_PLACE_OF = {"prompt_function": "instructions", "system_function": "system"}
 
 
 def _hosts_own(template: CompiledTask, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a template that are not data, the class of its answer and the host's functions, unless a text replaces
+    """The fields of a template other than data, the class of its answer and the host's functions, unless a text replaces
     them."""
     own: dict[str, Any] = {}
     for name, info in TaskTemplate.model_fields.items():
@@ -213,7 +213,7 @@ def _hosts_own(template: CompiledTask, overrides: Mapping[str, Any]) -> dict[str
 
 
 _MOST_CHANGED = 1_000
-"""Number of templates whose changed forms are kept: a program may define new ones without end."""
+"""Number of templates with cached changed forms: a program may define new ones without end."""
 
 
 def _check_field(name: str, field: str) -> None:

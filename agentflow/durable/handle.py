@@ -1,4 +1,4 @@
-"""The handle of a durable run, the summary with which it is listed, and the state of one that this process works on."""
+"""The handle of a durable run, its summary in listings, and the state of one in progress in this process."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class RunInfo:
 
     ``status`` is queued (to be resumed), running, waiting (for an answer or a time), interrupted (a decision is wanted),
     done, failed or cancelled. ``name`` is its program's name; ``slices`` the number of times it was started or resumed;
-    ``error`` the message of its failure; ``wake_at`` when a waiting run continues by itself. ``base`` is the run whose
+    ``error`` the message of its failure; ``wake_at`` when a waiting run continues by itself. ``base`` is the run with the
     records it may reuse, ``successor`` the generation that continues it. ``program`` is the digest of its text, ``labels``
-    the labels given at its start, ``queue`` the queue of its workers, ``tenant`` the tenant that is charged. ``parent`` is
-    the run it is a branch of. ``cost_usd`` is its cost in US dollars, None for an unknown price and for a run that has not ended,
+    the labels given at its start, ``queue`` the queue of its workers, ``tenant`` the tenant to charge. ``parent`` is
+    the run it is a branch of. ``cost_usd`` is its cost in US dollars, None for an unknown price and for an unfinished run,
     ``duration_s`` its working time in seconds; ``scores`` are those of :meth:`~agentflow.AgentFlow.score`, by name, where they were asked for. Times are unix seconds.
     """
 
@@ -84,13 +84,13 @@ class RunInfo:
 
 
 def cost_of(row: RunRow) -> float | None:
-    """The cost of a stored run in US dollars; None for an unknown price, and for a run that has not ended."""
+    """The cost of a stored run in US dollars; None for an unknown price, and for an unfinished run."""
     return None if row.result is None else row.result.get("cost")
 
 
 @frozen(kw_only=True)
 class PastRun:
-    """A durable run whose records were removed, without its input and output.
+    """A durable run with removed records, without its input and output.
 
     ``name`` is its program's name, ``error`` the code of its failure, ``slices`` the number of times it was started or
     resumed, ``spent_s`` its working time in seconds. ``usage`` and ``cost_usd`` (None for an unknown price) are those of
@@ -180,13 +180,13 @@ class DurableRun(Generic[T]):
 
     @property
     def waiting(self) -> list[Question]:
-        """The questions and approvals that are open, each with ``key``, ``question``, ``schema``, ``reason`` and ``path``.
+        """The open questions and approvals, each with ``key``, ``question``, ``schema``, ``reason`` and ``path``.
 
         ``flow.send`` answers them, also while other branches of the run continue.
         """
         if self._resting or self._records is None or self._end is not None:
             return list(self._questions)
-        leaving = self._records.rest  # its waits end one after the other then, but what it asks stays open
+        leaving = self._records.rest  # its waits end one after the other then, but its questions stay open
         return self._records.parking.questions if leaving is None else list(leaving.questions)
 
     @property
@@ -337,7 +337,7 @@ class LiveRun(DurableRun):
         await self._ended.wait()
 
     def wake(self) -> Callable[[], None] | None:
-        """End the rest in which it waits. Returns a function that restores it, None if it did not rest."""
+        """End the rest of a waiting run. Returns a function that restores it, None if it did not rest."""
         if not self._resting:
             return None
         self._resting = False
@@ -363,7 +363,7 @@ class LiveRun(DurableRun):
             return None
         if not self.cancelled:
             self.cancelled = True
-            # A task that is cancelled before its first step would never run its handlers.
+            # A task cancelled before its first step would never run its handlers.
             asyncio.get_running_loop().call_soon(work.cancel)
         return work
 

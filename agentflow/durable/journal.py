@@ -2,7 +2,7 @@
 
 Leaf effects have records: calls of tasks, tools and host callables, context lookups, timers. Effects that contain others
 (``solve``, saved workflows, evaluated programs) run again, and their leaves are answered. A record belongs to a path; paths
-do not depend on the order in which effects finish. What does depend on it is recorded as a decision (:mod:`agentflow.durable.decisions`).
+do not depend on the order of finished effects. Choices that depend on it are recorded as decisions (:mod:`agentflow.durable.decisions`).
 ``Journaled`` says which effects have records, and computes the content that identifies each.
 """
 
@@ -126,14 +126,14 @@ class Meter:
 T = TypeVar("T")
 
 UNRECORDED = (RunStopped, ConfigurationError, JournalError)
-"""Errors that are not recorded as outcomes: with a higher limit or another setting the effect might succeed."""
+"""Errors never recorded as outcomes: with a higher limit or another setting the effect might succeed."""
 
 
 class RunJournal:
     """The records of a run, seen from the run or from one recorded effect in it; a
     :class:`~agentflow.core.call.call.JournalPort`.
 
-    ``program`` is the digest of the run's text, to which the positions of records refer; records of other texts have the
+    ``program`` is the digest of the run's text, the reference of positions in records; records of other texts have the
     position of the form that runs these, ``outside``. ``at`` is the path of that effect, ``leaf`` its key and ``asked`` the
     digest of its content; ``meter`` counts its cost; ``opening`` returns its record while it is at work: these are None for
     the run itself. ``begun``: the opening was stored because the effect may not be repeated.
@@ -277,7 +277,7 @@ class RunJournal:
         asked: bytes | None = None,
     ) -> T:
         """Do ``work``, which has no record yet, and record its outcome under ``digest``, the digest of its content, with the
-        ``marks`` of its parts. ``asked`` is the digest of what its own steps depend on, if that is less."""
+        ``marks`` of its parts. ``asked`` is the digest of the parts that its own steps depend on, if fewer."""
         started, site = time.time(), self.site(call.span)
         opening = partial(self._opening, kind, name, digest, call, started)
         meter = Meter(self.meter)
@@ -331,7 +331,7 @@ class RunJournal:
         return outcome if read is None else read(outcome)
 
     def _within(self, **fields: Any) -> RunJournal:
-        """The journal of an effect that is being recorded."""
+        """The journal of an effect being recorded."""
         return RunJournal(self.records, self.codec, self.redactor, **fields)
 
     async def _written(
@@ -551,7 +551,7 @@ class RunJournal:
         )
 
     def _lose(self, kind: str, name: str, inner: RunJournal, meter: Meter) -> None:
-        """Record the cost of an effect that ended without a recordable outcome, and that it is no longer at work."""
+        """Record the cost of an effect that ended without a recordable outcome, and that it has stopped working."""
         usage, path = meter.usage, cast(str, inner.at)
         drop = [effect_key(path)] if inner.begun and not self.records.suspending else []
         if usage is not None or drop:
@@ -562,7 +562,7 @@ class RunJournal:
 
 
 def _no_value(kind: str, name: str, what: NotData, failure: AgentflowError | None) -> AgentflowError:
-    """The failure of an effect that was carried out but whose outcome is not data."""
+    """The failure of an effect that was carried out but has an outcome other than data."""
     if failure is not None:
         return bare_error(failure)
     return DataError(

@@ -56,7 +56,7 @@ from agentflow.run.run_spec import RunSpec
 
 
 class KeyLocks:
-    """One lock for each key that is in use, on one event loop. Locks are not reentrant."""
+    """One lock for each key in use, on one event loop. Locks are not reentrant."""
 
     __slots__ = ("_locks",)
 
@@ -77,7 +77,7 @@ class KeyLocks:
                 del self._locks[key]
 
     def clear(self) -> None:
-        """Forget all locks, whose event loop was closed."""
+        """Forget all locks of a closed event loop."""
         self._locks.clear()
 
 
@@ -178,20 +178,20 @@ class LiveRuns:
         self._following = Following(store, self._changes, self.recorded_end)
         self._closing = False
         self.told: Callable[[RunRow, RunEnd], None] | None = None
-        """Called with each run whose end was stored here, and that end."""
+        """Called with each run that ended and was stored here, and that end."""
 
     def _trace(self) -> dict[str, str] | None:
         return trace_of(self._engine.observers)
 
     def find(self, run_id: str) -> LiveRun | None:
-        """The handle of a run that is worked on or waits here. Raises JournalError (``durable/other-loop``)."""
+        """The handle of a run in progress or waiting here. Raises JournalError (``durable/other-loop``)."""
         self._check_loop()
         return self._live.get(run_id)
 
     def _check_loop(self) -> None:
         """Give up the runs of an event loop that was closed, as if the flow had been closed with it.
 
-        Raises JournalError (``durable/other-loop``) if the loop of the runs is another that is still open.
+        Raises JournalError (``durable/other-loop``) if the loop of the runs is another one, still open.
         """
         tasks = self._tasks
         if tasks is None or tasks.loop is asyncio.get_running_loop():
@@ -380,7 +380,7 @@ class LiveRuns:
         task.add_done_callback(partial(self._stopped, handle))
 
     def _stopped(self, handle: LiveRun, task: asyncio.Task[None]) -> None:
-        """Settle a handle whose work ended without a reported outcome: it was cancelled at a point where it could not
+        """Settle a handle after its work ended without a reported outcome: it was cancelled at a point where it could not
         continue."""
         if handle.task is task and handle.is_lost:
             self.end(handle, RunEnd("queued"))
@@ -487,15 +487,13 @@ class LiveRuns:
                 end = RunEnd("cancelled" if handle.cancelled else "queued")
         except Exception as error:  # noqa: BLE001 - the program's error, or one of a host's observer: the handle's
             end = RunEnd("failed", error=error)
-        except (
-            KeyboardInterrupt
-        ):  # in a notebook, whose loop goes on: the run is given up there, and whoever names it goes on with it
+        except KeyboardInterrupt:  # in a notebook: the run is given up there, and the next caller to name it resumes it
             self.end(handle, RunEnd("queued"))
             if self._tasks is not None:
                 run = owned.run.run
                 self._leaving[run] = self._tasks.begin(self._give_up(owned, session), f"giving up of {run}")
             raise
-        except BaseException as error:  # noqa: BLE001 - the run ends alone, whatever it raised
+        except BaseException as error:  # noqa: BLE001 - the run ends alone, with any error
             end = RunEnd("failed", error=contained(error))
         changes = session.changes(again=work.again) if session is not None and end.status in ENDED else None
         spent_s = time.monotonic() - began
@@ -529,7 +527,7 @@ class LiveRuns:
         """Report the run's state to its handle, or resume a run that was answered meanwhile."""
         if (
             records.rest is None
-            or handle in self._claimed  # whoever gets the job resumes it
+            or handle in self._claimed  # the worker that gets the job resumes it
             or self._closing
             or handle.cancelled
             or end.error
@@ -610,7 +608,7 @@ class LiveRuns:
         """Store the end of a run. Returns it as its record gives it."""
         try:
             end, result, error = await self._as_recorded(owned, records, program, end)
-        except asyncio.CancelledError:  # else the run would stay with this process, where nobody works on it
+        except asyncio.CancelledError:  # else the run would stay with this process, without any work on it
             await self._store.finish(owned.run.run, owned.run.epoch, "queued", spent_s=spent_s)
             raise
         await self._store.finish(
@@ -662,7 +660,7 @@ class LiveRuns:
         if isinstance(program, PythonProgram):
             value = program.target.store(value)
         if "branch" in owned.run.input:
-            value = box(value, result.sources)  # which the run that it does a branch of goes on with
+            value = box(value, result.sources)  # for the run that it is a branch of
         much = holds_much(value)
         data = await beside(much, self._codec.encode, value)
         return await self._input.cleaned(data) if much else self._input.clean(data)
@@ -724,7 +722,7 @@ class LiveRuns:
 
 
 def failure_of(error: BaseException, function: str | None) -> AgentflowError:
-    """The recorded form of the error with which a run failed; ``function`` is the workflow whose code raised it."""
+    """The recorded form of the error of a failed run; ``function`` is the workflow that raised it."""
     if isinstance(error, AgentflowError):
         return error
     said = f"{type(error).__name__}: {error}"
@@ -739,7 +737,7 @@ def failure_of(error: BaseException, function: str | None) -> AgentflowError:
 
 
 def _no_value(name: str, what: NotData | JournalError) -> DataError:
-    """The failure of a run that was carried out to its end and whose value is not data."""
+    """The failure of a run that was carried out to its end with a value other than data."""
     return DataError(
         f"{name} was carried out, and its value cannot be stored: {what.message if isinstance(what, JournalError) else what}",
         code=NO_VALUE,

@@ -28,8 +28,8 @@ from agentflow.run.run_spec import RunSpec
 
 @frozen(kw_only=True)
 class PlannedEffect:
-    """An effect of a plan. Its ``action`` is ``reused``, ``run``, or ``may run``: its own input may depend on the results of
-    effects that are run, or whether it is reached does.
+    """An effect of a plan. Its ``action`` is ``reused``, ``run``, or ``may run``: its own input, or whether it is reached, may
+    depend on the results of effects with ``run``.
 
     ``usage`` (tokens) and ``cost`` (US dollars) are its recorded cost: for one to be run, the last one at this path, else
     the average for its name; None if unknown. ``recorded_at`` is the path of the record that answers it, or would answer if
@@ -50,11 +50,11 @@ class PlannedEffect:
 class RunPlan:
     """The effects of resuming a run, as far as a replay of its records shows.
 
-    ``effects`` are in the order of their paths. At an effect that is run the replay takes the value that was recorded
+    ``effects`` are in the order of their paths. At an effect with ``run`` the replay takes the value that was recorded
     at its place, so that ``may_run`` are the effects that follow if the new value leads the program the same way; in a branch without such a value the
-    plan ends. ``complete`` says that there are no other effects, because nothing is run. Otherwise there may be others, or
-    fewer, and some of the ``unused`` records may answer then. ``error`` is the message of the error with which the replay of a
-    complete plan ends, if it does.
+    plan ends. ``complete`` says that other effects are excluded, because nothing is run. Otherwise there may be others, or
+    fewer, and some of the ``unused`` records may answer then. ``error`` is the message of the error that ends the replay of a
+    complete plan, if any.
     """
 
     run_id: str
@@ -70,7 +70,7 @@ class RunPlan:
 
     @property
     def runs(self) -> list[PlannedEffect]:
-        """The effects that are carried out for certain."""
+        """The effects certain to be carried out."""
         return [each for each in self.effects if each.action == "run"]
 
     @property

@@ -17,7 +17,7 @@ from agentflow.durable.values.record_values import with_span
 _OWN = frozenset({"decision", "timeout", "workflow"})
 """Kinds of records that belong to the program that wrote them: decisions about time, and the texts it ran."""
 _WORK = frozenset({"task", "tool", "host"})
-"""Kinds of records that are open while something works, not while it waits."""
+"""Kinds of records left open while something works, not while it waits."""
 
 SPENT = "spent"
 """Key, in the value of an adopted record, of the effect's cost, which the adopting run did not pay."""
@@ -28,7 +28,7 @@ class Pool:
 
     Parameters: ``rows`` are all records of that run; with ``exact`` an effect is answered only from the record at its own
     path; ``cut`` is a path: the record there, and those that started after it had ended, are left out. ``used`` are records
-    of the generation itself, each of which already used up one of the pool. The model calls of an ended effect answer equal ones
+    of the generation itself; each already used up one of the pool. The model calls of an ended effect answer equal ones
     of an equal effect, with tasks that do otherwise; with ``inner`` its other steps do, too, for any effect.
     """
 

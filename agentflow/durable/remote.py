@@ -39,7 +39,7 @@ _MANY = 100
 
 
 class WorkerForms:
-    """The forms of one run at ``rt`` whose branches run on workers, through the run's ``journal``; implements
+    """The forms of one run at ``rt`` with branches on workers, through the run's ``journal``; implements
     :class:`~agentflow.run.strand.operations.Forms`. A plan has no ``runs`` of branches: it begins nothing."""
 
     def __init__(self, rt: Strand, span: Span, journal: RunJournal, runs: BranchRuns | None) -> None:
@@ -93,7 +93,7 @@ class WorkerForms:
 
 
 def worker_forms(journal: RunJournal, rt: Strand, span: Span) -> WorkerForms | None:
-    """The forms whose branches run on workers; None where branches run here.
+    """The forms with branches on workers; None where branches run here.
 
     They run here in a run that this process keeps to itself, within a recorded effect, and in clean-up after a
     cancellation, which has no time to wait for others. Raises SexpEvaluationError (``branches/no-workers``).
@@ -245,6 +245,6 @@ class _Race(_Form):
 
 
 def _limits(rt: Strand, count: int) -> Limits:
-    """The limits of each of ``count`` branches: those of the run, with a share of the model calls that are left."""
+    """The limits of each of ``count`` branches: those of the run, with a share of the remaining model calls."""
     left = rt.call.run.calls_left()
     return rt.limits if left is None else replace(rt.limits, model_calls=left // count)

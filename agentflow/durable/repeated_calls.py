@@ -57,8 +57,8 @@ def _called(purse: Purse | str) -> str:
 
 
 def usable_limits(run: str, limits: Limits | None, before: Limits, *, at_work: bool = False) -> None:
-    """Raise JournalError (``durable/argument``) for limits that can do nothing: lower ones of a run that has ended, and
-    other ones than it has of a run that is ``at_work``."""
+    """Raise JournalError (``durable/argument``) for limits that can do nothing: lower ones for an ended run, and other
+    ones than its own for a run ``at_work``."""
     if limits is None or limits == before:
         return
     if at_work:
@@ -71,13 +71,13 @@ def usable_limits(run: str, limits: Limits | None, before: Limits, *, at_work: b
 
 
 def given(spec: RunSpec, engine: Engine) -> list[str]:
-    """The names of what a run has that is never stored, and without which it may not be resumed."""
+    """The names of the parts of a run never stored, and required for resuming it."""
     guards = [name for name in _GUARDS if getattr(engine, name) or getattr(spec, name)]
     return guards if spec.deps is None else ["deps", *guards]
 
 
 def check_given(row: RunRow, spec: RunSpec, engine: Engine) -> None:
-    """Raise JournalError for a run that is resumed without what it was started with: ``durable/deps`` without dependencies,
+    """Raise JournalError for a run resumed without the parts it was started with: ``durable/deps`` without dependencies,
     ``durable/guards`` without the middleware around its calls, or the function that approved them."""
     stored = row.input.get("given", ())
     for name in _GUARDS:
@@ -98,7 +98,7 @@ def check_given(row: RunRow, spec: RunSpec, engine: Engine) -> None:
 
 
 _GUARDS = ("around_tool", "around_model", "approve")
-"""What guards the calls of a run, by attributes of the engine for that of the flow, and of a spec for its own."""
+"""The guards of the calls of a run, by attributes of the engine for that of the flow, and of a spec for its own."""
 
 
 def raises_limit(error: BaseException | None, limits: Limits) -> bool:

@@ -36,7 +36,7 @@ T = TypeVar("T", bound=TaskResult)
 
 
 class Reuse:
-    """The :class:`~agentflow.core.ports.store_ports.ReusePort` of a flow. ``redactor`` removes secrets from what is stored."""
+    """The :class:`~agentflow.core.ports.store_ports.ReusePort` of a flow. ``redactor`` removes secrets from the stored data."""
 
     def __init__(self, store: ResultStore, redactor: Redactor | None = None) -> None:
         self._store = store
@@ -54,7 +54,7 @@ class Reuse:
     ) -> T:
         """The result of ``work``, or of an equal call at most ``reuse`` old, for example ``"1d"``.
 
-        ``gives`` is the task or tool that is called. Raises ConfigurationError for one whose values cannot be stored
+        ``gives`` is the called task or tool. Raises ConfigurationError for one with values that cannot be stored
         (``durable/no-value``, ``durable/secret``).
         """
         oldest = _oldest(gives, call)
@@ -82,7 +82,7 @@ class Reuse:
             flight.ended.set()
 
     async def _dry(self, asked: _Asked, sample: SampleRecords, digest: bytes, reuse: str) -> Any:
-        """The stored result. Raises what the sample raises where there is none."""
+        """The stored result. Raises the error of the sample where there is none."""
         stored = await self._store.find(digest, max(asked.oldest, time.time() - seconds_of(reuse)))
         answer = None if stored is None else self._answer(stored, asked)
         if answer is None:
@@ -110,7 +110,7 @@ class Reuse:
         return answer
 
     async def _carry_out(self, asked: _Asked, work: Callable[[], Awaitable[T]]) -> tuple[T, StoredResult | None]:
-        """The result of ``work``, and its stored form: None for a failure, or for a result that is not data."""
+        """The result of ``work``, and its stored form: None for a failure, or for a result other than data."""
         call, name = asked.call, asked.name
         meter = Meter(None)
         call.run = view_of(call.run, charge_usage=meter.charging(call.run))
@@ -178,8 +178,8 @@ class Reuse:
 
 @frozen
 class _Asked:
-    """The call of a task or tool: its name, the adapter of its values, and the time, in seconds since 1970, before which results
-    are too old for it whatever it says."""
+    """The call of a task or tool: its name, the adapter of its values, and the time, in seconds since 1970, of the oldest usable
+    result, no matter its own maximum age."""
 
     kind: str
     name: str
@@ -189,7 +189,7 @@ class _Asked:
 
     @property
     def draw(self) -> int:
-        """The draw that is meant: tools have one answer for all."""
+        """The current draw: tools have one answer for all."""
         return 0 if self.kind == "tool" else draw_here()
 
     @property
@@ -209,7 +209,7 @@ def _oldest(gives: Tool | CompiledTask, call: CallContext) -> float:
 
 
 class _Flight:
-    """A call in progress for which equal calls wait. ``result`` is its result if that can be reused."""
+    """A call in progress with equal calls waiting for it. ``result`` is its result if reusable."""
 
     def __init__(self, call: CallContext) -> None:
         self.ended = asyncio.Event()

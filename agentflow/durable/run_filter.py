@@ -34,12 +34,12 @@ RUN_FIELDS: Mapping[str, FilterField] = MappingProxyType(
 )
 """The fields of runs: ``cost`` in US dollars, ``duration`` in seconds; ``since`` and ``until`` are about the last change."""
 _PAGE = 200
-"""Runs that are read at a time where only some of them fit."""
+"""Runs read at a time where only some of them fit."""
 ANY = Filter()
 """The filter that every run fits."""
 R = TypeVar("R")
 Filterable: TypeAlias = Any
-"""A RunInfo or a RunSummary: what is listed of a run."""
+"""A RunInfo or a RunSummary: the listed form of a run."""
 
 
 def run_filter(where: str = "", *, since: str | None = None, labels: Mapping[str, str] | None = None) -> Filter:
@@ -90,8 +90,8 @@ async def listed(
 ) -> list[R]:
     """At most ``limit`` runs of a store that fit, the last changed first, as ``of`` gives them; None: not that run.
 
-    ``among`` are the statuses that they may have, if not all. What the store cannot select itself is selected here, a page
-    after the other. The ``scores`` of runs are read if they are asked for, or a term names one. Raises JournalError.
+    ``among`` are the statuses that they may have, if not all. The selections that the store cannot make are made here, a
+    page after the other. The ``scores`` of runs are read if they are asked for, or a term names one. Raises JournalError.
     """
     runs: list[R] = []
     scored = Filter(tuple([term for term in where.terms if term.field == "score"]))
@@ -127,7 +127,7 @@ async def scores_of(store: JournalStore, run: str) -> dict[str, float]:
 
 
 def query_of(where: Filter, among: frozenset[str] = frozenset()) -> RunQuery:
-    """What a store can select for a filter ``among`` statuses (empty: all): all runs that fit, and perhaps others."""
+    """The query that a store can run for a filter ``among`` statuses (empty: all): all runs that fit, and perhaps others."""
     statuses: frozenset[str] = among
     holds: list[str] = []
     since, until = None, None
@@ -139,7 +139,7 @@ def query_of(where: Filter, among: frozenset[str] = frozenset()) -> RunQuery:
             elif term.field == "until":
                 until = value if until is None else min(until, value)
         elif term.sign == "=" and term.field == "status" and term.begins[1]:
-            wanted = {value, "running"} if value == "queued" else {value}  # one whose owner is dead is shown as queued
+            wanted = {value, "running"} if value == "queued" else {value}  # one with a dead owner is shown as queued
             statuses = (statuses & wanted or frozenset({""})) if statuses else frozenset(wanted)
         elif term.sign == "=" and term.field in ("name", "label") and value:
             begin, whole = term.begins

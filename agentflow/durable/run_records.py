@@ -43,7 +43,7 @@ class _Wait:
 
 @frozen
 class Rest:
-    """The wait of an idle run: for answers to ``questions``, in the order in which they were asked, or for a unix time."""
+    """The wait of an idle run: for answers to ``questions``, in the order they were asked, or for a unix time."""
 
     questions: list[Question]
     wake_at: float | None
@@ -78,7 +78,7 @@ class Parking:
 
     @property
     def questions(self) -> list[Question]:
-        """The open questions, in the order in which they were asked; those not yet asked again come last."""
+        """The open questions, in the order they were asked; those not yet asked again come last."""
         waits = self._waits.values()
         return [*(each.question for each in waits if each.question and not each.future.done()), *self._asked.values()]
 
@@ -124,7 +124,7 @@ class Parking:
     def answer(self, path: str, answer: Any) -> None:
         """Deliver the answer to the question at ``path``, if something waits for it.
 
-        A run that is being suspended takes no more answers; the store sees the answer and resumes the run.
+        A run being suspended takes no more answers; the store sees the answer and resumes the run.
         """
         wait = self._waits.get(path)
         if wait is not None and not wait.future.done() and not self._over:
@@ -159,7 +159,7 @@ class Parking:
             self._suspend()
 
     def _kept(self) -> bool:
-        """Whether a time limit of asyncio's own counts in the code. If so, the run looks again when that is over."""
+        """Whether a time limit of asyncio's own counts in the code. If so, the run looks again when it is over."""
         loop = asyncio.get_running_loop()
         self._timers = [each for each in self._timers if _counts(each, loop.time())]
         if self._later is not None:
@@ -198,7 +198,7 @@ CLEANUP = "/x/"
 """Part of the paths of effects that clean up after a cancellation, and have no time to wait."""
 
 Elsewhere = Callable[[Any, Any, Span], Any]
-"""The forms at a strand and a span of a run, with its journal, whose branches are separate runs; None if branches run here."""
+"""The forms at a strand and a span of a run, with its journal, that have separate runs as branches; None if branches run here."""
 
 Gate = Callable[[], bool]
 """Called before the first effect without a record below a path; true if that effect must wait to be cancelled."""
@@ -207,11 +207,11 @@ Gate = Callable[[], bool]
 class Records:
     """The records of a run that this process owns.
 
-    ``suspending`` is true once the run is given up without an end: nothing is recorded or cleaned up then; ``rest`` is what
-    it waits for if that is the reason, and ``parking`` holds its waits. ``fatal`` is the error that stops it. ``root`` is
-    the task of the run; ``elsewhere`` gives forms whose branches workers carry out. ``replayed`` counts effects answered from records; ``usage`` and ``cost`` are what all records have
-    cost so far. ``pool`` holds the records of the run it is based on, ``adopted_usage`` and ``adopted_cost`` are what the
-    ones it used had cost; ``overrides`` are the tasks that it changes. ``branches`` starts the branches that are left to workers, in
+    ``suspending`` is true once the run is given up without an end: nothing is recorded or cleaned up then; ``rest`` is its
+    wait if waiting is the reason, and ``parking`` holds its waits. ``fatal`` is the error that stops it. ``root`` is
+    the task of the run; ``elsewhere`` gives forms with branches on workers. ``replayed`` counts effects answered from records; ``usage`` and ``cost`` are those of all records so far.
+    ``pool`` holds the records of the run it is based on, ``adopted_usage`` and ``adopted_cost`` are those of the ones it
+    used; ``overrides`` are the tasks that it changes. ``branches`` starts the branches left to workers, in
     a run of workers, and shares the money of ``funds`` with them. With ``cancelling`` it is replayed only to be
     cancelled where its records end.
     """
@@ -358,7 +358,7 @@ class Records:
         """
         if self.suspending:
             await wait_for_end()
-        if self._gates and CLEANUP not in path:  # what cleans up after a cancellation is carried out
+        if self._gates and CLEANUP not in path:  # clean-up after a cancellation is carried out
             for above in _ancestors(path):
                 gate = self._gates.get(above)
                 if gate is not None and gate():
@@ -393,7 +393,7 @@ class Records:
         """Store a record before anything depends on it.
 
         If the strand is cancelled meanwhile, the record is withdrawn: the strand continued as if the effect had not ended,
-        and a replay has to do the same. Only a run that is given up keeps it.
+        and a replay has to do the same. Only an abandoned run keeps it.
         """
         future = self.store.put(self.run.run, self.run.epoch, [row])
         try:
@@ -411,7 +411,7 @@ class Records:
         self.expect(self.store.put(self.run.run, self.run.epoch, rows, drop))
 
     def expect(self, future: asyncio.Future[None]) -> None:
-        """Stop the run if ``future``, something that is being stored, fails."""
+        """Stop the run if ``future``, a write in progress, fails."""
         future.add_done_callback(self._stored)
 
     def _stored(self, future: asyncio.Future[None]) -> None:
@@ -483,9 +483,9 @@ def last_ordinals(paths: Iterable[str]) -> dict[str, int]:
 
 
 def last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
-    """The failures after which their strand did nothing more: a failed run tries them again when it is resumed.
+    """The failures that ended the work of their strand: a failed run tries them again when it is resumed.
 
-    In a run with tasks of asyncio it is the run that did nothing more, and what its tasks were given since goes with them.
+    In a run with tasks of asyncio they ended the work of the run, and later results of its tasks are dropped with them.
     """
     rows = list(rows)
     failed = _last_failures([row for row in rows if not row.path.startswith(PREFIX)])
@@ -517,7 +517,7 @@ def _was_done(row: EffectRow) -> bool:
 
 
 def answers(rows: Iterable[EffectRow], *, retry: bool) -> list[EffectRow]:
-    """The records that are not steps of a finished effect; with ``retry`` without the last failures."""
+    """The records other than steps of a finished effect; with ``retry`` without the last failures."""
     rows = list(rows)
     ended = {row.key for row in rows if row.state in (EffectState.OK, EffectState.FAILED)}
     left = [row for row in rows if row.leaf not in ended and row.state != EffectState.LOST]
@@ -526,7 +526,7 @@ def answers(rows: Iterable[EffectRow], *, retry: bool) -> list[EffectRow]:
 
 
 def _lines_of(path: str) -> Iterator[str]:
-    """The paths above ``path`` as one of whose own effects it began, and not as one of their tasks."""
+    """The paths above ``path`` where it began as one of their own effects, and not as one of their tasks."""
     while path:
         path, _, last = path.rpartition("/")
         if not last.startswith("@"):

@@ -61,7 +61,7 @@ class DurableRuns:
 
     ``redactor`` removes secrets from everything before it is stored; ``on_inflight`` decides about unfinished calls of
     tools that may not be repeated, after an interruption of their run; ``records`` reads recorded events, and
-    ``recordings`` opens the store in which all processes record theirs.
+    ``recordings`` opens the shared store for those of all processes.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class DurableRuns:
         self.samples = Samples(engine, store, self._codec, self._input, redactor)
 
     def tell_ends(self, told: Callable[[RunRow, RunEnd], None]) -> None:
-        """Call ``told`` with each later run whose end this process stores, as it was begun, and that end; it must not raise."""
+        """Call ``told`` with each later run that this process stores the end of, as it was begun, and that end; it must not raise."""
         self._runs.told = told
 
     async def start(
@@ -312,7 +312,7 @@ class DurableRuns:
     ) -> DurableRun:
         """Resume a stored run. The last failures of a failed run are tried again.
 
-        The spec's bindings supply those that are not stored because they are secret or not data; its limits replace the
+        The spec's bindings supply those not stored because they are secret or not data; its limits replace the
         run's, and its ``on_inflight`` the flow's. Raises JournalError: ``durable/unknown-run``, ``durable/bindings``,
         ``durable/argument`` for options that a running or ended run cannot use, ``durable/owned``, and the codes of the
         store.
@@ -353,8 +353,8 @@ class DurableRuns:
     ) -> DurableRun:
         """Start, or resume, the generation of a run with ``change`` and the program ``source`` (None: the run's own).
 
-        ``as_run`` is the new id. Unless it is a fork, the generation continues the run: a run that has not ended is
-        cancelled, and the latest of several generations is the base. The spec's bindings replace those of the run or add to
+        ``as_run`` is the new id. Unless it is a fork, the generation continues the run: an unfinished run is cancelled,
+        and the latest of several generations is the base. The spec's bindings replace those of the run or add to
         them. Raises the errors of :meth:`resume` and of compiling.
         """
         _check_inflight(spec.on_inflight)
@@ -426,9 +426,9 @@ class DurableRuns:
     async def cancel(self, run_id: str) -> None:
         """Cancel a run for good, whether it works here, waits or was interrupted, and wait until it has cleaned up.
 
-        A run that is not at work is replayed to the end of its records, and cleans up there. If that is impossible, because
-        its program does not fit its records any more or needs bindings that are not stored, it is cancelled without
-        clean-up. A run that is done stays done. Raises JournalError.
+        An idle run is replayed to the end of its records, and cleans up there. If impossible, because its program no
+        longer fits its records or needs unstored bindings, it is cancelled without
+        clean-up. A done run stays done. Raises JournalError.
         """
         stopped: LiveRun | None = None
         cleaned = False
@@ -457,7 +457,7 @@ class DurableRuns:
             stopped.cancelled_late()
 
     async def _cleaning_up(self, row: RunRow, live: LiveRun | None) -> asyncio.Task[None] | None:
-        """Begin to replay a run that is not at work so that it cleans up. Returns that work; None if it cannot be begun."""
+        """Begin to replay an idle run so that it cleans up. Returns that work; None if it cannot be begun."""
         try:
             if live is not None:
                 live.cancelled = True
@@ -486,7 +486,7 @@ class DurableRuns:
     async def _stored_program(
         self, row: RunRow, bindings: Mapping[str, Any]
     ) -> tuple[Program | PythonProgram, dict[str, Any]]:
-        """The program and the bindings of a stored run; ``bindings`` has those that are not stored. Raises JournalError."""
+        """The program and the bindings of a stored run; ``bindings`` has the unstored ones. Raises JournalError."""
         values = self._input.read(row, bindings)
         source = Source.of(str(row.input["name"]), row.program)
         return await prepared(self._engine, source, values, row.input["allow"]), values
@@ -546,7 +546,7 @@ class DurableRuns:
         return None if row is None else RunInfo.of(row)
 
     async def recorded_result(self, run_id: str) -> RunResult[Any] | None:
-        """The result of an ended run; None if it has not ended or is unknown. Raises the error with which it ended."""
+        """The result of an ended run; None if it is unfinished or unknown. Raises its error if it failed."""
         row = await self._store.find(run_id)
         if row is None or row.status not in ENDED:
             return None
@@ -566,12 +566,12 @@ class DurableRuns:
 
     @property
     def results(self) -> ResultStore:
-        """The results for reuse, stored beside the runs."""
+        """The results for reuse, stored with the runs."""
         return self._store.results
 
     @property
     def purses(self) -> PurseStore:
-        """The purses, stored beside the runs."""
+        """The purses, stored with the runs."""
         return self._store.purses
 
     async def list(self, limit: int = 100, where: str = "", *, scores: bool = False) -> list[RunInfo]:
@@ -580,7 +580,7 @@ class DurableRuns:
         return await listed(self._store, run_filter(where), limit, RunInfo.of, scores=scores)
 
     async def ended(self, limit: int, where: str, since: str | None, labels: Mapping[str, str]) -> list[RunInfo]:
-        """At most ``limit`` runs that are done or failed and fit :func:`run_filter`, the last changed first; no branches."""
+        """At most ``limit`` done or failed runs that fit :func:`run_filter`, the last changed first; no branches."""
 
         def of(row: RunRow) -> RunInfo | None:
             return RunInfo.of(row) if row.parent is None and row.status in _CASES else None

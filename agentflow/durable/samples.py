@@ -1,8 +1,8 @@
-"""Samples: runs of a case that are not stored. The records of the case answer, and the results of earlier samples.
+"""Samples: unstored runs of a case. The records of the case answer, and the results of earlier samples.
 
-A sample belongs to nobody and changes nothing: it owns no run, continues none, has no named conversation, and the rows of
+A sample has no owner and changes nothing: it owns no run, continues none, has no named conversation, and the rows of
 its case stay as they are. Its tasks are answered from the store of results, by the key of task content, inputs, model,
-options and draw; what is carried out is kept there for the next sample. So an interrupted evaluation repeats no call that
+options and draw; new results are kept there for the next sample. So an interrupted evaluation repeats no call that
 was paid for, and two variants share their common beginning.
 """
 
@@ -51,7 +51,7 @@ ToolCallMade: TypeAlias = "tuple[str, str, dict[str, Any] | None]"
 
 @frozen
 class Anew:
-    """The ``names`` of tools and tasks that are carried out although records answer; only results from the time ``since`` on, in
+    """The ``names`` of tools and tasks to carry out although records answer; only results from the time ``since`` on, in
     seconds since 1970, answer for them."""
 
     names: frozenset[str]
@@ -62,8 +62,8 @@ class Anew:
 class SampleRecords(Records):
     """The records of a sample, in memory alone.
 
-    ``draw`` numbers the independent samples of a case under a variant, from 0. ``rows`` are its effects in the order in which
-    they ended.
+    ``draw`` numbers the independent samples of a case under a variant, from 0. ``rows`` are its effects in the order they
+    ended.
     """
 
     is_dry = False
@@ -124,12 +124,12 @@ class SampleRecords(Records):
         return [[at[len(path) :], name, arguments] for at, name, arguments in self.calls if at.startswith(path)]
 
     def answer(self, path: str, stored: StoredResult) -> None:
-        """Add the tool calls, those of :meth:`calls_below`, of a task that is answered at ``path``."""
+        """Add the tool calls, those of :meth:`calls_below`, of a task answered at ``path``."""
         calls: Iterable[Sequence[Any]] = stored.value["calls"]
         self.calls += [(path + rest, name, arguments) for rest, name, arguments in calls]
 
     def missing(self, path: str, key: bytes) -> BaseException:
-        """Raised instead of carrying out the task at ``path``, of whose result with this ``key`` there is none."""
+        """Raised instead of carrying out the task at ``path``, since no result with this ``key`` exists."""
         raise AssertionError("only a dry sample carries out no task")
 
 
@@ -175,7 +175,7 @@ class Samples:
         return row, await self._store.effects(row.run)
 
     def inputs(self, row: RunRow) -> dict[str, Any]:
-        """The stored bindings of a run; none where it needs some that are not stored."""
+        """The stored bindings of a run; none where it needs unstored ones."""
         try:
             return self._stored.read(row, {})
         except JournalError:
@@ -188,7 +188,7 @@ class Samples:
         return await prepared(self._engine, own, values, row.input["allow"]), values
 
     def changed(self, overrides: Overrides, text: str | None, *, deps: object) -> TaskOverrides:
-        """The tasks of samples with these ``overrides``, whose answers are kept; ``deps`` are the samples' dependencies.
+        """The tasks of samples with these ``overrides`` and kept answers; ``deps`` are the samples' dependencies.
 
         ``text`` is the program; None: a name that no task of the flow has is taken for that of a task of a text. Raises
         JournalError (``durable/override``).
@@ -226,8 +226,8 @@ class Samples:
     ) -> SampleEnd:
         """Carry out one sample of ``program``, with the bindings of ``spec`` and the ``tasks`` of :meth:`changed`.
 
-        ``rows`` are the effects of the recorded run that the case is, ``row`` its row (:func:`plain_row` for another case).
-        ``anew`` says for what they do not answer.
+        ``rows`` are the effects of the recorded run of the case, ``row`` its row (:func:`plain_row` for another case).
+        ``anew`` names the effects that they do not answer.
         Raises nothing but cancellation: the sample's error is part of its end.
         """
         bindings = await self._engine.given(spec.bindings or {})
@@ -294,11 +294,11 @@ class Samples:
                 status = "open"
             else:
                 raise
-        except Exception as failure:  # noqa: BLE001 - whatever the program or a host's function raised: the sample's error
+        except Exception as failure:  # noqa: BLE001 - any error of the program or a host's function: the sample's error
             status, error = "failed", failure
         except KeyboardInterrupt:
             raise
-        except BaseException as failure:  # noqa: BLE001 - a sample ends alone, whatever it raised
+        except BaseException as failure:  # noqa: BLE001 - a sample ends alone, with any error
             status, error = "failed", contained(failure)
         run = records.live
         paid_usage, paid = (NO_USAGE, 0.0) if run is None else run.so_far()
@@ -321,7 +321,7 @@ class Samples:
 
 
 def plain_row(run_id: str, name: str, text: str) -> RunRow:
-    """The row of a case that is not a recorded run."""
+    """The row of a case without a recorded run."""
     return RunRow(
         run=run_id,
         base=None,
@@ -345,7 +345,7 @@ FindTool: TypeAlias = "Callable[[str], Tool | None]"
 FindTask: TypeAlias = "Callable[[str], CompiledTask | None]"
 
 
-# What an answer depends on is in its key, or it is not kept (decision 62)
+# The dependencies of an answer are in its key, or it is not kept (decision 62)
 def may_keep(
     compiled: CompiledTask, tool: FindTool, task: FindTask, *, around: Sequence[Any] = (), deps: bool = False
 ) -> bool:
@@ -371,7 +371,7 @@ def may_keep(
 
 
 def version_of(function: Any) -> str:
-    """What the attribute ``__version__`` of a function of the host says: it stands for whatever the function holds."""
+    """The attribute ``__version__`` of a function of the host: it stands for all that the function holds."""
     return str(getattr(function, "__version__", "") or getattr(_inner(function), "__version__", ""))
 
 
@@ -409,7 +409,7 @@ def _tools_of(compiled: CompiledTask, find: FindTool) -> list[Tool]:
 
 
 def code_of(compiled: CompiledTask, call: CallContext) -> str:
-    """A digest of what a task depends on beyond its own content, so that an edited tool or check answers anew: the code and the
+    """A digest of the dependencies of a task beyond its own content, so that an edited tool or check answers anew: the code and the
     versions of the host's functions that it calls, and the tasks that its model may run, as this sample has them.
 
     It covers these functions, not those that they call.

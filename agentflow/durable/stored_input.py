@@ -30,7 +30,7 @@ _KEYS = {"python", "digest"}
 
 @frozen
 class PythonProgram:
-    """A function as the program of a run. ``allow`` is what the run is granted (None: the host's authority)."""
+    """A function as the program of a run. ``allow`` are the grants of the run (None: the host's authority)."""
 
     target: PythonTarget
     allow: frozenset[str] | None = None
@@ -54,7 +54,7 @@ def reference_in(text: str) -> str | None:
 
 
 def has_changed(text: str, source: Source) -> bool:
-    """Whether ``text`` was stored for a function whose file differs from the one in ``source``."""
+    """Whether ``text`` was stored for a function in another file than the one in ``source``."""
     before, now = _stored(text), _stored(source.text)
     return before is not None and now is not None and before["digest"] != now["digest"]
 
@@ -125,7 +125,7 @@ class Tracer(Protocol):
 
 
 def trace_of(observers: Iterable[object]) -> dict[str, str] | None:
-    """The current trace; None where there is no tracer."""
+    """The current trace; None without a tracer."""
     for each in observers:
         if isinstance(each, Tracer) and (carrier := each.carrier()):
             return carrier
@@ -146,10 +146,10 @@ _NAMES = {
     "overrides": "an override of a task",
     "session": "the scope of the session",
 }
-"""Fields of the input that are stored unchanged, with their names in errors."""
+"""Fields of the input stored unchanged, with their names in errors."""
 
 
-# What is stored is what runs: a run never depends on a secret that its record lacks (decision 21)
+# The stored program runs: a run never depends on a secret that its record lacks (decision 21)
 class StoredInput:
     """Encodes and decodes stored input. ``redactor`` knows the secrets."""
 
@@ -174,7 +174,7 @@ class StoredInput:
     def checked(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Check the stored input of a run: all ``fields`` except its text, with ``bindings`` encoded by :meth:`write`.
 
-        Labels are redacted. Raises JournalError (``durable/secret``) if what the run depends on contains a secret.
+        Labels are redacted. Raises JournalError (``durable/secret``) if the stored parts of the run contain a secret.
         """
         texts = {
             **{called: fields.get(field) for field, called in _NAMES.items()},
@@ -185,7 +185,7 @@ class StoredInput:
         return {**fields, "labels": self.clean(fields["labels"])}
 
     def write(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
-        """Each binding as ``{"v": data}``; None for one that is secret or not data."""
+        """Each binding as ``{"v": data}``; None for a secret one or one other than data."""
         stored: dict[str, Any] = {}
         for name, value in bindings.items():
             try:
@@ -206,7 +206,7 @@ class StoredInput:
         }
 
     def differing(self, row: RunRow, bindings: Mapping[str, Any]) -> list[str]:
-        """The names of the bindings that are stored with a run and differ from ``bindings``."""
+        """The names of the stored bindings of a run that differ from ``bindings``."""
         stored: Mapping[str, Any] = row.input["bindings"]
         other = json.loads(json.dumps(self.write(bindings)))
         names = sorted({*stored, *other})
@@ -248,12 +248,12 @@ def limits_data(limits: Limits | None) -> dict[str, Any] | None:
 
 _DRAW: ContextVar[int] = ContextVar("agentflow.draw", default=0)
 MODELS = frozenset({"task", "solve"})
-"""Kinds of effects of which another draw is another answer; everything else answers from records for all draws."""
+"""Kinds of effects that answer anew for another draw; everything else answers from records for all draws."""
 
 
 @contextmanager
 def drawing(number: int) -> Generator[None]:
-    """A block whose calls mean the draw ``number``. Raises ConfigurationError (``config/draw``) for one that is none."""
+    """A block with calls for the draw ``number``. Raises ConfigurationError (``config/draw``) for an invalid one."""
     if type(number) is not int or number < 0:
         raise ConfigurationError(
             f"flow.draw({clip(repr(number), 80)}): a draw is a whole number from 0 on",

@@ -1,4 +1,4 @@
-"""Resumes durable runs whose processes have died."""
+"""Resumes durable runs after their processes have died."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOK_S = 0.25
 MOST_DEATHS = 2
 """Number of owners of a run that die one after the other, without a new record, before the run is taken to be the cause."""
 TRIAL_S = 1.0
-"""Seconds for which a run whose owner died is the only such run in a process, unless it records something earlier.
+"""Seconds that a run with a dead owner is the only such run in a process, unless it records something earlier.
 
 A run that kills its process mostly does so with its next call: the second time it must not take other runs along. A longer
 time would delay those: a worker that dies during a hundred slow calls leaves a hundred runs.
@@ -75,7 +75,7 @@ class Takeover:
 
 
 class Trials:
-    """Begins runs whose owners died one after the other, each once the previous one has recorded something, or after
+    """Begins runs with dead owners one after the other, each once the previous one has recorded something, or after
     :data:`TRIAL_S`."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Trials:
 
 
 async def poisoned(store: JournalStore, row: RunRow) -> JournalError:
-    """The error for a run whose owners died one after the other, with the steps at which they died."""
+    """The error for a run with owners that died one after the other, with the steps at which they died."""
     records = await store.effects(row.run)
     steps = [f"'{record.path}'" for record in records if record.state == EffectState.OPEN]
     last = max(records, key=lambda record: record.ended or 0.0, default=None)

@@ -1,6 +1,6 @@
 """The waits of durable runs, as records: for answers and for times.
 
-A wait has an open record from its beginning. An answer ends the record, no matter in which process it arrives; a time is
+A wait has an open record from its beginning. An answer ends the record, in any process; a time is
 stored as an absolute time. So a resumed run neither asks nor waits a second time.
 """
 
@@ -81,7 +81,7 @@ async def answered(
             return journal.outcome(data, call)
     except asyncio.CancelledError:
         if not records.suspending:
-            records.commit_soon([], drop=[effect_key(call.path)])  # it is no longer asked
+            records.commit_soon([], drop=[effect_key(call.path)])  # the question is withdrawn
         raise
 
 

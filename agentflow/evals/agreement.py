@@ -48,8 +48,8 @@ def agreement(
     ``metadata`` that holds them. The answers are the first draws of ``variant``, by default of the baseline: for recorded runs the
     answers that were recorded, and that people saw. Cases without a verdict are left out.
 
-    Raises ConfigurationError: ``evals/score``, ``evals/variant``, and ``evals/people`` where nobody judged an answer that the judge
-    judged too, or where a verdict is neither a bool nor a number.
+    Raises ConfigurationError: ``evals/score``, ``evals/variant``, and ``evals/people`` where no person judged an answer that the
+    judge judged too, or where a verdict is neither a bool nor a number.
     """
     report.check_score(judge)
     verdicts: dict[str, tuple[float, float]] = {}
@@ -81,7 +81,7 @@ def _kappa(pairs: Sequence[tuple[float, float]], share: Interval, groups: Sequen
     if chance > 1 - 1e-12:
         return Interval(math.nan, math.nan, math.nan, count, "none")
     kappa = (share.mean - chance) / (1 - chance)
-    # what each answer adds: the mean of these is kappa, and their variance that of kappa
+    # the contribution of each answer: their mean is kappa, and their variance that of kappa
     parts: dict[object, tuple[float, int]] = {}
     for at, (one, other) in enumerate(pairs):
         by_chance = columns.get(one, 0.0) + rows.get(other, 0.0) - 2 * chance

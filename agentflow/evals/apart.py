@@ -1,4 +1,4 @@
-"""Two samples of a case beside each other, from the first value that differs."""
+"""Two samples of a case side by side, from the first value that differs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from agentflow.observe.joined_runs import Change, joined, recorded_effects
 from agentflow.observe.run_view import record_message
 
 MOST_PAIRS = 8
-"""Number of effects that are kept of two samples that differ."""
+"""Number of effects kept of two samples that differ."""
 LONGEST = 4_000
-"""Characters that are kept of a value."""
+"""Characters kept of a value."""
 _BEFORE = 40
-"""Characters that are kept of a long text before the first difference."""
+"""Characters kept of a long text before the first difference."""
 
 
 @frozen
 class ValuePair:
-    """One effect of a sample beside that of the baseline's sample.
+    """One effect of a sample, with that of the baseline's sample.
 
     ``change`` is that of ``agentflow runs diff``, the baseline's sample being the first; ``base`` and ``here`` are the values
     as text, None where an effect is missing.

@@ -35,14 +35,14 @@ _FOREIGN: Mapping[str, str] = {
 def read_cases(source: str | Path | Iterable[Any], *, where: str = "") -> list[Case]:
     """Cases from a file (``.jsonl``, ``.json``, ``.csv``, ``.yaml``), or from a list of cases and dicts.
 
-    A dict has the fields of :class:`Case` (``run`` for the run's id), or the inputs by name beside ``expected`` and the other
+    A dict has the fields of :class:`Case` (``run`` for the run's id), or the inputs by name together with ``expected`` and the other
     fields: ``{"question": "...", "expected": "..."}``. The columns of a CSV file are the same. The files of pydantic-evals
-    (``inputs``, ``expected_output``), of OpenAI's evals (``item``, ``ideal``) and of promptfoo (``tests`` with ``vars``, whose
-    ``assert`` are the case's own scorers) are read as they are. YAML needs the extra ``evals``. ``where`` is a filter of the cases, such as
+    (``inputs``, ``expected_output``), of OpenAI's evals (``item``, ``ideal``) and of promptfoo (``tests`` with ``vars``, and
+    ``assert`` as the case's own scorers) are read as they are. YAML needs the extra ``evals``. ``where`` is a filter of the cases, such as
     ``tag=hard group!=42 input.question=Why*``: of ``name``, ``tag``, ``group``, ``run``, ``input.NAME`` and ``metadata.NAME``.
 
-    Returns them in their order. Raises ConfigurationError (``evals/cases``) for a file that cannot be read, a case that is
-    none, no case at all, and two cases of one name; ``evals/assert`` for an assertion of promptfoo that is not supported;
+    Returns them in their order. Raises ConfigurationError (``evals/cases``) for an unreadable file, an invalid case, no case
+    at all, and two cases of one name; ``evals/assert`` for an unsupported assertion of promptfoo;
     ``config/extra`` for YAML without the extra; ``config/filter``.
     """
     chosen = parse_filter(where, _FILTERED, "tag=hard name=refund*")

@@ -67,7 +67,7 @@ class Case:
         return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
-        """Its form in a file of cases: the fields that are set."""
+        """Its form in a file of cases: the fields with a value."""
         data: dict[str, Any] = {}
         if self.run_id is not None:
             data["run"] = self.run_id

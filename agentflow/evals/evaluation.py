@@ -52,11 +52,11 @@ from agentflow.run.run import new_run_id
 from agentflow.run.run_spec import RunSpec
 
 Variant: TypeAlias = "Mapping[str, Mapping[str, Any]] | ProgramLike | PythonTarget"
-"""A form of the program that is compared with the program as it is: overrides of tasks by name (``*``: all), or another program or workflow."""
+"""A form of the program to compare with the unchanged program: overrides of tasks by name (``*``: all), or another program or workflow."""
 
 
 _CONTINUED_S = 30 * 86_400.0
-"""Seconds for which an evaluation can be continued under one limit, from its first call on."""
+"""Seconds during which you can continue an evaluation under one limit, from its first call on."""
 
 
 @frozen(kw_only=True)
@@ -234,7 +234,7 @@ class Evaluation:
     # -- the samples of a case ----------------------------------------------------------------------------------------
 
     async def _case(self, case: Case) -> list[Sample]:
-        """All samples of a case, in an order in which variants take turns; the scores that compare come last."""
+        """All samples of a case, with the variants taking turns; the scores that compare come last."""
         plan, samples = self._plan, list[Sample]()
         record = await self._record(case)
         ends: dict[tuple[str, int], SampleEnd] = {}
@@ -452,7 +452,7 @@ class Evaluation:
     # -- money --------------------------------------------------------------------------------------------------------
 
     def _opened_purse(self) -> Purse | None:
-        """The purse of the evaluation, in the flow's database: an evaluation that is carried out again pays from the same."""
+        """The purse of the evaluation, in the flow's database: an evaluation carried out again pays from the same."""
         limits = self._plan.limits
         if limits is None or (limits.usd is None and limits.tokens is None):
             return None

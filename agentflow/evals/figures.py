@@ -18,9 +18,9 @@ from agentflow.evals.statistics import FEW, LEVEL, Difference, Interval, differe
 from agentflow.lib.text.suggest import did_you_mean
 
 BASE = "base"
-"""The name of the variant that is the program as it is, or the recorded run."""
+"""The name of the variant for the unchanged program, or the recorded run."""
 BEFORE = "before"
-"""The name of the variant that is a saved report."""
+"""The name of the variant for a saved report."""
 
 
 class VariantReport:
@@ -32,7 +32,7 @@ class VariantReport:
 
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
-        """Its samples of the cases that are complete in all variants."""
+        """Its samples of the cases complete in all variants."""
         return tuple([each for each in self._report.complete if each.variant == self.name])
 
     def scores(self, name: str) -> dict[str, list[float]]:
@@ -53,8 +53,8 @@ class VariantReport:
         return mean_of(scores, report.groups, passing=name in report.passing)
 
     def difference(self, name: str) -> Difference:
-        """The difference from the baseline in a score, paired by case. Several intervals hold together: each has the level that
-        is left of 95 % for one of them (Bonferroni), among all variants, and all primary scores if there are some. Raises as
+        """The difference from the baseline in a score, paired by case. Several intervals hold together: each takes its share
+        of the 95 % level (Bonferroni), among all variants, and all primary scores if there are some. Raises as
         :meth:`scores`."""
         report, scores = self._report, self.scores(name)
         base, level = report[report.baseline].scores(name), 1 - (1 - LEVEL) / report.family(name)
@@ -66,7 +66,7 @@ class VariantReport:
 
     def pass_at(self, name: str, k: int | None = None) -> Interval:
         """The share of cases that pass in at least one of ``k`` draws (default: all draws), from the draws of each case, with
-        its 95 % interval. Raises ConfigurationError (``evals/score``) for a score that is not yes or no, or has fewer draws."""
+        its 95 % interval. Raises ConfigurationError (``evals/score``) for a score other than yes or no, or with fewer draws."""
         report, scores = self._report, self.scores(name)
         drawn = report.repeat if k is None else k
         if name not in report.passing or not 1 <= drawn <= report.repeat:
@@ -109,7 +109,7 @@ class VariantReport:
 
     @property
     def calls_reused(self) -> int:
-        """The model calls whose answers were reused."""
+        """The model calls answered by reused results."""
         return sum([each.usage.requests for each in self.samples]) - self.calls_paid
 
 
@@ -165,12 +165,12 @@ class EvaluationFigures:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """The variants that it carried out: all but the saved report that is its baseline."""
+        """The variants that it carried out: all but the saved report used as its baseline."""
         return tuple([each for each in self.variants if each != self.before])
 
     @cached_property
     def complete(self) -> tuple[Sample, ...]:
-        """The samples that count: of the longest beginning of the order whose cases are complete in all variants."""
+        """The samples that count: those of the longest prefix of the order with all cases complete in all variants."""
         wanted = len(self.own) * self.repeat
         counts: dict[str, int] = {}
         for each in self.samples:
@@ -187,12 +187,12 @@ class EvaluationFigures:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of the scores, in the order in which they first occur."""
+        """The names of the scores, in the order of their first occurrence."""
         return tuple(dict.fromkeys([name for each in self.samples for name in (*each.scores, *each.missing)]))
 
     @cached_property
     def passing(self) -> frozenset[str]:
-        """The names of the scores that are yes or no in every sample that ended well."""
+        """The names of the yes-or-no scores: those with such a value in every sample that ended well."""
         seen = {name for each in self.samples if each.status == "done" for name in each.scores.keys() - each.passing}
         return frozenset([name for each in self.samples for name in each.passing]) - seen
 
@@ -201,7 +201,7 @@ class EvaluationFigures:
         return score in self.passing or score in self.bounded
 
     def family(self, score: str) -> int:
-        """The number of differences whose intervals hold together with one in ``score``."""
+        """The number of differences with intervals that hold together with one in ``score``."""
         others = max(1, len(self.variants) - 1)
         if not self.primary:
             return others
@@ -220,7 +220,7 @@ class EvaluationFigures:
         else:
             others = [name for name in self.variants if name != self.baseline]
             intervals = [self[name].difference(score) for name in others for score in primary]
-        # a score that was the same in all cases so far says nothing of those in which it is not
+        # a score that was the same in all cases so far says nothing about cases with another
         return all([each.count >= LEAST and 0 < each.high - each.low <= 2 * self.until for each in intervals])
 
     @cached_property
@@ -263,7 +263,7 @@ class EvaluationFigures:
         return sorted([each for each in changes if each[0]], key=lambda each: -abs(each[0]))[:count]
 
     def below(self, least: Mapping[str, float]) -> list[str]:
-        """The means that are below those in ``least``, by the name of the score, in a sentence each. A variant without the score
+        """The means below those in ``least``, by the name of the score, in a sentence each. A variant without the score
         is below, too."""
         told: list[str] = []
         for score, number in least.items():
@@ -288,7 +288,7 @@ class EvaluationFigures:
 
     def rows(self) -> list[dict[str, Any]]:
         """One dict for each variant, as the table of the report shows it: the scores by their names, with ``score`` after the name
-        of one that is called as a column of the account is."""
+        of one named like a column of the account."""
         rows: list[dict[str, Any]] = []
         for name in self.variants:
             variant = self[name]

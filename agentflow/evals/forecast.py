@@ -32,7 +32,7 @@ from agentflow.run.purses import Purse
 from agentflow.run.run_spec import RunSpec
 
 JUDGES = "judges"
-"""The name of the part of a forecast that is for judges."""
+"""The name of the part of a forecast for judges."""
 
 
 @frozen(kw_only=True)
@@ -61,7 +61,7 @@ class Forecast:
     """The calls of an evaluation and their cost. ``forecast["short"]`` is the part of a variant, ``forecast.judges`` that of the judges.
 
     ``all`` is the sum. Its ``at_most`` is the lesser of the static bound and ``limit_usd``, the limit of the evaluation in US dollars;
-    None if there is neither. ``repeats`` is the part of ``about`` that is for the draws after the first. ``print(forecast)`` is a table.
+    None if there is neither. ``repeats`` is the part of ``about`` for the draws after the first. ``print(forecast)`` is a table.
     """
 
     variants: tuple[ForecastPart, ...]
@@ -147,9 +147,9 @@ class Forecaster(Evaluation):
         self._bounds = bounds
         self._static: dict[tuple[str, str], float | None] = {}
         self._seen: defaultdict[str, list[EffectRow]] = defaultdict(list)
-        """The effects of the samples of each case, whose values are old ones for its later samples."""
+        """The effects of the samples of each case; their values serve as old ones for its later samples."""
         self._made: set[tuple[Any, ...]] = set()
-        """The calls that are made once for all samples: by their keys, and those that may run by the keys that they depend on, too."""
+        """The calls made once for all samples: by their keys, and those that may run by the keys that they depend on, too."""
         self._prices: defaultdict[str, list[tuple[int, float | None]]] = defaultdict(list)
         """The model calls and US dollars of each earlier call of a task, by name."""
         self._tallies: defaultdict[tuple[str, int], _Counts] = defaultdict(_Counts)

@@ -28,7 +28,7 @@ def foreign_name(scorer: Any) -> str:
 
 
 async def foreign_score(scorer: Any, case: Case, run: Sample) -> Any:
-    """The score of an evaluator: a number, a bool, a dict of them, or None. Raises what the evaluator raises."""
+    """The score of an evaluator: a number, a bool, a dict of them, or None. Raises the errors of the evaluator."""
     expected = case.expected if case.expects else None
     if callable(getattr(scorer, "eval_async", None)):  # autoevals
         judged = await scorer.eval_async(run.value, expected, input=_input(case))

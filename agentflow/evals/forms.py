@@ -176,7 +176,7 @@ def _parts(report: EvaluationFigures) -> list[tuple[str, list[str]]]:
 
 
 def _notices(report: EvaluationFigures) -> list[tuple[str, str]]:
-    """What a reader should know before the figures."""
+    """Remarks to read before the figures."""
     notices: list[tuple[str, str]] = []
     if report.stopped is not None:
         more = f"continue with a higher one and run_id='{report.run_id}'"
@@ -207,7 +207,7 @@ def _notices(report: EvaluationFigures) -> list[tuple[str, str]]:
 
 
 def _notes(report: EvaluationFigures) -> list[tuple[str, list[str]]]:
-    """What repeats say beyond the means."""
+    """The information that repeats add to the means."""
     repeats: list[str] = []
     for score in [each for each in report.names if report.repeat > 1 and each not in ACCOUNT]:
         for name in report.variants:
@@ -250,7 +250,7 @@ def _change(change: float, sample: Sample, base: Sample) -> str:
 
 
 def _gave(sample: Sample, text: str | None) -> str:
-    """What a sample gave, its value as text, or why it did not."""
+    """The value of a sample as text, or why it has none."""
     return f"{sample.status}: {clip(sample.reason, 200)}" if text is None else f"gave {text!r}"
 
 

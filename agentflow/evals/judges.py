@@ -18,7 +18,7 @@ from agentflow.evals.scorers import SampleRun
 class Judge:
     """A model that scores an answer by a criterion; :func:`judge` makes one.
 
-    ``criterion`` says by which quality it judges, ``scale`` the least and the greatest of its whole numbers (None: yes or no), ``model`` the model that
+    ``criterion`` is the quality it judges, ``scale`` the least and the greatest of its whole numbers (None: yes or no), ``model`` the model that
     judges (None: the flow's), ``name`` the name of the score. ``pairwise``: it compares the answer with that of the baseline.
     """
 

@@ -1,7 +1,7 @@
-"""Scores finished durable runs beside the flow: ``flow.score``.
+"""Scores finished durable runs in the background of the flow: ``flow.score``.
 
-A run is chosen when it ends, by a number that its id and the scorer's name give, so that a run that ends again is chosen again
-and no other process chooses otherwise. Scores are stored beside the run; a run whose process dies before they are stored has none.
+A run is chosen when it ends, by a number derived from its id and the scorer's name, so that a run that ends again is chosen again
+and no other process chooses otherwise. Scores are stored with the run; if its process dies before that, the run has none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from agentflow.run.engine import Engine
 
 _log = logging.getLogger(__name__)
 _AT_ONCE = 4
-"""Runs that are scored at a time."""
+"""Runs scored at a time."""
 _WAITING = 1_000
 """Runs that wait to be scored; beyond them a run is dropped, and counted."""
 _CLOSING_S = 5.0
@@ -109,7 +109,7 @@ class OnlineScoring:
         """Choose the scorers of a run that has just ended, and return at once."""
         try:
             self._choose(row, end)
-        except Exception:  # noqa: BLE001 - an error whose text cannot be read, for example: it fails no run
+        except Exception:  # noqa: BLE001 - an error without readable text, for example: it fails no run
             self.failed += 1
 
     def _choose(self, row: RunRow, end: RunEnd) -> None:
@@ -146,7 +146,7 @@ class OnlineScoring:
                 self.failed += len(watches)
 
     async def _tell(self, run_id: str, scores: Mapping[str, Any], missing: Mapping[str, str]) -> None:
-        """Tell the observers of the flow that take scores."""
+        """Notify the observers of the flow that take scores."""
         told = [LiveScore(run_id=run_id, name=name, value=value) for name, value in scores.items()]
         told += [LiveScore(run_id=run_id, name=name, error=error) for name, error in missing.items()]
         for observer in self._engine.observers:
@@ -161,7 +161,7 @@ class OnlineScoring:
     async def _score(
         self, row: RunRow, end: RunEnd, watches: Sequence[_Watch]
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        """The scores of a run and the errors of those that are missing, once they are stored."""
+        """The scores of a run and the errors of the missing ones, once they are stored."""
         sample = await self._sample(row, end)
         scores: dict[str, Any] = {}
         missing: dict[str, str] = {}
@@ -209,7 +209,7 @@ class OnlineScoring:
         )
 
     async def aclose(self) -> None:
-        """Score what waits, for at most five seconds, and drop the rest."""
+        """Score the waiting runs, for at most five seconds, and drop the rest."""
         self._closed = True
         if self._workers:
             _, late = await asyncio.wait(self._workers, timeout=_CLOSING_S)

@@ -1,4 +1,4 @@
-"""Who answers the questions of a sample: the turns of its case, then whoever the evaluation names, which may be a task."""
+"""Who answers the questions of a sample: the turns of its case, then the function or task that the evaluation names."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ class Person:
 
 
 def person_of(case: Case, answer: Any, play: Play) -> Answerer | None:
-    """Who answers the questions of a sample of ``case``: None for nobody, and the function itself where that is enough."""
+    """Who answers the questions of a sample of ``case``: None if there is none, and the function itself where that suffices."""
     return Person(case, answer, play) if case.turns or is_function(answer) else answer

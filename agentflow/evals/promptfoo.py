@@ -72,7 +72,7 @@ _THRESHOLDS: Mapping[str, Callable[[Any], float | None]] = {
 }
 _ANY: Mapping[str, Holds] = {"equals": _equals, **_TEXTS, **_LISTS, **_SCHEMAS}
 TYPES = (*_ANY, *_THRESHOLDS, "llm-rubric")
-"""The types of assertions that are read; each but the last may begin with ``not-``."""
+"""The supported types of assertions; each but the last may begin with ``not-``."""
 _KEYS = ("type", "value", "threshold", "metric", "provider", "weight")
 _SLOT = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
@@ -81,7 +81,7 @@ def scorers_of(assertions: Any, inputs: Mapping[str, Any], where: str) -> tuple[
     """The scorers of the ``assert`` of a test case with these ``inputs``, which ``where`` names in errors.
 
     Each gives a score of its own under its ``metric``, else its type, with a number if there are several. Weights
-    are left out: no score is a mean of others. Raises ConfigurationError (``evals/assert``) for a type or form that is not read.
+    are left out: no score is a mean of others. Raises ConfigurationError (``evals/assert``) for an unsupported type or form.
     """
     if not isinstance(assertions, list):
         raise _wrong(

@@ -1,4 +1,4 @@
-"""The report of an evaluation: its figures, and the forms in which it is saved."""
+"""The report of an evaluation: its figures, and its saved forms."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from agentflow.evals.figures import EvaluationFigures
 from agentflow.evals.forms import as_html, as_junit, as_markdown, as_text
 
 _STOPPED = ("message", "limit", "allowed", "used")
-"""The parts of the error of a limit that are saved."""
+"""The saved parts of the error of a limit."""
 
 
 class EvaluationReport(EvaluationFigures):
     """The outcome of an evaluation. ``report["short"]`` is one of its ``variants``.
 
-    ``samples`` are all samples, ``order`` the names of the cases in the order in which they were taken; ``repeat`` is the
+    ``samples`` are all samples, ``order`` the names of the cases in the order they were taken; ``repeat`` is the
     number of draws. ``stopped`` is the error of the limit that ended it early: then it is ``partial``, and counts the cases
-    that are complete in all variants. ``began`` is a unix time, ``took_s`` a number of seconds. Judges, and
-    tasks that score, made ``judging_calls`` model calls for ``judging_usd`` dollars, which are in no sample. ``run_id`` carries it on:
+    complete in all variants. ``began`` is a unix time, ``took_s`` a number of seconds. Judges, and
+    tasks that score, made ``judging_calls`` model calls for ``judging_usd`` dollars, which no sample includes. ``run_id`` carries it on:
     ``flow.evaluate(..., run_id=report.run_id)`` with a higher limit pays for the rest.
 
-    ``primary`` are the scores whose intervals hold together. ``until`` is the half width at which it was to stop, and
-    ``enough`` whether it did; with it, all intervals are those of confidence sequences. ``bounded`` are the scores from 0 to 1 that
-    are not yes or no.
+    ``primary`` are the scores with intervals that hold together. ``until`` is the half width at which it was to stop, and
+    ``enough`` whether it did; with it, all intervals are those of confidence sequences. ``bounded`` are the scores from 0 to 1 other
+    than yes or no.
     """
 
     def __str__(self) -> str:

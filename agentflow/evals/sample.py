@@ -48,9 +48,9 @@ class Sample:
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
     passing: frozenset[str] = frozenset()
-    """The names of the scores that are yes or no: 1.0 and 0.0 in ``scores``."""
+    """The names of the yes-or-no scores: 1.0 and 0.0 in ``scores``."""
     apart: tuple[ValuePair, ...] = ()
-    """Its effects beside those of the baseline's sample, from the first value that differs."""
+    """Its effects, each with that of the baseline's sample, from the first value that differs."""
     digest: str = ""
     """That of its case, also where a saved report has no more of the case."""
 

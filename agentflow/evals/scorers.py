@@ -23,13 +23,13 @@ Score: TypeAlias = float | bool | None
 """A score: a number, or whether the sample passes. None: the scorer does not apply."""
 
 ACCOUNT = ("cost", "latency", "calls", "steps")
-"""The scorers that tell the account of a run, also of one that failed. More is not better in them."""
+"""The scorers that show the account of a run, also of a failed one. More is not better in them."""
 
 
 @frozen
 class ToolUse:
-    """A call of a tool in a sample: the ``path`` of the call, the tool's ``name`` and its ``arguments``; None for a call that
-    a recorded run made, whose record has only their digest."""
+    """A call of a tool in a sample: the ``path`` of the call, the tool's ``name`` and its ``arguments``; None for a call from a
+    recorded run, since the record has only their digest."""
 
     path: str
     name: str
@@ -39,7 +39,7 @@ class ToolUse:
 class SampleRun(Protocol):
     """The run of one sample, as scorers see it.
 
-    ``value`` is its value, ``error`` that with which it failed. ``usage`` and ``cost_usd`` (None for an unknown price) are
+    ``value`` is its value, ``error`` the error if it failed. ``usage`` and ``cost_usd`` (None for an unknown price) are
     those of all its calls, also of reused ones; ``latency_s`` is None unless every call was carried out in this evaluation.
     ``steps`` counts steps of its program, ``tools`` are its tool calls.
     """
@@ -132,7 +132,7 @@ def contains(text: str | None = None, *, at: str = "value", ignore_case: bool = 
 
 def matches(pattern: str, *, at: str = "value") -> Judges:
     """Whether the value, as text, has a match of the regular expression ``pattern``. Raises ConfigurationError
-    (``evals/scorer``) for one that is none."""
+    (``evals/scorer``) for an invalid one."""
     try:
         compiled = re.compile(pattern)
     except re.error as error:

@@ -31,11 +31,11 @@ class SampleBlocked(RunStopped):
 
 
 class Scoring:
-    """Scores samples, and counts what it pays for judging.
+    """Scores samples, and counts the cost of judging.
 
     Parameters: ``samples`` carry out the tasks that judge, with the ``tasks`` of :meth:`~agentflow.durable.samples.Samples.changed`; ``ask`` asks a
-    model; ``whose`` names the evaluation or the run in the records of judges; ``purse`` pays for them; ``anew`` are those
-    that records do not answer.
+    model; ``whose`` names the evaluation or the run in the records of judges; ``purse`` pays for them; ``anew`` are the
+    samples without answers in records.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Scoring:
         self.calls = 0
         """The model calls that judging paid for."""
         self.usd: float | None = 0.0
-        """What they cost in US dollars; None for an unknown price."""
+        """Their cost in US dollars; None for an unknown price."""
         self.names: dict[str, set[str]] = {}
         """The names of the scores that each scorer gave, by its own name."""
 
@@ -88,7 +88,7 @@ class Scoring:
         return replace(sample, scores=scores, missing=missing, passing=frozenset(passing))
 
     def with_fails(self, samples: Sequence[Sample], scorers: Sequence[Scorer]) -> list[Sample]:
-        """The samples, in which one that failed has 0 where others have a score: it does not fall out of the mean."""
+        """The samples; a failed one has 0 where others have a score, and so counts in the mean."""
         passing = {name for each in samples for name in each.passing}
         whole: list[Sample] = []
         for each in samples:

@@ -22,7 +22,7 @@ _FAR = 7.0
 
 
 class Narrowing:
-    """Whether the cases so far are enough: those that have ended before any that has not, so that quick cases do not come first.
+    """Whether the cases so far are enough: those that ended before any unfinished one, so that quick cases do not come first.
 
     ``order`` are the names of the cases, ``is_narrow`` says whether the intervals are narrow enough; it is asked from 30 cases on,
     and again when their number has grown by a fiftieth.

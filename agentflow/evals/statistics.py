@@ -152,8 +152,8 @@ def tango(only: int, other: int, count: int, level: float = LEVEL) -> tuple[floa
 
 
 def solved(falling: Callable[[float], float], low: float, high: float, steps: int = 100) -> float:
-    """Where a falling function is 0, from ``low`` to ``high``; the end that is nearer to it where it is not 0 between them.
-    Each of the ``steps`` halves what is uncertain."""
+    """Where a falling function is 0, from ``low`` to ``high``; the nearer end where it is not 0 between them.
+    Each of the ``steps`` halves the uncertain interval."""
     if falling(low) <= 0:
         return low
     if falling(high) >= 0:

@@ -24,20 +24,20 @@ from agentflow.core.events.effects import AskHuman, Draw, Step
 from agentflow.run.strand.strand import Strand
 
 _LOOK_S = 1.0
-"""Seconds after which tasks of a run that is being suspended are cancelled again, in case they caught it."""
+"""Seconds after which a run being suspended cancels its tasks again, in case they caught it."""
 _NOT_DELIVERED = (RunStopped, ConfigurationError, JournalError)
-"""Errors that end what they are raised in, and are not outcomes that a replay repeats."""
+"""Errors that end the call they are raised in; a replay does not repeat them."""
 
 
 class TaskWork(Protocol):
-    """The parts of a call that are needed here: see :class:`~agentflow.flow.line.LineWork`."""
+    """The parts of a call needed here: see :class:`~agentflow.flow.line.LineWork`."""
 
     @property
     def label(self) -> str: ...
 
 
 class TaskLine(Protocol):
-    """The parts of a :class:`~agentflow.flow.line.Line` that are needed here."""
+    """The parts of a :class:`~agentflow.flow.line.Line` needed here."""
 
     strand: Strand
     at_work: asyncio.Task[Any] | None
@@ -84,8 +84,8 @@ class LineTasks:
     """The tasks that were created by the code of one line, ``root``, and by each other.
 
     Once there are any, a line holds a permit of the run only while one of its calls is in flight: code that awaits its
-    tasks, or anything else that is not agentflow's, waits. In a durable run the outcomes of calls reach the code one by
-    one, in an order that is recorded.
+    tasks, or anything else outside agentflow, waits. In a durable run the outcomes of calls reach the code one by
+    one, in a recorded order.
     """
 
     def __init__(self, root: TaskLine) -> None:
@@ -134,9 +134,9 @@ class LineTasks:
 
     @contextmanager
     def birth(self, code: object) -> Generator[tuple[int, Callable[[asyncio.Future[Any]], None]]]:
-        """A block in which the executing task creates one that runs ``code``.
+        """A block for the executing task to create one that runs ``code``.
 
-        It yields a number that is the task's whenever the run is resumed, and a function to be called with the task.
+        It yields a number that the task keeps whenever the run is resumed, and a function to be called with the task.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -199,7 +199,7 @@ class LineTasks:
         return line
 
     def _stranger(self, task: asyncio.Task[Any]) -> TaskLine:
-        """The line of a task whose creation was not seen. All of these are numbered together, by content."""
+        """The line of a task that was created unobserved. All of these are numbered together, by content."""
         root = self._root
         if self._strange is None:
             call = self._call.at(f"{self._call.path}/{label_mark('tasks')}.0", ordered=False)
@@ -222,7 +222,7 @@ class LineTasks:
 
     @contextmanager
     def own_code(self) -> Generator[None]:
-        """A block in which a call in flight runs the workflow's own code, which holds no permit."""
+        """A block for a call in flight to run the workflow's own code, which holds no permit."""
         task = asyncio.current_task()
         assert task is not None
         self._loose.add(task)
@@ -235,7 +235,7 @@ class LineTasks:
 
     @asynccontextmanager
     async def turn(self, line: TaskLine, call: TaskWork | str) -> AsyncGenerator[None]:
-        """A block in which ``call`` is in flight on ``line``. In a durable run its outcome passes when it is its turn."""
+        """A block with ``call`` in flight on ``line``. In a durable run its outcome passes in its turn."""
         task = asyncio.current_task()
         assert task is not None
         self._join_ended()
@@ -321,7 +321,7 @@ class LineTasks:
             return
         if error is None:
             self._warn_of_left()
-        # What a task catches is its own affair, as anywhere in asyncio, until its workflow ends: then its calls clean up, or raise again
+        # A task may catch any error, as anywhere in asyncio, until its workflow ends: then its calls clean up, or raise again
         for line, code in self._code.items():
             line.code, code.stopped = code, True
         try:
@@ -391,7 +391,7 @@ def _name_of(code: object) -> str:
 
 
 def _content(code: Any) -> tuple[Any, ...]:
-    """The arguments of a coroutine or call that has not begun."""
+    """The arguments of an unstarted coroutine or call."""
     frame = getattr(code, "cr_frame", None)
     if frame is None:
         return tuple(getattr(code, "content", ()))
@@ -414,7 +414,7 @@ def overlap(label: str, other: str | None, *, beside: bool) -> PythonOverlap:
 
 
 def _waits(task: asyncio.Task[Any]) -> bool:
-    """Whether a task waits for something that has not happened."""
+    """Whether a task still waits for something."""
     if task.done():
         return True
     waiter = getattr(task, "_fut_waiter", task)
@@ -422,7 +422,7 @@ def _waits(task: asyncio.Task[Any]) -> bool:
 
 
 def _check_content(call: TaskWork | str) -> None:
-    """Raise PythonOverlap for a call that nothing tells from its equals, in a task whose creation was not seen."""
+    """Raise PythonOverlap for a call that cannot be distinguished from its equals, in a task that was created unobserved."""
     effect = getattr(call, "effect", None)
     if isinstance(effect, AskHuman | Draw) or (isinstance(effect, Step) and not effect.arguments):
         label = call if isinstance(call, str) else call.label

@@ -47,13 +47,13 @@ DRAIN_S = 30.0
 """Seconds that runs may take to end after a worker was asked to stop."""
 
 DEFAULT_QUEUES: Mapping[str, int] = MappingProxyType({"default": 0})
-"""The queues of a worker that is given none."""
+"""The default queues of a worker."""
 
 
 class DurableMethods:
     """Starts, resumes, answers, schedules and carries out durable runs.
 
-    A base of :class:`agentflow.AgentFlow`, which builds what the methods use; it has no state.
+    A base of :class:`agentflow.AgentFlow`, which builds the parts that the methods use; it has no state.
     """
 
     engine: Engine
@@ -123,7 +123,7 @@ class DurableMethods:
     ) -> DurableRun:
         """Resume a durable run from its stored state; a failed one tries its last failures again.
 
-        ``bindings`` are those that are not stored because they are secret or not data; ``limits`` and ``approve`` replace
+        ``bindings`` are those not stored because they are secret or not data; ``limits`` and ``approve`` replace
         the run's, ``on_inflight`` the flow's; ``purse`` pays from now
         on; questions stay open for ``approval_ttl`` seconds (None: as long as the flow's). ``deps`` are its dependencies, which a run that was started with some needs again (``durable/deps``), unless the flow makes them. With ``program``, the text as it is now
         (in ``surface``), or ``overrides``, fields of tasks by the task's name (``{"review": {"model": "openai:gpt-5"}}``),
@@ -199,7 +199,7 @@ class DurableMethods:
         return await self._durable_runs().derive(run_id, change, spec=spec, as_run=as_run)
 
     def draw(self, number: int) -> contextlib.AbstractContextManager[None]:
-        """A block whose tasks with ``reuse=`` mean the ``number``-th of several independent results, counted from 0. Runs that begin in
+        """A block in which tasks with ``reuse=`` mean the ``number``-th of several independent results, counted from 0. Runs that begin in
         it keep their draw; a generation or fork that does carries its tasks out anew. Raises ConfigurationError (``config/draw``)."""
         from agentflow.durable.stored_input import drawing
 
@@ -217,12 +217,12 @@ class DurableMethods:
         return self._durable_runs().sessions.session(name, wait_s)
 
     async def cancel(self, run_id: str) -> None:
-        """Cancel a durable run for good, and wait until it has cleaned up: its ``finally`` forms run, as for any run that
-        is cancelled.
+        """Cancel a durable run for good, and wait until it has cleaned up: its ``finally`` forms run, as for any cancelled
+        run.
 
         This holds for a run that works here, and for a waiting or interrupted one, which is replayed as far as its records
-        go. A run whose program needs bindings that are not stored, or no longer fits its records, is cancelled without
-        clean-up. Raises the errors of :meth:`resume`.
+        go. A run is cancelled without clean-up if its program needs unstored bindings, or no longer fits
+        its records. Raises the errors of :meth:`resume`.
         """
         await self._durable_runs().cancel(run_id)
 
@@ -243,7 +243,7 @@ class DurableMethods:
         await self._durable.questions.answer(run_id, key, answer, state)
 
     async def questions(self, run_id: str) -> list[Question]:
-        """The open questions and approvals of a run, in the order in which they were asked. Raises the errors of
+        """The open questions and approvals of a run, in the order they were asked. Raises the errors of
         :meth:`resume`."""
         open_here = self.engine.questions.of(run_id)
         if open_here or self._durable is None:
@@ -260,10 +260,10 @@ class DurableMethods:
         return await self._durable_runs().find(run_id)
 
     async def recorded_result(self, run_id: str) -> RunResult[Any] | None:
-        """The result of a durable run that has ended, in any process; None for one that is running, waiting or unknown.
+        """The result of an ended durable run, in any process; None for a running, waiting or unknown one.
 
-        Raises the error with which it failed, JournalError (``durable/cancelled``, ``durable/superseded``,
-        ``durable/no-value`` for a value that is not data), and the errors of :meth:`start`.
+        Raises its error if it failed, JournalError (``durable/cancelled``, ``durable/superseded``,
+        ``durable/no-value`` for a value other than data), and the errors of :meth:`start`.
         """
         return await self._durable_runs().recorded_result(run_id)
 
@@ -282,7 +282,7 @@ class DurableMethods:
     ) -> None:
         """Carry out runs that were started with ``where="workers"``, at most ``slots`` at a time, until ``stop`` is set.
 
-        ``queues`` are the queues whose runs it takes; the number of a queue is the largest number of its runs that all
+        ``queues`` are the queues it takes runs from; the number of a queue is the largest number of its runs that all
         workers together carry out at a time (0: any number). After the stop no run is begun, and runs that neither end nor
         wait within ``drain_s`` seconds continue elsewhere. Within the flow's ``async with``, runs of workers that died are
         taken over. Raises ConfigurationError (``config/worker``, ``config/where``, ``config/extra``), and the errors of

@@ -136,7 +136,7 @@ class FlowHost:
         self, program: ProgramLike, spec: RunSpec, outer: CallContext | None
     ) -> tuple[FlowWork, frozenset[str] | None]:
         """A program ready to run, and its grants."""
-        if outer is None:  # compiling is most of what it takes to begin
+        if outer is None:  # compiling is most of the work of starting a run
             await self.engine.turn()
         source = await load_program(program)
         bindings = await self.engine.given(spec.bindings) if spec.bindings else None
@@ -251,7 +251,7 @@ class FlowHost:
 
 
 def _session_of(call: FlowCall[Any], session: Session | None) -> Session | None:
-    """The conversation of a run that is one call with its own. Raises ConfigurationError where the run names another."""
+    """The conversation of a run of a single call that has its own. Raises ConfigurationError where the run names another."""
     if session is None:
         return call.session
     call.close()

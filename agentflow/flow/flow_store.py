@@ -34,7 +34,7 @@ class FlowStore:
         """Remove durable runs that ended longer ago than ``older_than`` (``30d``), and older results for reuse.
 
         Of the remaining runs the oldest are removed until there are at most ``keep``, and the database takes at most
-        ``megabytes``. A run that waits, works or can be resumed stays, and so does one whose records such a run may need.
+        ``megabytes``. A run that waits, works or can be resumed stays, and so does a run with records that such a run may need.
         Returns the number of runs removed. A summary of each is kept (:meth:`past_runs`) until it ended longer ago than
         ``forget``. Raises ValueError for an invalid length of time.
         """
@@ -90,12 +90,12 @@ class FlowStore:
 
     @property
     def results(self) -> ResultStore:
-        """The results for reuse, stored beside the runs."""
+        """The results for reuse, stored with the runs."""
         return self._runs.results
 
     @property
     def purses(self) -> PurseStore:
-        """The purses stored beside the runs; those of the flow itself are at ``flow.purses``."""
+        """The purses stored with the runs; those of the flow itself are at ``flow.purses``."""
         return self._runs.purses
 
     @property

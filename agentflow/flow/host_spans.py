@@ -13,7 +13,7 @@ from agentflow.core.data.source import NO_LINES, HostSource, Lines, Source, Span
 
 _OURS = ("agentflow.", "asyncio.")
 _MOST = 20_000
-"""Calls whose spans are cached: more than a program has, unless it keeps creating functions."""
+"""Maximum number of calls with a cached span: more than a program has, unless it keeps creating functions."""
 
 
 class HostSpans:
@@ -55,7 +55,7 @@ class HostSpans:
         return span
 
     def source(self, code: CodeType, scope: dict[str, Any]) -> HostSource:
-        """The Python file of ``code`` in its present state; with empty text if there is no file, as for code typed at a
+        """The Python file of ``code`` in its present state; with empty text for code without a file, as typed at a
         prompt.
 
         ``scope`` are the globals of its module.

@@ -1,4 +1,4 @@
-"""Lines: the sequence in which the code of a Python workflow performs its effects, on a strand like a program's."""
+"""Lines: the sequence of the effects that the code of a Python workflow performs, on a strand like a program's."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Start = Callable[[], Awaitable[Any]]
 _LOOKED_AT = 100
-"""Number of parts of a list that are checked for calls that were not awaited: if one was forgotten, usually all were."""
+"""Number of parts of a list to check for calls that were not awaited: if one was forgotten, usually all were."""
 _NOWHERE = Source("<python>", "").span(0, 0)
 
 
 class LineWork(Protocol):
-    """A call that is carried out on a line: see :class:`~agentflow.flow.python.FlowCall`."""
+    """A call carried out on a line: see :class:`~agentflow.flow.python.FlowCall`."""
 
     @property
     def label(self) -> str: ...
@@ -98,9 +98,9 @@ class Line:
         self.cut: Deliveries | None = None
         self.tasks: LineTasks | None = None
 
-    # A task is a branch: what it does is named by the task, not by who was first (decision 53)
+    # A task is a branch: its effects are named by the task, not by the order of arrival (decision 53)
     def here(self) -> Line:
-        """The line of the task that is executing: this one, or that of a task which the line's code has created.
+        """The line of the executing task: this one, or that of a task which the line's code has created.
 
         Raises PythonOverlap for a task that outlived the workflow.
         """
@@ -181,7 +181,7 @@ class Line:
         return self.code is not None and (self.code.cancelled() or self.strand.budget.met is not None)
 
     def over(self) -> bool:
-        """Whether a limit ends what runs on this line."""
+        """Whether a limit ends the work on this line."""
         budget = self.strand.budget
         return budget.met is not None or budget.out_of_time()
 
@@ -235,7 +235,7 @@ class Line:
             self.in_flight = None
 
     async def body(self, start: Start) -> Any:
-        """Run host code that is part of the call in flight: its own calls are made on this line."""
+        """Run host code as part of the call in flight: its own calls are made on this line."""
         around, self.in_flight = self.in_flight, None
         outer, self.at_work = self.at_work, asyncio.current_task()
         caller, self.code = self.code, HostCalls(self.code if outer is self.at_work else None)
@@ -243,9 +243,7 @@ class Line:
         try:
             with nullcontext() if tasks is None or around is None else tasks.own_code():
                 return await code.to_end(started(start), "the code of a workflow", LINE_S)
-        except (
-            BaseException
-        ) as error:  # of any kind: what is not an Exception is a failure of that code, the rest is raised again
+        except BaseException as error:  # of any kind: an Exception is raised again, any other is a failure of that code
             met = self.strand.budget.met
             if met is not None and error is not met and not code.cancelled():
                 raise met from error
@@ -271,7 +269,7 @@ class Line:
 
     @asynccontextmanager
     async def conversing(self, session: Session) -> AsyncGenerator[None]:
-        """A block in which the call in flight takes part in ``session`` instead of that of the run. Raises the errors of
+        """A block for the call in flight to take part in ``session`` instead of that of the run. Raises the errors of
         :meth:`Session.used`."""
         call = self.strand.call
         outer = call.session
@@ -284,7 +282,7 @@ class Line:
 
     @contextmanager
     def depending(self, deps: Any) -> Generator[None]:
-        """A block in which the call in flight has the dependencies ``deps`` instead of those of the run; None: those."""
+        """A block for the call in flight with the dependencies ``deps`` instead of those of the run; None: those."""
         call = self.strand.call
         outer = call.run
         if deps is not None and outer.deps is not deps:
@@ -364,7 +362,7 @@ async def carried_out(line: Line, work: LineWork, source: Source | None = None) 
 
 
 def taking_turn(line: Line | None, name: str) -> AbstractAsyncContextManager[None]:
-    """A block that is a call on ``line``, in the code of a workflow; without a line it does nothing. Raises as :meth:`Line.turn`."""
+    """A block that counts as a call on ``line``, in the code of a workflow; without a line it does nothing. Raises as :meth:`Line.turn`."""
     if line is None:
         return nullcontext()
     return _in_turn(line, name) if line.tasks is None else line.tasks.turn(line, name)

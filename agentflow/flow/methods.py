@@ -1,4 +1,4 @@
-"""Tasks and workflows that are methods: the function, and the functions among its options, on an object."""
+"""Tasks and workflows as methods: the function, and the functions among its options, on an object."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOBODY = object()
 
 
 def settings_on(settings: Mapping[str, Any], method: MethodType) -> dict[str, Any]:
-    """The options of a method, with those functions, tasks and workflows among them that are written in the same class as
+    """The options of a method, with those functions, tasks and workflows among them written in the same class as
     methods of the same object."""
     home = _home(method)
     return {name: _on(value, home, method.__self__) for name, value in settings.items()}

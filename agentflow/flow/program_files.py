@@ -56,7 +56,7 @@ def check_surface(surface: Surface | None) -> Surface | None:
 def in_surface(program: T, surface: Surface | None) -> T | Source:
     """``program``, with a plain text marked as written in ``surface`` (None: S-expressions).
 
-    Raises AgentflowError (``program/surface``) for a file whose name implies another language.
+    Raises AgentflowError (``program/surface``) for a file name that implies another language.
     """
     if surface is None:
         return program
@@ -75,7 +75,7 @@ def in_surface(program: T, surface: Surface | None) -> T | Source:
 
 
 async def load_program(program: ProgramLike) -> str | Source | Program:
-    """:func:`source_of` in a thread, for code on an event loop. Raises ConfigurationError if there is no loop."""
+    """:func:`source_of` in a thread, for code on an event loop. Raises ConfigurationError without a loop."""
     if not isinstance(program, Path):
         return source_of(program)
     running_loop()

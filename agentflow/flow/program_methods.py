@@ -105,14 +105,14 @@ _SPEC = frozenset([each.name for each in fields(RunSpec)]) - {"queue"}
 def spec_of(where: str, names: Collection[str], program: object, options: Mapping[str, Any]) -> RunSpec:
     """The spec of a run of ``program`` from the ``options`` of the method ``where``, which takes those in ``names``.
 
-    Raises ConfigurationError (``config/option``) for an unknown option, and for limits or a session that are neither.
+    Raises ConfigurationError (``config/option``) for an unknown option, and for limits or a session of another type.
     """
     if not options:
         return PLAIN
     for name in options:
         if name not in names:
             if isinstance(program, FlowCall):
-                program.close()  # nobody will await it
+                program.close()  # it is never awaited
             raise unknown_field(name, where, names)
     check_run(program, options.get("limits"), options.get("session"))
     state: object = options.get("state")
@@ -171,7 +171,7 @@ T = TypeVar("T")
 
 
 class ProgramMethods:
-    """Runs programs and Python functions. A base of :class:`agentflow.AgentFlow`, which builds what it uses; it has no
+    """Runs programs and Python functions. A base of :class:`agentflow.AgentFlow`, which builds the parts it uses; it has no
     state.
 
     The methods from ``map`` on return calls to be awaited: in a workflow, where they are numbered; in a tool; or elsewhere,
@@ -242,7 +242,7 @@ class ProgramMethods:
     async def run(self, program: ProgramLike | FlowCall[Any], **options: Unpack[RunOptions]) -> RunResult[Any]:
         """Run a program, or a call of a Python workflow or task as ``flow.run(audit(paths))``, to its end.
 
-        ``bindings`` are its variables; ``env`` an environment whose variables and tasks it shares; ``session`` a
+        ``bindings`` are its variables; ``env`` an environment to share variables and tasks with; ``session`` a
         conversation to continue; ``allow`` runs it as an untrusted program that may call only these tasks and tools;
         ``limits`` and ``approve`` replace the flow's for this run. ``run_id`` is the id of the run (default: a new one),
         and ``labels`` say what it belongs to (a user, a thread); its events carry both. ``max_cost`` (USD) and
@@ -302,8 +302,8 @@ class ProgramMethods:
     @overload
     def deps(self, kind: type[T]) -> T: ...
     def deps(self, kind: Any = None) -> Any:
-        """The dependencies of the run in which this is called, in the body of a workflow, a tool or a branch: what its
-        ``deps=`` gave, or the flow's made. None in a run without any.
+        """The dependencies of the current run, in the body of a workflow, a tool or a branch: those that its
+        ``deps=`` gave, or that the flow's made. None in a run without any.
 
         ``flow.deps(Bank)`` checks their class. Raises ConfigurationError (``config/deps``) outside of a run, and for
         dependencies of another class.
@@ -469,7 +469,7 @@ class ProgramMethods:
         """Make an async function a workflow of this flow.
 
         Its calls belong to one run: ``await audit(paths)`` starts one; ``flow.run(audit(paths), limits=...)``,
-        ``flow.stream`` and ``flow.start`` take its options. Programs call it by its name, and so do models that are given
+        ``flow.stream`` and ``flow.start`` take its options. Programs call it by its name, and so do models given
         it as a tool. Raises ConfigurationError for missing annotations, like :meth:`task`.
         """
         from agentflow.flow.python_functions import WorkflowFunction
@@ -502,7 +502,7 @@ class ProgramMethods:
     @overload
     def parallel(self, *parts: Awaitable[T]) -> FlowCall[tuple[T, ...]]: ...
     def parallel(self, *parts: Awaitable[Any]) -> FlowCall[tuple[Any, ...]]:
-        """The results of all ``parts``, calls or coroutines that have not begun: one branch each.
+        """The results of all ``parts``, unstarted calls or coroutines: one branch each.
 
         The first failure cancels the other branches, and is raised when all have ended.
         """
@@ -631,7 +631,7 @@ class ProgramMethods:
         return self._effect("flow.ask_human", AskHuman(question, schema), adapter.validate_python)
 
     def endorse(self, value: T, reason: str) -> FlowCall[T]:
-        """``value``, for which you vouch from now on: ``to = await flow.endorse(address, "looked up by hand")``.
+        """``value``, vouched for by you from now on: ``to = await flow.endorse(address, "looked up by hand")``.
 
         In a flow with a policy it may then be passed, as a whole, to any argument of a call in this workflow or tool, like
         a value of the user; values derived from it may not, nor may other values that the code has read. It is recorded,
@@ -648,11 +648,11 @@ class ProgramMethods:
         return WorkCall(self._host, "flow.endorse", span, work)
 
     def sleep(self, seconds: float) -> FlowCall[None]:
-        """Wait. A durable run that is interrupted meanwhile waits for the rest of the time."""
+        """Wait. A durable run interrupted meanwhile waits for the rest of the time."""
         return self._effect("flow.sleep", Timer(seconds), lambda _: None)
 
     def now(self) -> FlowCall[float]:
-        """The time, in unix seconds; a durable run that is resumed is given the same again."""
+        """The time, in unix seconds; a resumed durable run reads the same again."""
         return self._effect("flow.now", Draw("now"), float)
 
     @overload
@@ -660,7 +660,7 @@ class ProgramMethods:
     @overload
     def random(self, below: int) -> FlowCall[int]: ...
     def random(self, below: int | None = None) -> FlowCall[Any]:
-        """A random number from 0 to 1, or an integer from 0 that is less than ``below``; recorded as :meth:`now`."""
+        """A random number from 0 to 1, or an integer from 0 to less than ``below``; recorded as :meth:`now`."""
         return self._effect("flow.random", Draw("random", below), lambda drawn: drawn)
 
     def uuid(self) -> FlowCall[str]:

@@ -40,7 +40,7 @@ class Host(Protocol):
     @property
     def spans(self) -> HostSpans: ...
     async def run_alone(self, call: FlowCall[Any]) -> Any:
-        """The value of a call that is a run of its own."""
+        """The value of a call run on its own."""
         ...
 
     async def bounds(self, program: ProgramLike, *, bindings: Mapping[str, Any] | None = None) -> Bounds:
@@ -65,7 +65,7 @@ class Host(Protocol):
 
 
 class AsCoroutine(Coroutine[Any, Any, R_co]):
-    """An awaitable that is also a coroutine, since ``asyncio.run`` and ``create_task`` accept nothing else.
+    """An awaitable that also acts as a coroutine, since ``asyncio.run`` and ``create_task`` accept nothing else.
 
     Subclasses set ``_steps`` to None.
     """
@@ -96,7 +96,7 @@ class AsCoroutine(Coroutine[Any, Any, R_co]):
 
 
 class FlowCall(Unawaited, AsCoroutine[R_co]):
-    """A call that has not begun: await it, once, or hand it to ``flow.run``, ``flow.stream`` or ``flow.start``.
+    """An unstarted call: await it, once, or hand it to ``flow.run``, ``flow.stream`` or ``flow.start``.
 
     In a workflow it is part of its run, in a tool part of the tool's run, elsewhere a separate run. ``name`` is the name of
     the callee, ``span`` the call in the host's file. Using the call as if it were its value raises WorkflowError
@@ -235,7 +235,7 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
 
 
 class SingleEffect(FlowCall[R_co]):
-    """A call that is one effect. ``read`` converts the effect's result to the call's value."""
+    """A call of one effect. ``read`` converts the effect's result to the call's value."""
 
     __slots__ = ("effect", "read")
 
@@ -250,8 +250,8 @@ class SingleEffect(FlowCall[R_co]):
         self.read = read
 
     def __await__(self) -> Generator[Any, None, R_co]:
-        # The fast path of nearly all calls, a few microseconds long: the call was created on a line that is free, which has
-        # everything that is needed. All other calls take the path of the base class.
+        # The fast path of nearly all calls, a few microseconds long: the call was created on a free line, which has
+        # everything needed. All other calls take the path of the base class.
         call, task = self._made_in, asyncio.current_task()
         if type(call) is not LineCall or call.run.services is not self._host.engine:
             return (yield from super().__await__())
@@ -287,7 +287,7 @@ class SingleEffect(FlowCall[R_co]):
 
 
 class WorkCall(FlowCall[R_co]):
-    """A call that is carried out by ``work`` on a line.
+    """A call carried out by ``work`` on a line.
 
     ``parts`` are awaited in it, and closed with it; ``source`` is the file of the called function, ``session`` the
     conversation and ``purse`` the purse that the call names, ``deps`` the dependencies that it is given, and ``stored`` returns the stored form of the call, if it can be a whole durable run.
@@ -397,7 +397,7 @@ def python_work(call: FlowCall[Any], bindings: object = None, env: object = None
 
 
 def check_arguments(name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
-    """Raise WorkflowError for an argument that is a call whose ``await`` was forgotten."""
+    """Raise WorkflowError for a call used as an argument without ``await``."""
     for value in (*arguments, *named.values()):
         if isinstance(value, FlowCall):
             call = cast("FlowCall[Any]", value)

@@ -51,7 +51,7 @@ T = TypeVar("T")
 class Declared(ABC, Generic[P, R]):
     """A function that was declared with a decorator: Python calls it, and a durable run refers to it.
 
-    One that is written in a class is called on an object of that class; ``of_class`` says that it has none yet.
+    One written in a class is called on an object of that class; ``of_class`` says that it has none yet.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Declared(ABC, Generic[P, R]):
 
     @property
     def source(self) -> Source | None:
-        """The file that a run shows whose whole work is a call of the function."""
+        """The file shown by a run that only calls the function."""
         return None
 
     @abstractmethod
@@ -123,7 +123,7 @@ class Declared(ABC, Generic[P, R]):
 
     @property
     def reference(self) -> str:
-        """Its module and qualified name, by which durable runs refer to it."""
+        """Its module and qualified name, used by durable runs to refer to it."""
         return reference_of(self._function)
 
     @property
@@ -138,10 +138,10 @@ class Declared(ABC, Generic[P, R]):
         return await work.evaluate(call)
 
     def stored(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[PythonTarget, dict[str, Any]]:
-        """The stored form of a call in a durable run: the function, and its arguments as data; arguments that are secret or
-        not data stay unchanged, and are not stored.
+        """The stored form of a call in a durable run: the function, and its arguments as data; secret arguments, or those not
+        data, stay unchanged, and are not stored.
 
-        Raises ConfigurationError for a function whose value could not be stored, or that another process could not find.
+        Raises ConfigurationError for a function with a value that cannot be stored, or that another process could not find.
         """
         target: Any = self._host.engine.functions.get(self.reference)
         if target is not self and (target is None or not self._is(target)):
@@ -155,7 +155,7 @@ class Declared(ABC, Generic[P, R]):
         return type(other) is type(self) and other._function == self._function
 
     def _not_found(self, other: object) -> ConfigurationError:
-        """The error for a durable run of a function that its reference does not name in the flow; ``other`` is what it names."""
+        """The error for a durable run of a function that its reference does not name in the flow; ``other`` is the value it names."""
         shown = clip(self._function.__qualname__, 160)
         if other is not None:
             return ConfigurationError(
@@ -265,7 +265,7 @@ class TaskFunction(Declared[P, R]):
 
     @functools.cached_property
     def tool(self) -> Tool:
-        """The task as a tool: a model that is given it calls this task, even if another has its name."""
+        """The task as a tool: a model given it calls this task, even if another has its name."""
         signature, template = self._signature, self.template
         told = template.template.description or signature.description
         return task_tool(template, told, signature.schema, self._function)
@@ -286,7 +286,7 @@ class TaskFunction(Declared[P, R]):
         return copy
 
     def declare(self) -> None:
-        """Let programs and durable runs find the task. A method without an object is found by nobody."""
+        """Let programs and durable runs find the task. A method without an object is not registered."""
         if not self.of_class:
             engine = self._host.engine
             engine.tasks.publish([self.template])
@@ -359,14 +359,14 @@ class WorkflowFunction(Declared[P, R]):
         return WorkflowFunction(self._host, function)
 
     def declare(self) -> None:
-        """Let programs, models and durable runs find the workflow. A method without an object is found by nobody."""
+        """Let programs, models and durable runs find the workflow. A method without an object is not registered."""
         if not self.of_class:
             self._host.add_workflow(self.tool)
             self._host.engine.functions[self.reference] = self
 
     @functools.cached_property
     def tool(self) -> Tool:
-        """The workflow as a tool: programs call it by its name, and a model that is given it calls this workflow."""
+        """The workflow as a tool: programs call it by its name, and a model given it calls this workflow."""
 
         async def execute(arguments: dict[str, Any], call: CallContext) -> Any:
             named = self._signature.bind(await plain_arguments(arguments), call)
@@ -423,9 +423,9 @@ class ProgramFunction(Generic[R]):
         return WorkCall(self._host, self.name, self._host.spans.here(), work)
 
     async def bounds(self, **bindings: Any) -> Bounds:
-        """The most that a call with these ``bindings`` may do and cost; the sizes of those that are left out stay open.
+        """The largest work and cost of a call with these ``bindings``; the sizes of omitted ones stay open.
 
-        Raises as ``flow.bounds``, and TaskError for a binding that is not of its type.
+        Raises as ``flow.bounds``, and TaskError for a binding of the wrong type.
         """
         return await self._host.bounds(self._program, bindings=self._checked(bindings, some=True))
 
@@ -463,7 +463,7 @@ class ProgramFunction(Generic[R]):
 
 
 def source_of(host: Host, function: Callable[..., Any]) -> Source:
-    """The Python file in which a function is written."""
+    """The Python file that defines a function."""
     inner = inspect.unwrap(function)
     return host.spans.source(inner.__code__, inner.__globals__)
 

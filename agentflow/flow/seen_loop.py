@@ -1,4 +1,4 @@
-"""What an event loop tells of the code of workflows while they run: which tasks it creates, and which timers.
+"""Observe the event loop for the code of workflows while they run: which tasks it creates, and which timers.
 
 A task factory sees the tasks, and calls the factory of the host. Of a durable run the timers are seen too, since a run that
 waits leaves the memory only when no time limit of asyncio's own is counting there.
@@ -38,7 +38,7 @@ class BranchTask(asyncio.Task[Any]):
 
 
 class TaskFactory:
-    """A task factory that tells the line whose code creates a task, and has ``inner`` create it; None: the loop's own way.
+    """A task factory that notifies the line when its code creates a task, and has ``inner`` create it; None: the loop's own way.
 
     ``users`` is the number of workflows that need it.
     """
@@ -88,12 +88,12 @@ def _branch(constructor: Any, mark: int, coro: Any, **options: Any) -> asyncio.F
 def _by_host(
     inner: Factory, loop: asyncio.AbstractEventLoop, mark: int, coro: Any, **options: Any
 ) -> asyncio.Future[Any]:
-    """A task of the host's factory, whose class is the host's."""
+    """A task of the host's factory, of the host's class."""
     return inner(loop, coro, **options)
 
 
 def _born(tasks: LineTasks, create: Callable[..., Any], coro: Any, **options: Any) -> asyncio.Future[Any]:
-    """What ``create`` gives for a coroutine, named in the line of ``tasks``."""
+    """The task that ``create`` gives for a coroutine, named in the line of ``tasks``."""
     with tasks.birth(coro) as (mark, noted):
         task = create(mark, coro, **options)
         noted(task)
@@ -101,7 +101,7 @@ def _born(tasks: LineTasks, create: Callable[..., Any], coro: Any, **options: An
 
 
 def _tasks_here(context: Any) -> LineTasks | None:
-    """The tasks of the line whose own code is executing; None elsewhere, and for a task with a context of another run."""
+    """The tasks of the line now executing its own code; None elsewhere, and for a task with a context of another run."""
     line = _line_here()
     if line is None or (context is not None and called_in(context) is not calling()):
         return None
@@ -112,7 +112,7 @@ def _tasks_here(context: Any) -> LineTasks | None:
 
 
 def _line_here() -> TaskLine | None:
-    """The line whose own code is executing, and not a call of agentflow, in its task or in one that was seen."""
+    """The line now executing its own code, not a call of agentflow, in its task or in one that was seen."""
     call, task = calling(), asyncio.current_task()
     if type(call) is not LineCall or task is None:
         return None
@@ -123,7 +123,7 @@ def _line_here() -> TaskLine | None:
 
 
 class _Timers:
-    """A method of a loop that makes timers, in its place: it tells a durable run of those that its own code makes.
+    """A method of a loop that makes timers, in its place: it notifies a durable run of those that its own code makes.
 
     ``inner`` is the method, ``users`` the number of workflows that need this.
     """
@@ -143,7 +143,7 @@ class _Timers:
         return timer
 
     def leave(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give the loop its own method back, once nobody needs this one."""
+        """Give the loop its own method back, once this one is not needed."""
         self.users -= 1
         if not self.users and getattr(loop, self.name) is self:
             delattr(loop, self.name)
@@ -162,7 +162,7 @@ def _timers_of(loop: asyncio.AbstractEventLoop, name: str) -> _Timers:
 
 @contextmanager
 def seeing(*, timers: bool) -> Generator[None]:
-    """A block in which the tasks that code creates on the running loop are seen, and the ``timers`` too."""
+    """A block that observes the tasks that code creates on the running loop, and the ``timers`` too."""
     loop = asyncio.get_running_loop()
     factory: Any = loop.get_task_factory()
     if not isinstance(factory, TaskFactory):

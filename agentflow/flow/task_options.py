@@ -1,4 +1,4 @@
-"""The options of tasks and questions in Python, and what runs one of them."""
+"""The options of tasks and questions in Python, and the parts that run one of them."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class AskSettings(TypedDict, total=False):
     connection, or an answer of the wrong form. ``history`` says whether the task takes part in the conversation (True: it
     sends earlier messages and adds its own; otherwise only if the call names a session), or states its settings one by one;
     ``context`` controls its reading material, ``file_paths`` are files that it always reads. ``reuse="1d"`` is the maximum
-    age of an equal call's result that is used again, ``reuse_key`` identifies the state of tools that are closures or bound
-    methods, a changed ``version`` says that earlier results answer no more, ``prompt_cache`` is how long the provider caches the prompt, ``priority`` (-1000 to 1000) the place of its
-    calls among waiting ones, ``decompose`` the number of rounds in which a model may split the task by a program once it
+    age of an equal call's result that may be reused, ``reuse_key`` identifies the state of closures and bound methods as
+    tools, a changed ``version`` says that earlier results answer no more, ``prompt_cache`` is how long the provider caches the prompt, ``priority`` (-1000 to 1000) the place of its
+    calls among waiting ones, ``decompose`` the number of rounds that a model has to split the task by a program once it
     ran out of room. ``around_tool`` and ``around_model`` are async functions around the calls of its tools and of its model,
     within those of the flow and the run.
     """
@@ -173,7 +173,7 @@ HOLDS_VALUES = "is a closure, a bound method or a partial"
 
 
 def check_options(settings: Mapping[str, Any], where: Place) -> None:
-    """Raise ConfigurationError (``config/option``) for an option that is none at ``where``, or cannot have its value."""
+    """Raise ConfigurationError (``config/option``) for an option that does not exist at ``where``, or cannot have its value."""
     if not settings.keys() <= NAMES[where]:
         raise unknown_option(settings, where)
     retries: object = settings.get("retries", 0)
@@ -216,7 +216,7 @@ def tools_of(host: Host, settings: TaskSettings, label: str) -> tuple[list[str] 
 AROUND = frozenset({"around_tool", "around_model"})
 """The options of a task that hold middleware."""
 SETTLED = AROUND | {"tools", "handoffs"}
-"""The options of a task that are in its toolbox."""
+"""The toolbox options of a task."""
 
 
 def _with_middleware(toolbox: Toolbox, settings: TaskSettings, label: str) -> Toolbox:
@@ -233,7 +233,7 @@ def _with_middleware(toolbox: Toolbox, settings: TaskSettings, label: str) -> To
 
 
 RULES = frozenset({"tools", "tool_choice_each", "check", "rounds"})
-"""The options of a task that are rules of its turns, ``tools`` where it is a function."""
+"""The options of a task for its turns, ``tools`` where it is a function."""
 _OURS = frozenset({"retries", "reuse_key", "handoffs", *AROUND, *RULES})
 """Options without a field in a template."""
 

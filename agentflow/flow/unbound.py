@@ -1,4 +1,4 @@
-"""Tasks and workflows that are declared without a flow, and methods: they belong to a flow, and to an object, when they are called."""
+"""Tasks and workflows declared without a flow, and methods: they belong to a flow, and to an object, when they are called."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def no_flow(label: str, name: str = "review") -> ConfigurationError:
 
 
 def host_of(services: object, label: str, name: str) -> Host:
-    """The host of the flow whose runs ``services`` opens. Raises ConfigurationError (``python/no-flow``)."""
+    """The host of the flow that ``services`` opens runs for. Raises ConfigurationError (``python/no-flow``)."""
     host: Host | None = getattr(services, "host", None)
     if host is None:
         raise no_flow(label, name)
@@ -92,7 +92,7 @@ def host_of(services: object, label: str, name: str) -> Host:
 
 
 class UnboundCall(WorkCall[R]):
-    """A call of a function without a flow: it belongs to the flow that runs it, or in whose run it is awaited."""
+    """A call of a function without a flow: it belongs to the flow that runs or awaits it."""
 
     __slots__ = ("_arguments", "_declared", "_named")
 
@@ -145,7 +145,7 @@ class UnboundTask(TaskFunction[P, R]):
         return cast("TaskFunction[P, R]", bound).template
 
     def declare(self) -> None:
-        """Do nothing: the flow that is given the task declares it."""
+        """Do nothing: the flow given the task declares it."""
 
 
 class UnboundWorkflow(WorkflowFunction[P, R]):
@@ -171,7 +171,7 @@ def task(**settings: Unpack[TaskSettings]) -> Callable[[Callable[P, Awaitable[R]
 def task(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Make an async function, or a method, a task without a flow: ``@agentflow.task`` or ``@agentflow.task(model=...)``.
 
-    A flow that runs it, ``flow.run(review("a.py"))``, or in whose workflow or tool it is awaited, runs it with its own models
+    A flow that runs it, ``flow.run(review("a.py"))``, or has a workflow or tool that awaits it, runs it with its own models
     and tools. Programs, durable runs and workers find it where the flow was given it: ``AgentFlow(tasks=[review])``. In all
     else it is a task of :meth:`AgentFlow.task`, with the same options and errors. Awaited outside of a run it raises
     ConfigurationError (``python/no-flow``).

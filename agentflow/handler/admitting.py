@@ -1,4 +1,4 @@
-"""Whether a tool call may start, and with which arguments: a chain of steps, before anything of the call is recorded or
+"""Decides whether a tool call may start, and its arguments: a chain of steps, before anything of the call is recorded or
 run.
 
 The order within a call is: its arguments fit the tool's schema; the policy allows them; a person approves them, if needed;
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 class ToolAdmission:
     """A call on its way to its start.
 
-    ``tool`` is what will run, or the FAILED result in its place, which ends the chain; ``schema`` the schema of its
+    ``tool`` is the tool to run, or the FAILED result in its place, which ends the chain; ``schema`` the schema of its
     arguments, None if the tool checks them itself. ``edited``: the approver has replaced the ``arguments``.
     """
 
@@ -168,7 +168,7 @@ async def _needs_approval(tool: Tool, arguments: dict[str, Any], call: CallConte
             said = await code.to_end(answer) if isawaitable(answer) else answer
     except (TaskError, RunStopped):
         raise
-    except Exception as error:  # noqa: BLE001 - code of the host: where it fails, somebody is asked
+    except Exception as error:  # noqa: BLE001 - code of the host: where it fails, the approver is asked
         said = True
         _warn_of_predicate(tool, f"raised {type(error).__name__}: {clip(str(error), 300)}", call)
     if said is not True and said is not False:
@@ -184,7 +184,7 @@ def _warn_of_predicate(tool: Tool, what: str, call: CallContext) -> None:
 
 def _request(tool: Tool, arguments: dict[str, Any]) -> ApprovalRequest:
     text = f"{tool.name} {to_json(arguments)}"
-    # what a tool is may change at its server between two questions; the answer is for what it was
+    # a tool may change at its server between two questions; the answer is for its earlier form
     covered = text if not tool.origin else f"{text}\n{tool.origin}\n{to_json(tool.spec.input_schema)}"
     digest = hashlib.blake2b(covered.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     shown = escape(text) + (f"\n  from: {escape(clip(tool.origin, 500))}" if tool.origin else "")

@@ -36,12 +36,12 @@ Site: TypeAlias = Callable[[], Awaitable[tuple[str, CallContext]]]
 
 
 class Asks(Protocol):
-    """The prompt whose model is called."""
+    """The prompt of the model call."""
 
     async def paid(
         self, request: ModelRequest, call: CallContext, progress: TurnProgress
     ) -> tuple[ModelResponse, Usage, float | None]:
-        """Make a model call at ``call`` and charge it. Returns the answer, and what it cost with attempts that gave none."""
+        """Make a model call at ``call`` and charge it. Returns the answer, and its cost with that of attempts without one."""
         ...
 
     def cost_of(self, response: ModelResponse) -> float | None:
@@ -86,7 +86,7 @@ class _Tap(_HeldBack):
 
 
 class RunningCall:
-    """A :class:`~agentflow.core.ports.ports.ModelCall`, in the two forms in which middleware carries it out."""
+    """A :class:`~agentflow.core.ports.ports.ModelCall`, in the two forms of carrying it out in middleware."""
 
     __slots__ = ("_deltas", "_whole")
 
@@ -139,7 +139,7 @@ class WrappedModel:
             response = replace(response, usage=self._usage, cost_usd=self._cost)
             if scope.watched and are_long(response.parts):
                 await scope.call.run.examine(response)
-        except BaseException as error:  # also when cancelled: what began is reported to have ended
+        except BaseException as error:  # also when cancelled: a begun call is reported to have ended
             self._late.end(error)
             raise
         self._late.end(
@@ -157,7 +157,7 @@ class WrappedModel:
     async def _whole(
         self, outermost: ModelResponse | AsyncGenerator[ModelDelta, None] | Awaitable[Any]
     ) -> ModelResponse:
-        """The answer of the outermost middleware; what it lets pass is published."""
+        """The answer of the outermost middleware; the parts it lets pass are published."""
         run, progress = self._call.run, self._progress
         if not inspect.isasyncgen(outermost):
             response: ModelResponse = await cast("Awaitable[ModelResponse]", outermost)
@@ -203,7 +203,7 @@ class WrappedModel:
 
     async def _at(self, request: ModelRequest, call: CallContext, ctx: CallContext) -> tuple[str, CallContext]:
         """A digest of a request that a link at ``ctx`` runs, and the call at which it does. Equal requests are numbered in the
-        order in which they were begun."""
+        order they were begun."""
         async with self._in_order:
             before, digest = self._digested
             if before is not request:
@@ -357,7 +357,7 @@ class _Gathered:
 
 
 def _denied(function: ModelMiddleware, denied: Denied) -> TaskError:
-    """The error of a task whose model was not called, or whose answer was withheld."""
+    """The error of a task without a call of its model, or with a withheld answer."""
     why = f": {denied.why}" if denied.why else ""
     return TaskError(
         f"the middleware '{name_of(function)}' refused the call of the model{why}",
@@ -376,6 +376,6 @@ def _is_long(request: ModelRequest) -> bool:
 
 
 def _digest(request: ModelRequest) -> str:
-    """A digest of a request by what the model reads of it."""
+    """A digest of the parts of a request that the model reads."""
     data = plain(_read_by_model(request))
     return blake2b(json.dumps(data, sort_keys=True).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -18,7 +18,7 @@ from agentflow.core.ports.ports import Tool, ToolCall, ToolMiddleware, ToolPort
 from agentflow.handler.admitting import judged
 
 _ANSWERS = (Denied, Retry, Finish)
-"""What a middleware may raise in place of a result; the last two as a tool may."""
+"""The errors that a middleware may raise in place of a result; the last two as a tool may."""
 _RETURN = "return the result of `await run(call)`, one of your own, TaskResult.complete('text'), or Denied('why') to refuse the call"
 
 
@@ -51,7 +51,7 @@ class LateScope:
 
 
 class _InnerScope(QuietScope):
-    """The scope in which the tool itself is carried out: that of the whole call, at a ``call`` of its own."""
+    """The scope for carrying out the tool itself: that of the whole call, at a ``call`` of its own."""
 
     __slots__ = ("_late",)
 
@@ -83,14 +83,14 @@ class WrappedCall:
         self._original: dict[str, Any] = {}
 
     async def result(self, arguments: dict[str, Any], call_id: str | None) -> TaskResult:
-        """The result that the outermost middleware returns. Raises ConfigurationError (``config/middleware``) for one that is none."""
+        """The result that the outermost middleware returns. Raises ConfigurationError (``config/middleware``) for anything else."""
         self._original = arguments
         scope = self._late.scope
         try:
             result = await self._link(0, self._asked(arguments, call_id), scope.call)
             if len(result.content) > LONG_TEXT and scope.watched:
                 await scope.call.run.examine(result)
-        except BaseException as error:  # also when cancelled: what began is reported to have ended
+        except BaseException as error:  # also when cancelled: a begun call is reported to have ended
             self._late.end(error)
             raise
         self._late.end(None, result=result)

@@ -42,7 +42,7 @@ _PIECE_TOKENS = 24_000
 async def compact(session: Session, history: HistoryConfig, ask: Ask, model: str, call: CallContext) -> Spent:
     """Summarise the older turns of ``session`` if ``history`` asks for it and the history to send is too long.
 
-    The newest ``compact_keep_turns`` turns are kept. If there is no summary, a Warning says so and the turns are sent in
+    The newest ``compact_keep_turns`` turns are kept. Without a summary, a Warning says so and the turns are sent in
     full. Returns the usage and the cost of the calls. Raises LimitExceeded.
     """
     size = _size(session)

@@ -83,7 +83,7 @@ async def gather(
 
 
 def _identity(files: FilePort | None, path: str) -> str:
-    """The absolute form of a path, by which duplicates are recognised; the path unchanged if access is refused."""
+    """The absolute form of a path, to recognise duplicates by; the path unchanged if access is refused."""
     try:
         return files.absolute(path) if files is not None else path
     except PathDenied:
@@ -100,7 +100,7 @@ async def _look_up(
         answer = await memory.find(question, call)
     except (RunStopped, TaskError):
         raise
-    except Exception as error:  # the memory may be any object: whatever it raises is a failed lookup
+    except Exception as error:  # the memory may be any object: any error of it is a failed lookup
         said = error.message if isinstance(error, AgentflowError) else f"{type(error).__name__}: {error}"
         raise _failure(f"the lookup of '{cut(query, 200)}' failed: {said}") from error
     if answer.error and not answer.matches:

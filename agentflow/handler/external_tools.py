@@ -1,4 +1,4 @@
-"""Tools that somebody else carries out: those of the host, and those of a conversation."""
+"""Tools that someone else carries out: those of the host, and those of a conversation."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def external(
     description: str = "",
     returns: Mapping[str, Any] | None = None,
 ) -> Tool:
-    """Build a tool that somebody else carries out: a person, a front end, another service, later and elsewhere.
+    """Build a tool that someone else carries out: a person, a front end, another service, later and elsewhere.
 
     ``parameters`` are its arguments, ``{name: type}`` with simple type names or JSON Schemas, or the JSON Schema of an object;
     ``returns`` is the JSON Schema of the result (None: any data). A call is a question of the run
-    (:class:`~agentflow.core.events.questions.Question`), whose ``external`` has name, arguments and call id;
+    (:class:`~agentflow.core.events.questions.Question`), with name, arguments and call id in its ``external``;
     ``flow.send(run_id, key, result)`` gives the result, or ``TaskResult.failure(...)`` where the call failed. A durable run waits
     for it outside of memory. Raises ConfigurationError (``tool/signature``).
     """
@@ -49,7 +49,7 @@ def external(
 
 
 def with_external(prompt: Prompt, call: CallContext, tools: ToolPort) -> Prompt:
-    """``prompt`` with the tools of its conversation, after its own; where the host has one of the same name, that is offered."""
+    """``prompt`` with the tools of its conversation, after its own; the host's one of the same name comes first."""
     own = cast("Toolbox | None", prompt.toolbox) or NO_TOOLBOX
     named = {*(prompt.tools or ()), *own}
     if prompt.tools is None:

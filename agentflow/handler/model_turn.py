@@ -66,7 +66,7 @@ def checked_calls(
 
     Raises ResourceExhausted (``output``, ``context``) for an answer that was cut off or has more than ``longest``
     characters, Refused, and ProtocolError for tool calls that cannot be answered: none where some were announced, a
-    missing or duplicate id, arguments that are not an object, any where no tool was offered.
+    missing or duplicate id, arguments other than an object, any where no tool was offered.
     """
     calls = response.tool_calls
     if calls and not (request.tools or request.provider_tools):
@@ -107,7 +107,7 @@ def checked_calls(
 
 
 def without_calls(response: ModelResponse, call: CallContext, *, checked: bool) -> ModelResponse:
-    """An answer to a prompt that offers no tools, and in which tools are called: its text alone, with a Warning.
+    """An answer with tool calls to a prompt without tools: its text alone, with a Warning.
 
     One without text is left as it is, unless it is ``checked``, and so sent back to be repaired.
     """
@@ -211,7 +211,7 @@ class OutputSchema:
         return result
 
     def as_object(self) -> OutputSchema:
-        """A schema whose answers are objects: this one, or a copy that requests an object around the value."""
+        """A schema with objects as answers: this one, or a copy that requests an object around the value."""
         if self.requested is None or self.requested.get("type") == "object":
             return self
         result = copy(self)
@@ -269,7 +269,7 @@ class OutputSchema:
     def of_value(self, value: object) -> tuple[Any, str, tuple[str, ...]]:
         """``(value, its JSON text, schema violations)`` of a value that code of the host gives in place of an answer.
 
-        Raises ValueError for a value that is not data.
+        Raises ValueError for a value other than data.
         """
         text = to_json(to_jsonable_python(value)).decode()
         if self._adapter is None:
@@ -323,7 +323,7 @@ def _validated(adapter: TypeAdapter[Any], value: Any) -> Any | None:
 
 
 class PartialModel(BaseModel):
-    """Base of the partial types: a field that has not arrived is None, and absent from :meth:`model_dump`."""
+    """Base of the partial types: a field yet to arrive is None, and absent from :meth:`model_dump`."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -540,7 +540,7 @@ class Payer(Protocol):
         ...
 
     def unwanted(self, response: ModelResponse) -> None:
-        """Charge an answer that an adapter returned although its call was cancelled, and that is not used."""
+        """Charge an unused answer, which an adapter returned although its call was cancelled."""
         ...
 
     async def again(self, request: ModelRequest) -> None:
@@ -588,7 +588,7 @@ async def _watched(
         progress = TurnProgress(scope.call, shape)
         try:
             response = await answered(adapter, request, progress, account)
-        except BaseException as error:  # also when cancelled: the event reports the tokens that are lost
+        except BaseException as error:  # also when cancelled: the event reports the lost tokens
             progress.ended(error)
             scope.set(usage=sum(progress.lost, NO_USAGE) if progress.lost else None)
             raise
@@ -695,7 +695,7 @@ class TurnProgress:
     async def room(self, adapter: ProviderAdapter, request: ModelRequest) -> None:
         """Wait until the caller's own stream has been read far enough.
 
-        Raises CallTimeout at twice the time limit of the call, even if nobody reads.
+        Raises CallTimeout at twice the time limit of the call, even without a reader.
         """
         wall = request.timeout_s if request.timeout_s is not None else adapter.profile(request.model).wall_s
         end = None if wall is None or self._began is None else self._began + 2 * wall

@@ -57,7 +57,7 @@ def opening(session: Session, history: HistoryConfig, prompt: Message) -> Openin
 
 
 def opening_of_handoff(kept: Sequence[Message], parts: tuple[Part, ...]) -> Opening:
-    """The messages that a conversation was handed over with, then the prompt of the task that goes on, in one message with the
+    """The messages of the handed-over conversation, then the prompt of the task that continues, in one message with the
     results of the handoff: roles alternate."""
     messages = list(kept)
     if messages and messages[-1].role == "user":

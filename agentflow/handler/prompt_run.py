@@ -1,6 +1,6 @@
 """Runs one prompt: model calls and tool calls in turn until there is an answer.
 
-Before the first call it decides which tools the model is offered, and with which authority its calls run.
+Before the first call it decides which tools to offer the model, and the authority of its calls.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ def offered_to(
     loaded: frozenset[str] = frozenset(),
     model: tuple[ProviderAdapter, str] | None = None,
 ) -> tuple[tuple[ToolSpec, ...], Toolbox | None]:
-    """The specs of the tools that ``prompt`` offers at ``call``, and those of its tools that are not in the table ``tools``.
+    """The specs of the tools that ``prompt`` offers at ``call``, and those of its tools missing from the table ``tools``.
 
-    Tools whose loading is deferred are left out until they are among ``loaded``, and a tool to search them is offered; they are
-    marked instead if the provider of ``model`` searches them itself. A name
-    that is not a tool's may be a task's. Raises ConfigurationError (``tool/unknown``) for a name that is neither.
+    Deferred tools are left out until they are among ``loaded``, and a tool to search them is offered; they are
+    marked instead if the provider of ``model`` searches them itself. A name may be that of a tool or of a task. Raises
+    ConfigurationError (``tool/unknown``) for any other name.
     """
     toolbox = cast("Toolbox | None", prompt.toolbox)
     if prompt.tools is None:
@@ -114,8 +114,8 @@ def called_by_model(
     tools: ToolPort,
     inner: CallContext | None = None,
 ) -> CallContext:
-    """The call below which the calls of a prompt's model are numbered, with the authority of the offered tools: a new one, or
-    ``inner``, whose tools have changed.
+    """The call that numbers the calls of a prompt's model, with the authority of the offered tools: a new one, or ``inner``, if
+    its tools have changed.
 
     Files may be handed on to subtasks as far as the caller itself may give them.
     """
@@ -124,7 +124,7 @@ def called_by_model(
     inner.grants = file_grants(call.grants).union([spec.name for spec in specs]) if specs else NO_TOOLS
     inner.held, inner.asked_by_model, inner.level = inner.grants, True, call.level + 1
     inner.toolbox = toolbox
-    if prompt.toolbox is not None:  # of these, texts may call those that are the flow's
+    if prompt.toolbox is not None:  # of these, texts may call those of the flow
         find = tools.find
         local = [name for name, tool in cast(Toolbox, prompt.toolbox).items() if find(name) is not tool]
         inner.held = inner.grants.difference(local)
@@ -132,7 +132,7 @@ def called_by_model(
 
 
 SEEN_S = 300.0
-"""Seconds for which a prefix is considered likely to be sent again: the cache lifetime of providers."""
+"""Seconds that a prefix is considered likely to be sent again: the cache lifetime of providers."""
 WORTH = 1_500
 """Minimum of characters of a prefix worth caching: no provider caches fewer than 512 tokens."""
 _MOST_SEEN = 4_096
@@ -250,8 +250,8 @@ class PromptRun:
     Parameters: ``call`` has a path of its own and is granted exactly the ``offered`` tools; ``model`` is the adapter's
     name for it; ``system`` is the whole system text; ``shape`` is the form the answer must have;
     ``offer`` chooses the tools of each later turn (None: they stay);
-    ``calibration`` and ``caching`` are shared by the prompts of a turn loop; ``pricing`` knows what calls cost;
-    ``rated`` says that adapters want to know how long requests are. ``clock`` is the prompt's time, if that is limited.
+    ``calibration`` and ``caching`` are shared by the prompts of a turn loop; ``pricing`` knows the cost of calls;
+    ``rated`` says that adapters need the length of requests. ``clock`` is the prompt's time, if limited.
     """
 
     __slots__ = (
@@ -406,7 +406,7 @@ class PromptRun:
                     response, calls = await self._ask_once(request, run.journal)
                 if calls:
                     if self._turns >= allowed and not self._tools.may_end(calls):
-                        continue  # no turn is left in which the model could read the results, so the tools do not run
+                        continue  # no turn is left for the model to read the results, so the tools do not run
                     results = await self._tools.run(calls)
                     self._messages.append(Message("user", results))
                     if run.journal is not None:
@@ -431,7 +431,7 @@ class PromptRun:
                 self._reserved.free()
 
     async def _wrapped(self, request: ModelRequest, call: CallContext) -> ModelResponse:
-        """The answer of the middleware around a turn's model call. What it cost is charged."""
+        """The answer of the middleware around a turn's model call. Its cost is charged."""
         from agentflow.handler.around_model import WrappedModel  # which few flows have
 
         turn = self._turns
@@ -545,7 +545,7 @@ class PromptRun:
         try:
             self._call.run.charge_usage(usage, cost)
         except LimitExceeded:
-            pass  # what ended the call is raised; the next one will find the limit met
+            pass  # the error that ended the call is raised; the next one will find the limit met
 
     def so_far(self) -> tuple[Usage, float | None]:
         """Estimated usage and cost of the call in progress; nothing unless one was sent and is not charged."""
@@ -740,7 +740,7 @@ class PromptRun:
         )
 
     async def _handed_over(self, response: ModelResponse, handoff: Handoff) -> PromptOutcome:
-        """The outcome of a prompt whose model, or a tool of it, has handed the conversation over."""
+        """The outcome of a prompt after its model, or a tool of it, has handed the conversation over."""
         before, keep = self._prompt.handed, handoff.keep
         kept: Any = tuple(self._messages) if keep == "all" else ()
         if callable(keep):
@@ -800,7 +800,7 @@ def _digest(said: str, data: object) -> str:
 
 
 def default_cap(profile: ModelProfile, settings: Mapping[str, Any], tokens: int) -> int:
-    """The maximum of tokens of an answer whose request states none: from native ``settings``, else the model's default and
+    """The maximum of tokens of an answer to a request that states none: from native ``settings``, else the model's default and
     its thinking budget.
 
     ``tokens`` are those of the request, which must fit into the context window together with its answer.
@@ -816,7 +816,7 @@ def default_cap(profile: ModelProfile, settings: Mapping[str, Any], tokens: int)
 
 @frozen
 class ParsedAnswer:
-    """A parsed answer: ``fault`` describes to the model what is invalid, ``refused`` why the check refused it, ``text`` replaces
+    """A parsed answer: ``fault`` describes the invalid parts to the model, ``refused`` why the check refused it, ``text`` replaces
     the answer's text."""
 
     value: object = None

@@ -41,7 +41,7 @@ async def make_prompt(prompt: PromptLike, options: dict[str, Any], tools: ToolTa
         return replace(prompt, **options) if options else prompt
     built = Prompt(parts=await load_parts(prompt), **options)
     if "schema_text" in options:
-        return built  # whoever asks has said what the answer must meet
+        return built  # the caller has said which rules the answer must meet
     schema = built.output_schema
     if schema is not None:
         Schema(schema)  # refuse an invalid schema before a model is called
@@ -58,7 +58,7 @@ async def make_prompt(prompt: PromptLike, options: dict[str, Any], tools: ToolTa
 def to_result(outcome: PromptOutcome, prompt: Prompt) -> TaskResult:
     """The outcome as the specification's TaskResult.
 
-    An answer that is still not JSON after the repair round is COMPLETE with ``notes.parseError``; valid JSON that
+    An answer still not in JSON after the repair round is COMPLETE with ``notes.parseError``; valid JSON that
     violates the schema is FAILED (output_format_failure).
     """
     notes: dict[str, Any] = {"model": outcome.model, "turns": outcome.turns}

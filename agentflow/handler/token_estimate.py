@@ -35,7 +35,7 @@ _PRIOR = 1_000
 """Characters after which a model's reported usage weighs as much as the previous assumption."""
 _LOWEST, _HIGHEST = 0.1, 1.0
 _MOST = 1_000
-"""Number of models, and of tools, that are cached."""
+"""Number of cached models, and of cached tools."""
 
 
 class Calibration:
@@ -71,7 +71,7 @@ class Calibration:
 class Estimator:
     """Estimates the input tokens of one prompt's requests.
 
-    ``before`` is the number of leading messages that are already measured, and their characters.
+    ``before`` is the number of already measured leading messages, and their characters.
     """
 
     __slots__ = ("_calibration", "_characters", "_covered", "_known", "_measured", "_model", "before")

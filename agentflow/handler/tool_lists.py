@@ -36,9 +36,9 @@ def read_tools(tools: object, table: ToolTable, where: str = "a prompt") -> tupl
     """The names that ``tools`` offers, None for all ordinary tools of the flow, and the objects among them.
 
     ``tools`` is a list of functions, tasks, workflows, Tools, names and MCP servers, or the flow's table itself; ``table``
-    are the flow's tools: a function that stands there is that tool. ``where`` says in errors whose list it is. Raises
+    are the flow's tools: a function that stands there is that tool. ``where`` names the list in errors. Raises
     ConfigurationError: ``config/option`` for anything else, ``tool/duplicate`` for two objects of one name,
-    ``tool/reserved-name`` for an object whose name is a word of the language.
+    ``tool/reserved-name`` for an object named like a word of the language.
     """
     if tools is table:
         return None, NO_TOOLBOX
@@ -65,7 +65,7 @@ def read_tools(tools: object, table: ToolTable, where: str = "a prompt") -> tupl
 
 
 def read_handoffs(handoffs: object, where: str) -> tuple[list[str], dict[str, Tool]]:
-    """The names of the tools by which ``handoffs`` are made, and those tools, by name, whose tasks are given as objects; a name
+    """The names of the tools that make ``handoffs``, and the tools, by name, of tasks given as objects; a name
     is that of a task, which may be declared later. Raises ConfigurationError (``config/handoff``)."""
     if isinstance(handoffs, str) or not isinstance(handoffs, Sequence):
         raise _no_handoffs(where, handoffs)
@@ -182,7 +182,7 @@ def find_named(call: CallContext, tools: ToolPort, tasks: dict[str, Tool], name:
 def named_task(task: CompiledTask, call: CallContext) -> Tool:
     """A task as a tool of a model, for a list of tools that names it.
 
-    Where the host offers it, it runs with the host's authority, as a task that is given as an object does.
+    Where the host offers it, it runs with the host's authority, as a task given as an object does.
     """
     tool: Tool | None = task.memo.get("tool")
     if tool is None:
@@ -209,8 +209,8 @@ async def with_chosen(prompt: Prompt, call: CallContext, tools: ToolPort) -> Pro
 
 
 def searched(objects: Mapping[str, Tool], toolbox: Toolbox, loaded: frozenset[str]) -> tuple[dict[str, Tool], Toolbox]:
-    """The tools that are offered of ``objects``, without those deferred ones that are not ``loaded``, and a tool to search them,
-    which is in the toolbox too.
+    """The tools offered of ``objects``, without deferred ones yet to be ``loaded``, and a tool to search them,
+    also in the toolbox.
 
     Raises ConfigurationError (``tool/duplicate``) where another tool has the name of that.
     """

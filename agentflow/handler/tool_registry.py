@@ -60,8 +60,8 @@ class ToolAnswer:
 class ToolTurn:
     """Runs the tool calls of a model's answers, with no more authority than the offered tools.
 
-    Parameters: ``tools`` is the registry, ``call`` a call whose grants are the offered tools, and the files to pass on.
-    ``usage`` is the sum of what the tools' own model calls used.
+    Parameters: ``tools`` is the registry, ``call`` a call with the offered tools as grants, and the files to pass on.
+    ``usage`` is the total of the tools' own model calls.
     """
 
     __slots__ = ("_call", "_read", "_tools", "ending", "usage")
@@ -85,7 +85,7 @@ class ToolTurn:
         """The results of ``parts``, in their order.
 
         Consecutive calls run concurrently, as the run's ``Limits.concurrency`` allows; a ``sequential`` tool runs alone,
-        in its position. The first error that is not a result (TaskError, RunStopped) cancels the others and is raised after
+        in its position. The first error other than a result (TaskError, RunStopped) cancels the others and is raised after
         they have ended.
         """
         call = self._call
@@ -236,7 +236,7 @@ class ToolRegistry:
     dict to that executor; both are read-only. ``revision`` is another object after each change.
 
     Parameters: ``absent`` says how to switch on optional tools, by their names; ``reuse`` keeps the results of tools
-    declared with it; ``words`` are names by which programs cannot call a tool: using one as a tool's name logs a warning.
+    declared with it; ``words`` are names that programs cannot call a tool by: using one as a tool's name logs a warning.
     """
 
     def __init__(
@@ -258,10 +258,10 @@ class ToolRegistry:
         self._infos: dict[str, NameInfo] = {}
         self._editions = Editions()
         self.servers: Collection[str] = ()
-        """The names of the MCP servers whose tools the flow has, connected or not."""
+        """The names of the MCP servers that offer tools to the flow, connected or not."""
 
     def add(self, tool: Tool | Callable[..., Any], *, replace: bool = False) -> Tool:
-        """Register a Tool or a typed function (see :func:`agentflow.tool`). A tool that is registered already is left
+        """Register a Tool or a typed function (see :func:`agentflow.tool`). An already registered tool is left
         unchanged.
 
         Raises ConfigurationError for a function that cannot be a tool, and for another tool of the same name
@@ -282,7 +282,7 @@ class ToolRegistry:
     def register(self, spec: Mapping[str, Any], executor: Callable[..., Any]) -> None:
         """Register the specification's ``{"name", "description", "input_schema"}`` with its executor of one dict.
 
-        Replaces one of the same name, which is logged as a warning. Raises ConfigurationError that says what is wrong with the spec.
+        Replaces one of the same name, which is logged as a warning. Raises ConfigurationError for an invalid spec.
         """
         tool = tool_from_spec(spec, executor)
         if tool.name in self._tools and self.executors.get(tool.name) is not executor:
@@ -423,7 +423,7 @@ class ToolRegistry:
                 from agentflow.handler.around_tools import WrappedCall  # which few flows have
 
                 return await WrappedCall(tool, middleware, scope, self).result(arguments, call_id)
-        inner.toolbox = None  # which is the model's: what the tool does finds the tools of the flow
+        inner.toolbox = None  # which is the model's: the work of the tool finds the tools of the flow
         edited = False
         if isinstance(tool, Tool) and (tool.approval or tool.prepare is not None):
             tool, arguments, edited = await admitted(tool, schema, arguments, inner)
@@ -528,7 +528,7 @@ def _is_input_fault(result: TaskResult) -> bool:
 
 
 def _asks_again(result: TaskResult) -> bool:
-    """Whether a tool, or middleware around it, has raised Retry, now or in what was recorded of it."""
+    """Whether a tool, or middleware around it, has raised Retry, now or in its record."""
     error = result.notes.error
     return error is not None and error.details.get("code") == Retry.default_code
 

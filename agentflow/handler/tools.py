@@ -42,7 +42,7 @@ from agentflow.lib.signature import (
 
 F = TypeVar("F", bound=Callable[..., Any])
 OPTIONS = "__agentflow_tool__"
-"""The attribute of a function in which :func:`tool` stores its options."""
+"""The attribute of a function where :func:`tool` stores its options."""
 
 
 @frozen(kw_only=True)
@@ -113,7 +113,7 @@ def tool(
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Set the options of a function as a tool: ``@tool`` or ``@tool(sequential=True, timeout_s=5)``.
 
-    The options are noted at the function, beside those that it has; pass it to ``AgentFlow(tools=[...])``. Give a copy other options
+    The options are noted at the function, in addition to its existing ones; pass it to ``AgentFlow(tools=[...])``. Give a copy other options
     with ``tool(ends=True)(functools.partial(search))``; of a bound method a copy is made and returned. Its schema comes from the signature
     and the docstring (Google, NumPy or Sphinx style). A parameter annotated ``CallContext`` is hidden from the model and filled in; ``CallContext[Bank]``
     declares the type of the run's dependencies, ``ctx.deps``.
@@ -125,15 +125,15 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     ``retries`` is the number of further attempts after a failure (none while a plain function of an attempt before still
     works on its thread), and ``approval`` asks the run's approver before every call that a model or an untrusted program
     asks for. A function as ``approval``, plain or async, is called with the arguments and the :class:`CallContext`; only
-    calls for which it returns ``False`` need no approval. ``reuse="1d"`` reuses the result of an equal call of at most that
+    calls where it returns ``False`` need no approval. ``reuse="1d"`` reuses the result of an equal call of at most that
     age, from any run of a flow with the same ``durable=`` database; a function that holds values (a closure, a bound
     method, a partial) needs a ``reuse_key`` that identifies them. A changed ``version`` says that earlier results of it, and of tasks that may
     call it, answer no more. ``source`` is the source of its result
     (``source="web"``), ``sinks`` are the sources that may reach its arguments (``sinks={"to": "user"}``): approvers of
-    programs are shown both. With ``ends`` its result ends the task whose model called it, as that task's value; a failed call does
+    programs are shown both. With ``ends`` its result ends the task of the calling model, as that task's value; a failed call does
     not. With ``defer_loading`` it is not sent to models, which find it with the tool ``search_tools``. ``around`` are async functions around each call, ``async def careful(call, run, ctx)``, innermost
-    of all. Raises ConfigurationError for an unknown option (``config/option``) or one that is out of range
-    (``tool/options``), and for a function in ``around`` that is none (``config/middleware``).
+    of all. Raises ConfigurationError for an unknown option (``config/option``) or one out of range (``tool/options``),
+    and for an invalid function in ``around`` (``config/middleware``).
     """
     _chosen(ToolOptions(), options)
 
@@ -149,7 +149,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 def _options_of(function: Any) -> ToolOptions:
     """The options of a function; of a partial without any those of the function that it calls, such as its approval, and the sinks of
-    the arguments that are left."""
+    the remaining arguments."""
     options: ToolOptions | None = getattr(function, OPTIONS, None)
     if options is not None or not isinstance(function, functools.partial):
         return options or ToolOptions()
@@ -316,7 +316,7 @@ def _is_filled(cell: Any) -> bool:
 
 
 def no_reuse_key(label: str, holder: str, why: str) -> ConfigurationError:
-    """The error for results that are to be reused although they depend on more than the arguments: on values that
+    """The error for results with ``reuse`` although they depend on more than the arguments: on values that
     ``holder`` holds or reads, as ``why`` says."""
     return ConfigurationError(
         f"{label} has reuse=, and {holder} {why}: calls with equal arguments may answer differently",
@@ -364,7 +364,7 @@ def tool_from_spec(spec: Mapping[str, Any], executor: Callable[..., Any]) -> Too
     """Build a Tool from the specification's ``{"name", "description", "input_schema"}`` and an executor of one dict.
 
     The executor may be async or plain, and may take a second argument annotated ``CallContext``. Other keys of the spec
-    are options of :func:`tool`. Raises ConfigurationError that says what is wrong.
+    are options of :func:`tool`. Raises ConfigurationError for an invalid one.
     """
     name = spec.get("name")
     if not isinstance(name, str) or not name.strip():
@@ -477,7 +477,7 @@ def task_tool(task: Any, description: str, schema: Mapping[str, Any], function: 
 
 
 def handoff_tool(handoff: Handoff, compiled: Any) -> Tool:
-    """Build the tool ``transfer_to_NAME``, by whose call a model hands its conversation over to the task ``compiled``."""
+    """Build the tool ``transfer_to_NAME``; by calling it a model hands its conversation over to the task ``compiled``."""
 
     parameters = dict(compiled.arguments_schema())
     schema = Schema(parameters)
@@ -498,7 +498,7 @@ def handoff_tool(handoff: Handoff, compiled: Any) -> Tool:
 
 
 SEARCH_TOOLS = "search_tools"
-"""The name of the tool by which models find tools whose loading is deferred."""
+"""The name of the tool that models use to find deferred tools."""
 _MOST_FOUND = 5
 
 
@@ -530,7 +530,7 @@ def user_input_tool(
     description: str = "Ask the user a question and wait for the answer. Use it only when you cannot go on without.",
     timeout_s: float | None = None,
 ) -> Tool:
-    """Build a tool with which a model asks the user. ``ask``, async or plain, answers the question it is passed."""
+    """Build a tool for a model to ask the user. ``ask``, async or plain, answers the question it is passed."""
     run = as_async(ask)
 
     async def execute(arguments: dict[str, Any], call: CallContext) -> Any:

@@ -1,7 +1,7 @@
 """The turn loop: runs a prompt by alternating model calls and tool calls until there is an answer.
 
-A prompt's messages are kept in one list while it runs. The session gets the whole exchange at the end or nothing, so
-that history stays valid for a strict server whatever interrupts the prompt.
+A prompt's messages are kept in one list while it runs. The session gets the whole exchange at the end or nothing, so that
+history stays valid for a strict server after any interruption of the prompt.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class TurnLoop:
     """The :class:`~agentflow.core.ports.ports.PromptRunner`.
 
     Parameters: ``router`` resolves model names, ``tools`` is the registry of tools a model may call, ``base_system``
-    precedes every prompt's system text, ``fallback`` combines a prompt's model and its fallbacks, ``pricing`` knows what
-    calls cost, ``rated`` says that calls are limited to a rate of tokens, ``prompt_cache`` is how long providers are asked
+    precedes every prompt's system text, ``fallback`` combines a prompt's model and its fallbacks, ``pricing`` knows the
+    cost of calls, ``rated`` says that calls are limited to a rate of tokens, ``prompt_cache`` is how long providers are asked
     to cache the beginning of prompts that do not say (None: where it pays). Holds no state of a prompt: many may run at
     once.
     """
@@ -88,7 +88,7 @@ class TurnLoop:
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
         """Run a prompt in ``call.session``: model calls and tool calls until the model has answered.
 
-        ``prompt.timeout_s`` bounds all of it. An answer that is not the required JSON is sent back once, with its mistakes;
+        ``prompt.timeout_s`` bounds all of it. An answer other than the required JSON is sent back once, with its mistakes;
         the outcome names the remaining ones. Raises ProviderError (also Refused, CallTimeout, ...), ConfigurationError,
         ResourceExhausted (``context``, ``output``, ``turns``), LimitExceeded, and TaskErrors of tools. The session gets the
         whole exchange or nothing.
@@ -129,7 +129,7 @@ class TurnLoop:
         model: tuple[ProviderAdapter, str],
         loaded: frozenset[str],
     ) -> tuple[ToolSpec, ...]:
-        """The tools of the next turn of a prompt whose tools change, with whose authority ``inner`` is from now on; ``loaded`` are
+        """The tools of the next turn of a prompt with changing tools; ``inner`` has their authority from now on; ``loaded`` are
         the deferred ones that the model has found."""
         chosen = await with_chosen(prompt, call, self._tools)
         specs, toolbox = offered_to(chosen, call, self._tools, loaded, model)

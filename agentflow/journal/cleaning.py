@@ -1,6 +1,6 @@
 """Removes ended runs, and results kept for reuse, from the database of durable runs, oldest first.
 
-Of a run that is removed a row of ``af_summary`` is kept.
+A row of ``af_summary`` is kept of each removed run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StorageSurvey(NamedTuple):
 
 
 _AT_ONCE = 200
-"""Number of runs that are read together."""
+"""Number of runs read together."""
 _COLUMNS = "run, name, status, queue, tenant, slices, spent_s, usage, cost, error, created, updated"
 _KEEP = f"""
 insert into af_summary({_COLUMNS})
@@ -52,7 +52,7 @@ class Removes(Protocol[C]):
 async def collect(store: Removes[C], db: C, before: float | None, bounds: LogBounds | None) -> int:
     """Remove rows older than the unix time ``before``, then the oldest until the rest is within ``bounds``.
 
-    Unfinished runs stay, and so do runs whose records they may need. Returns the number of removed runs.
+    Unfinished runs stay, and so do runs with records they may need. Returns the number of removed runs.
     """
     runs: list[str] = []
     results: list[bytes] = []
@@ -108,7 +108,7 @@ def excess(
 
 
 async def keep_summaries(rows: Rows, db: DatabaseConnection, runs: Sequence[str]) -> None:
-    """Store the summaries of ``runs`` before they are removed; none of branches, whose costs are counted in their runs."""
+    """Store the summaries of ``runs`` before they are removed; none of branches, since their costs are counted in their runs."""
     metered = f"""
         select r.run, {rows.usage}, cost from af_effect e join af_run r on r.{rows.ref} = e.{rows.ref}
         where r.run = any($1) and e.usage is not null"""

@@ -28,5 +28,5 @@ Work: TypeAlias = Callable[[C], Coroutine[Any, Any, Any]]
 
 
 def changed(status: str) -> int:
-    """The number of rows that a statement changed, from what :meth:`Connection.execute` returned."""
+    """The number of rows that a statement changed, from the value of :meth:`Connection.execute`."""
     return int(status.rpartition(" ")[2])

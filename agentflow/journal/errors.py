@@ -6,7 +6,7 @@ from agentflow.core.data.errors import JournalError
 
 
 def unknown_run(run: str) -> JournalError:
-    """The error for a run that is not stored."""
+    """The error for a run missing from the store."""
     return JournalError(
         f"there is no durable run '{run}'",
         code="durable/unknown-run",

@@ -1,4 +1,4 @@
-"""Logs of runs in tables beside the journal: the :class:`~agentflow.core.ports.store_ports.EventStore` of flows with a database."""
+"""Logs of runs in tables next to the journal: the :class:`~agentflow.core.ports.store_ports.EventStore` of flows with a database."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Events(ABC, Generic[C]):
 
     @abstractmethod
     def _do(self, work: Work[C], nothing: Any = None) -> Any:
-        """Do work in a transaction. Without a database, the answer is ``nothing`` unless that is None."""
+        """Do work in a transaction. Without a database, the answer is ``nothing`` unless None."""
 
     def append(self, run: str, entries: Sequence[LogEntry], *, last: bool = False) -> None:
         contents = [(run, digest, body) for entry in entries for digest, body in entry.contents]
@@ -76,7 +76,7 @@ class Events(ABC, Generic[C]):
         return gone
 
     def remove(self, runs: Sequence[str]) -> None:
-        """Remove logs; those that are not here do not matter."""
+        """Remove logs; missing ones do not matter."""
 
         async def work(db: C) -> None:
             for table in ("af_event", "af_event_content", "af_event_log"):
@@ -145,7 +145,7 @@ def _transaction(db: sqlite3.Connection) -> Generator[None]:
 
 
 def removable(logs: Sequence[LogInfo], bounds: LogBounds, spare: Collection[str]) -> list[str]:
-    """The runs whose logs are to be removed: the oldest of ``logs``, which are sorted newest first, until the others are
+    """The runs with logs to remove: the oldest of ``logs``, which are sorted newest first, until the others are
     within ``bounds``."""
     now = time.time()
     return [log.run_id for log in bounds.excess(list(logs), lambda log: log.run_id in spare or log.is_kept(now))]

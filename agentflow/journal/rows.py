@@ -29,7 +29,7 @@ EFFECT_CHANGED = ", ".join(f"{name} = excluded.{name}" for name in EFFECT.split(
 VALUE, TURNS = 6, 7
 """The positions of value and turns among the columns :data:`EFFECT`."""
 OWNER, REF = -2, -1
-"""The positions of a run's owner, and of the reference by which its effects name it, among the columns :attr:`Rows.run`."""
+"""The positions of a run's owner, and of the reference that its effects name it by, among the columns :attr:`Rows.run`."""
 _STATES: tuple[EffectState, ...] = tuple(EffectState)  # by number, in a fraction of the time of a look-up by value
 _UNSAFE = re.compile("[\\\\\x00\ud800-\udfff]")
 _ESCAPED = re.compile(r"\\u([0-9a-f]{4})")
@@ -53,7 +53,7 @@ def _encoder() -> Callable[[Any], str]:
     """
     encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
     make: Any = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:  # a Python without the part of json that is written in C
+    if make is None:  # a Python without the part of json written in C
         return encoder.encode
     write = make(None, encoder.default, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, False)
 
@@ -137,7 +137,7 @@ def _effect_of(fields: Row) -> EffectRow:
 def selected(query: RunQuery | None) -> tuple[str, list[Any]]:
     """The conditions of a list of runs, each behind an ``and``, and their parameters from ``$2`` on.
 
-    An input that is stored apart is not looked into: its run is listed.
+    A separately stored input is not looked into: its run is listed.
     """
     texts: list[str] = []
     values: list[Any] = []
@@ -177,7 +177,7 @@ def is_apart(text: Any) -> bool:
 class Rows(ABC):
     """The rows of one database. ``run`` are the columns that :meth:`run_of` reads.
 
-    Its attributes are the differing parts of statements: ``ref`` is the column by which an effect refers to its run,
+    Its attributes are the differing parts of statements: ``ref`` is the column of an effect that refers to its run,
     ``sum`` the column of a row's checksum, ``usage`` turns a list of numbers into JSON text; ``more`` are the columns of
     runs on workers, and ``leased`` says whether a run ``r`` has a reservation from a budget. ``listed`` are the runs shown
     in lists.
@@ -244,7 +244,7 @@ class Rows(ABC):
         return fields[:-1]
 
     async def run_of(self, db: DatabaseConnection, fields: Row) -> RunRow:
-        """The run whose columns are :attr:`run`. Raises JournalError (``durable/corrupt``)."""
+        """The run with the columns :attr:`run`. Raises JournalError (``durable/corrupt``)."""
         self.checked(fields[: _KEPT_COUNT + 1], f"the stored run '{fields[0]}'")
         run, base, program, digest, input_, status, result, error = fields[:_KEPT_COUNT]
         epoch, seq, slice, wake_at, spent, created, updated, deaths = fields[_KEPT_COUNT + 1 : _KEPT_COUNT + 9]
@@ -274,7 +274,7 @@ class Rows(ABC):
         )
 
     async def effects(self, db: DatabaseConnection, ref: Any, where: str = "true", *args: Any) -> list[EffectRow]:
-        """The records of a run for which ``where`` holds, in the order in which they started. Raises the errors of
+        """The records of a run where ``where`` holds, in the order they started. Raises the errors of
         :meth:`load`.
 
         ``args`` are the parameters from ``$2`` on.

@@ -1,7 +1,7 @@
-"""Conversations, in the database of durable runs: lasting ones, and those with which runs begin.
+"""Conversations, in the database of durable runs: lasting ones, and the openings of runs.
 
-A lasting conversation has a row, and one for each of its exchanges. Of the conversations with which runs begin, each
-exchange is stored once for all runs: it refers to the previous one, and its hash covers both; a run refers to the last one.
+A lasting conversation has a row, and one for each of its exchanges. Each exchange in the opening of a run is stored once
+for all runs: it refers to the previous one, and its hash covers both; a run refers to the last one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Openers(Protocol):
 
 
 class Sessions:
-    """The :class:`~agentflow.core.ports.store_ports.SessionStore` beside the runs that ``writer`` stores."""
+    """The :class:`~agentflow.core.ports.store_ports.SessionStore` for the runs that ``writer`` stores."""
 
     def __init__(self, writer: Writer[Any], rows: Rows, openers: Openers) -> None:
         self._writer = writer
@@ -122,7 +122,7 @@ async def hold(rows: Rows, db: DatabaseConnection, name: str, run: str) -> None:
 
 
 async def hold_again(rows: Rows, db: DatabaseConnection, run: str) -> None:
-    """Reserve the conversation again for a run that is retried, unless another run has continued it since."""
+    """Reserve the conversation again for a retried run, unless another run has continued it since."""
     for (name,) in await db.fetch("select name from af_session where last = $1 and holder is null", run):
         await _write(db, (await _row(rows, db, unescape(name)))._replace(holder=run))
 

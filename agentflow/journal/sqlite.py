@@ -70,7 +70,7 @@ create index af_session_holder on af_session(holder);
 create index af_result_at on af_result(at);
 """
 _ADDED = ("create index if not exists af_run_updated on af_run(updated desc, run)",)
-"""What tables of this version may lack that were created by an earlier release, and get when they are opened."""
+"""The columns that tables created by an earlier release may lack, and get when they are opened."""
 EVENT_SCHEMA = """
 create table if not exists af_event(number integer primary key, run text not null, slice integer not null,
   seq integer not null, line blob not null);
@@ -88,8 +88,8 @@ _SEALED = {
     "af_turn": ("session, number", "session, number, value"),
     "af_result": ("content", "kind, name, value, turns, usage, cost, at"),
 }
-"""The tables whose rows have a checksum maintained by the connection: the key of each, and the columns that the checksum
-covers."""
+"""The tables with rows that have a checksum maintained by the connection: the key of each, and the columns that the
+checksum covers."""
 _WRITTEN = re.compile(r"\s*(?:insert into|update) (\w+)")
 _PLACES = ", ".join("?" * 15)
 _UNLESS_ENDED = f"on conflict(run, key) do update set {EFFECT_CHANGED}, sum = excluded.sum where af_effect.state = 0"
@@ -108,7 +108,7 @@ _REWRITTEN = (
 )
 """How the SQL of the store becomes that of SQLite: times are unix seconds, and the whole file is locked."""
 _CHECKED_BYTES = 64 * 1024 * 1024
-"""Size up to which a whole database is checked when it is opened; damage in a larger one is found when it is read."""
+"""Maximum size of a database to check as a whole on opening; damage in a larger one is found when it is read."""
 _BUSY_S = 1.0
 _NOTES = "af_note"
 """How the tables of notes begin, which may be in the file before any run is."""
@@ -137,9 +137,7 @@ def _may_pass(error: sqlite3.Error) -> bool:
 
 
 def _primary(error: sqlite3.Error) -> int:
-    return (
-        getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    )  # an error about text that is not UTF-8 has no code
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # an error about invalid UTF-8 has no code
 
 
 @lru_cache(512)
@@ -263,7 +261,7 @@ def is_whole_effect(fields: Row) -> bool:
 
 
 Apart = dict[bytes, bytes]
-"""Long texts that are stored by content, each once: by their digests."""
+"""Long texts stored by content, each once: by their digests."""
 
 
 def set_apart(text: str | None, apart: Apart) -> str | None:
@@ -290,7 +288,7 @@ def put_values(run: str, row: EffectRow, apart: Apart) -> tuple[Any, ...]:
 
 
 class SqliteFile:
-    """The file and its connection: the :class:`~agentflow.journal.writer.Database` whose batches are one transaction."""
+    """The file and its connection: the :class:`~agentflow.journal.writer.Database` with one transaction for each batch."""
 
     def __init__(self, path: Path, sync: Sync) -> None:
         self._path = path
@@ -500,7 +498,7 @@ class OwnerLocks:
         return False
 
     async def acquire(self, run: str) -> bool:
-        """:meth:`take` on a thread. A caller that is cancelled meanwhile has not locked it. Raises OSError."""
+        """:meth:`take` on a thread. A caller cancelled meanwhile does not hold the lock. Raises OSError."""
         taking = asyncio.create_task(asyncio.to_thread(self.take, run))
         cancelled = await outlast(taking)
         if cancelled is not None:
@@ -602,7 +600,7 @@ _LONG_COLUMNS = {
     "af_turn": ("value",),
     "af_result": ("value", "turns"),
 }
-"""The columns whose texts may be stored separately, by table."""
+"""The columns with texts that may be stored separately, by table."""
 
 
 class SqliteRows(Rows):

@@ -1,4 +1,4 @@
-"""The :class:`~agentflow.core.ports.store_ports.JournalStore` of which both databases are leaves.
+"""The :class:`~agentflow.core.ports.store_ports.JournalStore`, the base class of both databases.
 
 The common part of files and servers is here, over :class:`~agentflow.journal.connection.DatabaseConnection`. A leaf defines
 the owner of a run, the layout of rows, the storing of records and the removal; the hooks of runs on workers have bodies for
@@ -45,7 +45,7 @@ on conflict (content) do update set {", ".join(f"{one} = excluded.{one}" for one
 
 
 class Results:
-    """The :class:`~agentflow.core.ports.store_ports.ResultStore` beside the runs that ``writer`` stores."""
+    """The :class:`~agentflow.core.ports.store_ports.ResultStore` for the runs that ``writer`` stores."""
 
     def __init__(self, writer: Writer[Any], rows: Rows) -> None:
         self._writer = writer
@@ -57,7 +57,7 @@ class Results:
 
         async def work(db: DatabaseConnection) -> StoredResult | None:
             row = await db.fetchrow(query, content, since)
-            if row is None or not self._rows.is_whole(row):  # one that is damaged is computed again
+            if row is None or not self._rows.is_whole(row):  # a damaged one is computed again
                 return None
             kind, name, value, turns, usage, cost, at, _ = row
             return StoredResult(
@@ -119,7 +119,7 @@ class Journal(ABC, Generic[C]):
         self.results = Results(writer, rows)
         self.purses = StoredPurses(writer, self._lender, self._lender_lives)
 
-    # -- what a leaf says ---------------------------------------------------------------------------------------------
+    # -- parts of a subclass -------------------------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -132,7 +132,7 @@ class Journal(ABC, Generic[C]):
 
     @abstractmethod
     async def _answer(self, db: C, row: Row, record: EffectRow) -> None:
-        """Store the answer to an open record, of the run whose columns are ``row``."""
+        """Store the answer to an open record, of the run with the columns ``row``."""
 
     @abstractmethod
     async def _is_worked_on(self, db: C, row: Row) -> bool:
@@ -164,7 +164,7 @@ class Journal(ABC, Generic[C]):
 
     @abstractmethod
     async def remove_in(self, db: C, runs: Sequence[str], results: Sequence[bytes]) -> None:
-        """Remove ended runs with all that they have, and results; those that are not here do not matter."""
+        """Remove ended runs with all that they have, and results; missing ones do not matter."""
 
     @abstractmethod
     async def abandoned(self) -> list[RunRow]:
@@ -190,7 +190,7 @@ class Journal(ABC, Generic[C]):
         return True
 
     async def _status_then(self, db: C, row: RunRow, status: RunStatus) -> RunStatus:
-        """The status in which a run is left, given the requested ``status``."""
+        """The status to leave a run in, given the requested ``status``."""
         return status
 
     async def _ended(self, db: C, row: RunRow, status: RunStatus, then: RunStatus, branch: BranchEnd | None) -> None:
@@ -278,7 +278,7 @@ class Journal(ABC, Generic[C]):
         await self._begin_to_own(run)
         try:
             return (await self._own_new(run) if not slice else None) or await self._writer.do(work)
-        except BaseException as error:  # nobody works on it then, even when cancelled
+        except BaseException as error:  # no process works on it then, even when cancelled
             self._not_owned(run, error)
             raise
 
@@ -323,7 +323,7 @@ class Journal(ABC, Generic[C]):
             records = await self._rows.effects(db, row[REF], "key = $2", key)
             if (
                 not records or records[0].state != EffectState.OPEN
-            ):  # perhaps the same answer, whose commit was not heard of
+            ):  # perhaps the same answer, committed without a reply
                 return before and [(each.state, each.value) for each in records] == [(state, value)]
             await self._answer(db, row, replace(records[0], state=state, value=value, ended=time.time()))
             await db.execute(_ANSWERED, run)
@@ -423,7 +423,7 @@ class Journal(ABC, Generic[C]):
         return row
 
     async def _shown(self, db: C, row: Row) -> RunRow:
-        """A stored run; one whose owner is dead is ``queued``."""
+        """A stored run; one with a dead owner is ``queued``."""
         run = await self._rows.run_of(db, row)
         if run.status == "running" and (row[OWNER] is None or not await self._is_worked_on(db, row)):
             return replace(run, status="queued")

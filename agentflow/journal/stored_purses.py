@@ -19,7 +19,7 @@ from agentflow.journal.writer import Writer
 LEASE_S = 900.0
 """Seconds after which a lease that was neither enlarged nor ended counts as spent: longer than any model call takes."""
 KEPT_S = 40 * 86_400.0
-"""Seconds after its end for which a period is kept."""
+"""Seconds that a period is kept after its end."""
 _OPEN = "insert into af_purse(name, starts, ends) values ($1, $2, $3) on conflict (name, starts) do nothing"
 _SPENT = "select nanos, tokens, calls from af_purse where name = $1 and starts = $2"
 _ENDS = "select ends from af_purse where name = $1 and starts = $2"

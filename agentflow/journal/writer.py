@@ -22,13 +22,13 @@ from agentflow.core.events.journal_rows import EffectRow
 
 FIRST_WAIT_S = 0.02
 LONGEST_WAIT_S = 2.0
-"""Maximum seconds between two attempts to write to a database that is unavailable."""
+"""Maximum seconds between two attempts to write to an unavailable database."""
 LEAVING_S = 5.0
-"""Maximum seconds for which jobs wait for such a database once the process is about to leave it."""
+"""Maximum seconds that jobs wait for such a database once the process is about to leave it."""
 MAX_BATCH = 2_000
 """Number of jobs at which a transaction takes no more."""
 GATHER_ITERATIONS = 8
-"""Maximum number of iterations of an event loop for which its first job waits for others."""
+"""Maximum number of iterations of an event loop that its first job waits for others."""
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Database(Protocol):
     def transact(self, jobs: Sequence[WriteJob]) -> None:
         """Do jobs in order, commit, and give each its ``result`` or ``error``.
 
-        Raises Unavailable if the database may be usable later: jobs that are not ``done`` are tried again then. Any other
+        Raises Unavailable if the database may be usable later: jobs without ``done`` are tried again then. Any other
         error is the error of all jobs.
         """
         ...
@@ -60,8 +60,8 @@ class Database(Protocol):
 class WriteJob:
     """Work for a transaction; ``work`` may be called again if the transaction could not be committed.
 
-    ``done`` says that it was committed, though others of its batch were not. ``atomic`` is false for work that is as good without
-    a transaction around it: one statement, or statements that only read.
+    ``done`` says that it was committed, though others of its batch were not. ``atomic`` is false for work that needs no transaction
+    around it: one statement, or statements that only read.
     """
 
     future: asyncio.Future[Any]
@@ -86,7 +86,7 @@ _Stop: TypeAlias = None
 _Batch: TypeAlias = list[WriteJob]
 
 
-# One thread, whose batches are transactions: a commit per record would be the cost of a run (decision 23)
+# One thread, with batches as transactions: a commit per record would be the cost of a run (decision 23)
 class Writer(Generic[C]):
     """A thread that does jobs in order, many in one transaction, and settles their futures when it is committed.
 
@@ -128,7 +128,7 @@ class Writer(Generic[C]):
             pending.append(job)
 
     def _gather(self, loop: asyncio.AbstractEventLoop, before: int, iterations: int) -> None:
-        """Hand over the pending jobs once there are no more than ``before``, or no ``iterations`` left to wait."""
+        """Hand over the pending jobs once at most ``before`` are left, or no ``iterations`` to wait."""
         count = len(self._pending.get(loop, ()))
         if before < count < MAX_BATCH and iterations:
             loop.call_soon(self._gather, loop, count, iterations - 1)
@@ -147,7 +147,7 @@ class Writer(Generic[C]):
         return await job.future
 
     async def ask(self, work: Callable[[C], Any]) -> Any:
-        """Like :meth:`do`, for work that is one statement, or only reads."""
+        """Like :meth:`do`, for work of one statement, or that only reads."""
         job = WriteJob(asyncio.get_running_loop().create_future(), work, atomic=False)
         self.submit(job)
         return await job.future
@@ -185,7 +185,7 @@ class Writer(Generic[C]):
                 self._commit(jobs)
                 self.commits += 1
                 self.commit_s += time.monotonic() - began
-                self._busy = False  # before the loop is told, which may have the next job at once
+                self._busy = False  # before the loop is notified, which may have the next job at once
                 _tell(jobs)
         self._database.close()
 
@@ -221,7 +221,7 @@ class Writer(Generic[C]):
                 if not told and wait > 0.3:
                     told = True
                     _log.warning("%s: %s; durable runs wait for it and lose nothing", self._name, error)
-            except BaseException as error:  # noqa: BLE001 - handed to whoever waits for these jobs
+            except BaseException as error:  # noqa: BLE001 - handed to the waiters for these jobs
                 _fail(jobs, error)
                 return
             self._closing.wait(wait)

@@ -81,7 +81,7 @@ def _keep(fd: int, old: os.stat_result) -> None:
     if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
         with suppress(PermissionError):
             os.fchown(fd, old.st_uid, old.st_gid)
-    # set-uid and set-gid must not apply to content that somebody else wrote
+    # set-uid and set-gid must not apply to content of another author
     os.fchmod(fd, stat.S_IMODE(old.st_mode) & 0o1777)
 
 
@@ -101,7 +101,7 @@ def _rename_new(temporary: str, name: str, directory: int) -> None:
 
 
 def is_stale(name: str) -> bool:
-    """Whether ``name`` is a temporary file whose writer is dead."""
+    """Whether ``name`` is a temporary file of a dead writer."""
     if not name.startswith(TEMPORARY):
         return False
     pid, _, rest = name.removeprefix(TEMPORARY).partition("-")

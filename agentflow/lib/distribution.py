@@ -34,5 +34,5 @@ def install(*extras: str) -> str:
 
 
 def extra_missing(message: str, extra: str, *, code: str = "config/extra") -> ConfigurationError:
-    """The error for a use of the package whose extra is not installed; its hint is the command that installs it."""
+    """The error for a use of the package without its extra installed; its hint is the command that installs it."""
     return ConfigurationError(message, code=code, hint=install(extra))

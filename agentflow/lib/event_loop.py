@@ -18,7 +18,7 @@ from agentflow.core.data.errors import ConfigurationError
 
 
 class TaskTable:
-    """The tasks of one event loop that are not awaited individually; they are kept until they end.
+    """The tasks of one event loop without individual waiters; they are kept until they end.
 
     Unlike in a task group, a task that fails ends alone: its error goes to the loop's exception handler.
     """
@@ -113,7 +113,7 @@ class WaitQueue(Generic[T]):
         self.entries: list[tuple[int, int, int, T, asyncio.Future[bool]]] = []
 
     def join(self, item: T, priority: int = 0, depth: int = 0) -> asyncio.Future[bool]:
-        """Add a waiter for ``item``: a future that is set to True when it is served; cancelled or set otherwise, it has left."""
+        """Add a waiter for ``item``: a future set to True when it is served; cancelled or set otherwise, it has left."""
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         heappush(self.entries, (-priority, -depth, next(self._order), item, waiter))
         return waiter
@@ -134,7 +134,7 @@ class WaitQueue(Generic[T]):
         heapreplace(self.entries, (priority, depth, next(self._order), item, waiter))
 
     def serve(self, goes: Callable[[T], bool | None]) -> None:
-        """Serve, in order, the waiters for whose item ``goes`` returns True.
+        """Serve, in order, the waiters with an item where ``goes`` returns True.
 
         False skips a waiter, None stops. An error of ``goes`` is raised to the waiter.
         """
@@ -147,7 +147,7 @@ class WaitQueue(Generic[T]):
                 continue
             try:
                 verdict = goes(item)
-            except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+            except Exception as error:  # noqa: BLE001 - it belongs to the waiter
                 waiter.set_exception(error)
                 continue
             if verdict:
@@ -177,7 +177,7 @@ class Gate:
         return True
 
     async def take(self, priority: int = 0) -> None:
-        """Pass, waiting if there is no room."""
+        """Pass, waiting for room if needed."""
         if self.take_free():
             return
         waiter = self._queue.join(None, priority)
@@ -197,7 +197,7 @@ class Gate:
             waiter.set_result(True)
 
     def resize(self, size: int) -> None:
-        """Let ``size`` at a time through from now on. Those that are through already stay."""
+        """Let ``size`` at a time through from now on. Those already through stay."""
         more = size - self.size
         self.size = size
         self._free += more
@@ -224,7 +224,7 @@ async def outlast(task: asyncio.Task[Any], *, cancel: bool = False) -> asyncio.C
     With ``cancel`` the task is cancelled too, once. Its result or error is left in it, and marked as seen.
     """
     # A run, a tool or a hook that starts in a handler of Starlette or an MCP session has a task of its own: on CPython 3.11
-    # and 3.12 a task group whose child fails leaves its parent's cancelling() count at 1, which breaks anyio's scope around it.
+    # and 3.12 a task group with a failed child leaves its parent's cancelling() count at 1, which breaks anyio's scope around it.
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:

@@ -73,7 +73,7 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o666) -> None:
 
 
 def _target(path: Path) -> str | int:
-    """The path to which links lead; the number of a descriptor of this process if they lead there."""
+    """The target path of links; the number of a descriptor of this process if they lead there."""
     at = os.path.abspath(path)
     for _ in range(_MAX_LINKS):
         at = os.path.join(os.path.realpath(os.path.dirname(at)), os.path.basename(at))
@@ -126,7 +126,7 @@ def state_path() -> Path:
 
 
 def data_path() -> Path:
-    """The directory of what agentflow has installed for its user, by the XDG base directories; it may not exist yet."""
+    """The directory of files that agentflow installed for its user, by the XDG base directories; it may not exist yet."""
     base = os.environ.get("XDG_DATA_HOME")
     return (Path(base) if base else Path.home() / ".local" / "share") / "agentflow"
 

@@ -1,4 +1,4 @@
-"""The options of tasks and tools: one closed table, with advice for options that are not in it.
+"""The options of tasks and tools: one closed table, with advice for unknown options.
 
 ``TaskSettings``, ``ToolSettings``, the stub of workflow texts and the pages repeat rows for type checkers and readers;
 tests compare them with the table. ``@task`` of workflow texts, ``defatom`` and the hints read it.
@@ -31,7 +31,7 @@ CALLED: Mapping[Place, str] = MappingProxyType(
 class Option:
     """One option: its name, its type as annotations write it, the places where it may stand, and its effect.
 
-    ``field`` is its name as a field of a template, where that is another; ``atom`` its name in ``defatom``.
+    ``field`` is its name as a field of a template, if different; ``atom`` its name in ``defatom``.
     """
 
     name: str
@@ -46,7 +46,7 @@ _PROMPTS: tuple[Place, ...] = ("task", "ask", "text", "atom")
 _PYTHON: tuple[Place, ...] = ("task", "ask")
 _NAMED: tuple[Place, ...] = ("task", "text", "atom")
 
-# A closed table: a misspelt option is an error with the one that is meant (decision 29)
+# A closed table: a misspelt option is an error that names the intended one (decision 29)
 OPTIONS: tuple[Option, ...] = (
     Option("name", "str", ("task",), "the task's name for programs, models and records; else the function's"),
     Option("model", "str", _PROMPTS, "the model, as `dialect:name`; else the flow's"),
@@ -115,7 +115,7 @@ NAMES: Mapping[Place, frozenset[str]] = MappingProxyType(
 )
 """The names of the options at each place."""
 FIELDS: Mapping[str, str] = MappingProxyType({each.name: each.field for each in OPTIONS if each.field})
-"""Options whose template field has another name."""
+"""Options with another name for their template field."""
 
 _WORDS: Mapping[str, str] = MappingProxyType(
     {
@@ -145,7 +145,7 @@ _WORDS: Mapping[str, str] = MappingProxyType(
         "approval": "needs_approval requires_approval require_approval confirm",
     }
 )
-"""Names of options in other frameworks, and template fields that are options under another name."""
+"""Names of options in other frameworks, and template fields with options of another name."""
 _PEERS: Mapping[str, str] = MappingProxyType({word: name for name, words in _WORDS.items() for word in words.split()})
 _EXAMPLES: Mapping[str, str] = MappingProxyType(
     {

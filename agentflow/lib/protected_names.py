@@ -47,8 +47,8 @@ class Protection:
     """Decides whether a path is protected.
 
     Parameters: ``patterns`` shell patterns of one component (``.env.*``), or consecutive components joined by slashes
-    (``.github/workflows``), matched without regard to case, as some file systems do; ``except_for`` names that are not
-    protected.
+    (``.github/workflows``), matched without regard to case, as some file systems do; ``except_for`` unprotected
+    names.
     """
 
     __slots__ = ("_endings", "_ends", "_exact", "_free", "_globs", "_rows", "_starts")
@@ -79,7 +79,7 @@ class Protection:
         return matches and folded not in self._free
 
     def ends(self, name: str) -> bool:
-        """Whether ``name`` may be the last of consecutive components that are protected."""
+        """Whether ``name`` may be the last of consecutive protected components."""
         return _folded(name) in self._ends
 
     def find(self, parts: Sequence[str]) -> str | None:

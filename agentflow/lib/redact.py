@@ -1,4 +1,4 @@
-"""Secrets: a type that is never printed, and redaction of texts that leave the process.
+"""Secrets: a type never printed, and redaction of texts that leave the process.
 
 :class:`Secret` wraps a value that must not be printed. A :class:`Redactor` knows the secrets in use and the formats of
 keys (:mod:`agentflow.lib.redact`); texts of events, logs, exceptions and journal records go through it, structured
@@ -193,7 +193,7 @@ def _any_of(texts: Iterable[str]) -> str:
 
 
 Continuation = Callable[[str, str], bool]
-"""``(last characters held back, piece)``: whether the piece only continues what is held back."""
+"""``(last characters held back, piece)``: whether the piece only continues the text held back."""
 
 
 def _token_goes_on(tail: str, text: str) -> bool:
@@ -248,7 +248,7 @@ class KeyPatterns:
         )
 
     def cut_off(self, text: str) -> int:
-        """The position of a key whose beginning ends ``text``, if it is too long to be a common word; else the length of
+        """The position of a key if its beginning ends ``text`` and is too long to be a common word; else the length of
         ``text``."""
         key = self._cut_key.search(text, len(text.rstrip(_TOKEN_CHARACTERS)))
         return len(text) if key is None else key.start()
@@ -297,7 +297,7 @@ _NO_LINE_END = late_pattern(r"[^\r\n]")
 
 
 class Secret:
-    """A text that is never shown: repr, str, format and JSON give a mark. Parameters: ``value`` the text itself.
+    """A hidden text: repr, str, format and JSON give a mark. Parameters: ``value`` the text itself.
 
     ``reveal()`` returns it. Compares in constant time; cannot be pickled.
     """
@@ -415,7 +415,7 @@ class Redactor:
 
     def finds(self, text: str) -> bool:
         """Whether ``text`` contains a secret, in linear time."""
-        clean = self.clean  # before the forms: whoever adds a secret replaces them in the other order
+        clean = self.clean  # before the forms: adding a secret replaces them in the other order
         if len(text) > LONG_TEXT:
             searched = self.searched.get(id(text))
             if searched is not None:
@@ -449,7 +449,7 @@ class Redactor:
         if searched is not None:
             return searched[1]
         long, stream = self.searched, self.stream()
-        shown: list[str] = []  # nothing as long as what is shown is the text: joining a large one takes long
+        shown: list[str] = []  # nothing as long as the shown text is the whole: joining a large one takes long
         same = 0
         for start in range(0, len(text) + _PIECE, _PIECE):
             yield _PIECE // CHARACTERS_PER_STEP
@@ -525,7 +525,7 @@ class Redactor:
         return rests
 
     def data(self, data: bytes) -> bytes:
-        """Like :meth:`redact`, for bytes; bytes that are not UTF-8 are kept."""
+        """Like :meth:`redact`, for bytes; bytes outside UTF-8 are kept."""
         return self.redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     def stream(self) -> RedactedStream:
@@ -581,7 +581,7 @@ def _uncut(pattern: re.Pattern[str], text: str, cut: int) -> int:
 
 
 class RedactedStream:
-    """Redacts text in pieces: :meth:`feed` returns what may be shown already, :meth:`finish` the rest.
+    """Redacts text in pieces: :meth:`feed` returns the text that may be shown already, :meth:`finish` the rest.
 
     The results joined equal :meth:`Redactor.redact` of the whole. Text is held back only while it may be part of a secret,
     at most :data:`MAX_HELD` characters. Text held back is not scanned again with each piece: a piece that only continues a
@@ -601,7 +601,7 @@ class RedactedStream:
         self._tail = ""
 
     def feed(self, text: str) -> str:
-        """Add ``text``. Returns the text that is now safe to show and was not returned before."""
+        """Add ``text``. Returns the text now safe to show and not returned before."""
         half, self._raw = self._redactor.known_step(self._raw + text)
         return self._second(half)
 

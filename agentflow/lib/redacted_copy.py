@@ -1,8 +1,8 @@
 """Copies live values without their secrets, for observers, records and the host.
 
 The values themselves never change. A value without a secret is returned as it is; otherwise every container of the secret
-is copied: lists, dicts, dataclasses, models, and errors with their causes. Objects of other classes, whose contents are
-unknown, are kept.
+is copied: lists, dicts, dataclasses, models, and errors with their causes. Objects of other classes, with unknown
+contents, are kept.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def holds_secret(value: object, redactor: Redactor) -> bool:
 
 
 def redacted_json(data: T, redactor: Redactor) -> T:
-    """The result of :func:`redacted` for JSON data whose lists and dicts have no other owner: in less than half the time."""
+    """The result of :func:`redacted` for JSON data with lists and dicts of no other owner: in less than half the time."""
     clean, finds = redactor.clean, redactor.finds
     pending: list[Any] = [data]
     for item in pending:
@@ -97,7 +97,7 @@ def redaction(value: T, redactor: Redactor) -> Work[T]:
 
 
 def _look(pending: list[Any], seen: set[int], redactor: Redactor, most: int, long: list[str] | None) -> bool:
-    """Whether a secret is in the ``pending`` values, of which about ``most`` are searched and removed.
+    """Whether a secret is in the ``pending`` values; about ``most`` of them are searched and removed.
 
     With ``long``, long texts are put there instead of being searched.
     """
@@ -205,7 +205,7 @@ def _members(kind: type[BaseException]) -> tuple[str, ...]:
 
 
 def _copied(value: Any, redactor: Redactor) -> Work[Any]:
-    """A copy without secrets. Does not recurse: the values whose copies are under way are on a stack."""
+    """A copy without secrets. Does not recurse: the values being copied are on a stack."""
     copier = _Copier(redactor)
     stack: list[tuple[Any, _Copying]] = []
     item, count = value, 0

@@ -68,7 +68,7 @@ def _named(docstring: Docstring) -> int:
 
 
 def _google(text: str) -> Docstring:
-    """A docstring in Google style with more titles, bullets, and a section on its first line, whose indentation is lost."""
+    """A docstring in Google style with more titles, bullets, and a section on its first line, which loses its indentation."""
     from docstring_parser.google import DEFAULT_SECTIONS, GoogleParser, Section, SectionType
 
     titles = _TITLE.findall(text)
@@ -93,8 +93,8 @@ class ToolInputError(AgentflowError):
 class Signature:
     """The parameters of a typed function, as a schema for models and as arguments for Python; see :func:`signature_of`.
 
-    Attributes: ``description``, ``schema`` the JSON Schema of the arguments object, ``returns`` the annotation of what the
-    function returns, ``kinds`` those of its parameters, ``deps`` the type of the dependencies that it declares with
+    Attributes: ``description``, ``schema`` the JSON Schema of the arguments object, ``returns`` the annotation of the return
+    value, ``kinds`` those of its parameters, ``deps`` the type of the dependencies that it declares with
     ``CallContext[...]`` (None: none), ``memo`` values that other modules computed from it. It keeps no reference to the function.
     """
 
@@ -313,7 +313,7 @@ _MOST_KEPT = 1_000
 _kept: dict[Any, Signature] = {}
 """Cached signatures by their inputs: closures of one function share theirs."""
 _LASTING = (*LEAVES, Enum, FieldInfo, type)
-"""Types of defaults that are kept unchanged."""
+"""Types of defaults kept unchanged."""
 
 
 def signature_of(
@@ -323,7 +323,7 @@ def signature_of(
 
     ``kind`` is its intended use: only a tool may have parameters without annotations. A parameter annotated ``CallContext``,
     or ``CallContext[Bank]`` with the type of the run's dependencies, is hidden from models and filled in; so is ``ctx`` without an annotation. ``Annotated[str, "text"]`` and ``Field(description=...)`` describe a parameter,
-    before the docstring; ``= Field(3)`` has the default 3. What a ``functools.partial`` holds is hidden from models too, and stays. The result is cached for every function with the same
+    before the docstring; ``= Field(3)`` has the default 3. The arguments of a ``functools.partial`` are hidden from models too, and stay. The result is cached for every function with the same
     annotations, defaults and documentation. Raises ConfigurationError if no JSON object can represent the arguments.
     """
     hints = hints_of(function, f"{kind} '{name}'")
@@ -348,7 +348,7 @@ def signature_of(
 
 
 def parameters_of(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
-    """The parameters that are given with a call, without those that a partial holds by keyword: a model sees no key and no user
+    """The parameters given with a call, without those that a partial holds by keyword: a model sees no key and no user
     that the host has bound, nor gives another one."""
     held: set[str] = set()
     inner: Any = function
@@ -366,9 +366,9 @@ def _key(
     hints: dict[str, Any],
     shape: Any,
 ) -> Any:
-    """A key that is equal for functions of the same signature; None if it cannot be determined.
+    """A key, equal for functions of the same signature; None if it cannot be determined.
 
-    Values that are equal in Python may differ here, ``1`` and ``True`` or ``int | str`` and ``str | int``: their spelling
+    Values equal in Python may differ here, ``1`` and ``True`` or ``int | str`` and ``str | int``: their spelling
     counts too.
     """
     if shape is None:
@@ -458,7 +458,7 @@ def annotated(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _classes(function: Any) -> dict[str, Any] | None:
-    """The types of a function whose annotations are all classes, or names of classes; None where they have to be evaluated.
+    """The types of a function annotated with classes, or names of classes, only; None where they have to be evaluated.
 
     Most tools are such functions, and ``get_type_hints`` compiles every name: half of the cost of a new closure.
     """

@@ -1,4 +1,4 @@
-"""Says what to write where an option, or a context, was written in a place that does not take it."""
+"""Suggests the right spelling where an option, or a context, was written in a place that does not take it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from agentflow.core.data.errors import ConfigurationError
 from agentflow.lib.option_table import NAMES
 
 OF_RUN = frozenset({"session", "deps", "limits", "purse", "approve", "labels", "run_id", "max_cost", "bindings"})
-"""Options of runs that are looked for at tasks."""
+"""Options of runs looked for at tasks."""
 
 
 def misplaced(label: str, options: list[str]) -> str | None:
@@ -21,7 +21,7 @@ def misplaced(label: str, options: list[str]) -> str | None:
 
 
 def no_context(label: str, name: str) -> ConfigurationError:
-    """The error for a workflow that wants a CallContext, which nobody gives it."""
+    """The error for a workflow that wants a CallContext, which it never gets."""
     return ConfigurationError(
         f"{label}: its parameter '{name}' is a CallContext, which tools, checks and system functions get",
         code="python/annotation",

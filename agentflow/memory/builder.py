@@ -29,7 +29,7 @@ _ID, _STAMP, _DIGEST = 0, slice(1, 4), 4
 """Fields of :class:`Known`; ``_STAMP`` are those of a :class:`Stamp`."""
 _SHOWN_SKIPS = 10_000
 _PASSED = 500
-"""Number of unchanged files that are skipped without a look at the clock."""
+"""Number of unchanged files skipped without a look at the clock."""
 _HALF_LIFE_COMMITS = 150.0
 
 
@@ -213,7 +213,7 @@ class Builder:
     def _bring_up_all(
         self, reader: RootReader, root: int, listed: Iterator[_Listed], tally: _Tally, accepted: bool
     ) -> tuple[set[str], dict[str, KnownFields]]:
-        """Bring the listed files up to date, in batches that are committed.
+        """Bring the listed files up to date, in committed batches.
 
         Returns the examined paths, and the files that the index had before, by path.
 
@@ -224,7 +224,7 @@ class Builder:
         indexed = self._store.known(root)
 
         def touched() -> Iterator[str | None]:
-            """The files that may have changed; None now and then among many that have not."""
+            """The files that may have changed; None now and then among many unchanged ones."""
             passed = 0
             for path, stamp in listed:
                 if len(seen) >= self._rules.max_files:
@@ -433,7 +433,7 @@ def _joined(bag: Counter[str]) -> str:
 
 
 def _untouched(entry: KnownFields, stamp: StampFields) -> bool:
-    """Whether size, time and inode prove that a file has not changed. ``entry`` has the fields of :class:`Known`.
+    """Whether size, time and inode prove that a file is unchanged. ``entry`` has the fields of :class:`Known`.
 
     A file that changes within one tick of the clock after it was read looks unchanged, so a file that was recent when
     it was read is read again (git calls such entries racy).

@@ -72,7 +72,7 @@ class Definition(NamedTuple):
 def definitions(text: str, language: str) -> list[Definition]:
     """The definitions in ``text``, in order, at most :data:`MAX_SYMBOLS`.
 
-    A definition ends before the next one that is indented no deeper (a method within its class, not after it).
+    A definition ends before the next one indented no deeper (a method within its class, not after it).
     """
     matches = list(islice(_matches(text, language), MAX_SYMBOLS))
     if not matches:
@@ -102,7 +102,7 @@ def definitions(text: str, language: str) -> list[Definition]:
 def symbols(text: str, language: str) -> list[str]:
     """The names defined in ``text`` (headings, for prose), in order, each once, at most :data:`MAX_SYMBOLS`."""
     patterns = _PATTERNS.get(language, ())
-    if len(patterns) == 1:  # all at once: half of what one match after the other costs
+    if len(patterns) == 1:  # all at once: half the cost of one match after the other
         matches = patterns[0].findall(f"\n{text}")
         groups = map("".join, matches) if patterns[0].groups > 1 else matches
         names = dict.fromkeys(map(str.strip, groups))
@@ -113,7 +113,7 @@ def symbols(text: str, language: str) -> list[str]:
 
 
 def _matches(text: str, language: str) -> Iterator[tuple[str, int]]:
-    """Each name that is defined, and where it stands, in order."""
+    """Each defined name, and where it stands, in order."""
     patterns = _PATTERNS.get(language, ())
     after = f"\n{text}" if patterns else ""
     searches = [pattern.finditer(after) for pattern in patterns]

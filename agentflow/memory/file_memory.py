@@ -115,7 +115,7 @@ class EmbeddingSource:
         (vector,) = await self.embedder.embed([question.text[:_QUESTION]], call)
         near = await self._index.read_store(lambda store: _nearest(store, self.embedder.model, vector, limit))
         if near is None:
-            # the server now has another model under this name, whose vectors cannot be compared with the stored ones
+            # the server now has another model under this name; its vectors cannot be compared with the stored ones
             await self._index.change_store(lambda store: store.vectors.clear())
             await self.update(call, most=_FILES_AT_ONCE)
             near = await self._index.read_store(lambda store: _nearest(store, self.embedder.model, vector, limit))
@@ -187,7 +187,7 @@ class FileMemory:
 
     The :class:`~agentflow.core.ports.memory_ports.ContextFinder` of a flow. Parameters: ``config`` may hold ``cache_dir``,
     ``candidates`` (number of files shown to a ranker, default 30), ``refresh_s`` (the age in seconds at which a question scans
-    for changes, default 1.0, more for roots that are slow to scan; 0 always scans), ``history``, ``max_bytes``, ``max_files``
+    for changes, default 1.0, more for roots slow to scan; 0 always scans), ``history``, ``max_bytes``, ``max_files``
     and ``max_commits``; ``roots`` are the directories to index, at the first question or by :meth:`update_global_index`
     (default: those of ``files``); ``ranker`` re-orders the best candidates; ``sources`` add candidates; ``embedder`` adds files
     of similar meaning; ``files`` is the flow's file access; ``weights`` are those of the ranking. Without ``cache_dir`` the
@@ -275,7 +275,7 @@ class FileMemory:
                 return []
         replaced = -1
         reports: list[UpdateReport] = []
-        while replaced != self.index.replaced:  # a damaged file takes with it what was indexed into it just now
+        while replaced != self.index.replaced:  # a damaged file takes with it the entries indexed into it just now
             replaced = self.index.replaced
             reports = [await self._look(root) for root in self._roots]
         if self.embeddings is not None:
@@ -295,7 +295,7 @@ class FileMemory:
 
         ``content`` of a match are those lines, ``start_line`` and ``end_line`` their numbers; ``score`` is in 0..1;
         ``metadata`` has ``root``, ``relative_path``, ``language`` and the signals behind the score. ``error`` is set if a
-        root cannot be read. ``skipped`` lists files that are not indexed, or not yet. An error of a source or ranker
+        root cannot be read. ``skipped`` lists files missing from the index, or not yet in it. An error of a source or ranker
         becomes a warning, and the result is computed without it. Both are called within ``call``. With ``fresh_context``
         disabled nothing is looked up. Raises only cancellation and RunStopped.
         """
@@ -333,7 +333,7 @@ class FileMemory:
     async def _asked_index(
         self, question: ContextGenerationInput, call: CallContext | None
     ) -> tuple[list[Ranked], dict[str, float], list[tuple[str, str]]]:
-        """The files for a question, its terms with their rarity, and the roots whose index is behind, with reasons."""
+        """The files for a question, its terms with their rarity, and the roots with an outdated index, with reasons."""
         while True:
             replaced = self.index.replaced
             partial = await self._refresh(call)
@@ -341,7 +341,7 @@ class FileMemory:
             self._say_notices(call)
             if self.index.replaced == replaced:
                 return ranked, terms, partial
-            self._next_look.clear()  # the file was damaged, and what is in its place is empty
+            self._next_look.clear()  # the file was damaged, and the one in its place is empty
 
     async def _of_kinds(
         self, question: ContextGenerationInput, ranked: Sequence[Ranked], terms: Mapping[str, float]
@@ -385,7 +385,7 @@ class FileMemory:
         await self.aclose()
 
     async def _refresh(self, call: CallContext | None) -> list[tuple[str, str]]:
-        """Update the roots that are due. Returns ``(root, reason)`` for those whose index is behind.
+        """Update the due roots. Returns ``(root, reason)`` for those with an outdated index.
 
         A question that arrives during a first build, or while another process indexes, is answered from the stored part.
         """
@@ -483,7 +483,7 @@ class FileMemory:
     async def _with_sources(
         self, question: ContextGenerationInput, ranked: list[Ranked], call: CallContext | None
     ) -> tuple[list[Ranked], list[tuple[str, str]]]:
-        """``ranked`` fused with the proposals of the sources; ``(path, reason)`` of proposals that are not indexed."""
+        """``ranked`` fused with the proposals of the sources; ``(path, reason)`` of proposals missing from the index."""
         answers: list[list[Proposal]] = []
         left_out: list[tuple[str, str]] = []
         limit = max(DEPTH, question.max_results)

@@ -1,7 +1,7 @@
 """Finding and reading files below a root without ever leaving it.
 
 Every name is opened relative to a directory descriptor, component by component, with ``O_NOFOLLOW``: if the tree changes
-between listing and reading (a directory swapped for a symbolic link, a file for a FIFO), the file that is read is still a
+between listing and reading (a directory swapped for a symbolic link, a file for a FIFO), the file read is still a
 regular file reached from the root only through real directories.
 """
 
@@ -23,7 +23,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TOP = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0)
 _NO_PATH = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|\0")
-"""A component that is empty or leads elsewhere, or no name at all."""
+"""An empty component or one that leads elsewhere, or no name at all."""
 _NO_NAMES = ("", ".", "..")
 _KEPT_DIRECTORIES = 48
 _MAX_DEPTH = 200
@@ -167,7 +167,7 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def _read_on(descriptor: int, begun: bytes, max_bytes: int) -> bytes:
-    """The whole contents of a file of which ``begun`` was read, if that differs from its size."""
+    """The whole contents of a file after ``begun`` was read of it, if it differs from its size."""
     pieces = [begun]
     left = max_bytes + 1 - len(begun)
     while left > 0 and (piece := os.read(descriptor, min(left, 1 << 20))):

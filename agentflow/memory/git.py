@@ -114,7 +114,7 @@ class GitRepository:
             return ""
 
     def files(self) -> list[str]:
-        """Tracked and untracked files that are not ignored, sorted; a nested repository ends with ``/``."""
+        """Tracked files and untracked, not ignored ones, sorted; a nested repository ends with ``/``."""
         listed = self._run("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
         return sorted({_path(name) for name in listed.split(b"\0") if name})
 
@@ -136,7 +136,7 @@ class GitRepository:
     def log(self, max_commits: int, since: str = "") -> list[Commit]:
         """The last ``max_commits`` commits without merges, newest first, with the files they touched below the root.
 
-        With ``since``, a commit's hash, only those that are not among its ancestors.
+        With ``since``, a commit's hash, only those outside its ancestors.
         """
         if not self.head():
             return []

@@ -144,7 +144,7 @@ class FileIndex:
         return await self._read(work)
 
     async def commits(self, text: str, limit: int = 20) -> list[FoundCommit]:
-        """The best ``limit`` past commits whose messages resemble ``text``, best first."""
+        """The best ``limit`` past commits with messages that resemble ``text``, best first."""
         return await self._read(lambda store: found_commits(store, self._tokeniser, text, limit))
 
     async def past(self, commits: Sequence[int]) -> dict[int, PastCommit]:
@@ -447,7 +447,7 @@ class LexicalRanker:
     ) -> list[tuple[str, float]]:
         """``(path, score in 0..1)`` of the best candidates, best first.
 
-        Candidates that are not indexed, or share no term with the question, are left out.
+        Candidates that the index lacks, or that share no term with the question, are left out.
         """
         matches = await self._index.search(question.text, max(question.max_results, 2_000))
         scored = ((os.path.join(item.file.root, item.file.path), item.score) for item in matches)

@@ -114,7 +114,7 @@ class NewFile(NamedTuple):
 
 
 FILE_ROWS = "SELECT id, root, path, language, lines, symbols, recency FROM files"
-"""The start of the query whose rows are those of :func:`file_row`."""
+"""The start of the query for the rows of :func:`file_row`."""
 FileFields = tuple[int, int, str, str, int, str, float | None]
 
 
@@ -138,13 +138,13 @@ def bare_name(path: str) -> str:
 
 
 WORD_FIELDS = ("body", "path", "symbols")
-"""The fields that are said by a file itself."""
+"""The fields from the contents of a file itself."""
 KEPT_SCHEMA = """
 CREATE TABLE kept (file INTEGER PRIMARY KEY, words BLOB NOT NULL);
 CREATE TABLE stale (row INTEGER PRIMARY KEY);
 """
 KEPT_ROW = 1 << 40
-"""Added to the number of a file, it is the number of the row whose words are kept."""
+"""Added to the number of a file, it is the number of the row with kept words."""
 ALL_KEPT = 2_000
 """The words of files with numbers up to this are always kept."""
 
@@ -159,7 +159,7 @@ class KeptWords:
         self._db = db
         self._all_up_to = all_up_to
         self.building = False
-        """Whether this is a first build, in which files are added and their words are not kept."""
+        """Whether this is a first build, which adds files without keeping their words."""
 
     def add(self, files: Sequence[int], said: Sequence[Words]) -> None:
         """Give files that have no words yet the texts ``said`` at their positions."""

@@ -44,7 +44,7 @@ class VectorTable:
         self._db = db
 
     def missing(self, model: str, limit: int) -> list[tuple[int, str, str, bytes]]:
-        """Id, root, path and digest of the first ``limit`` files whose present text has no vectors of ``model``."""
+        """Id, root, path and digest of the first ``limit`` files without vectors of ``model`` for their present text."""
         return self._db.execute(
             "SELECT files.id, roots.path, files.path, files.digest FROM files JOIN roots ON roots.id = files.root"
             " LEFT JOIN embedded ON embedded.file = files.id AND embedded.digest = files.digest AND model = ?"
@@ -96,11 +96,11 @@ class History:
         self._db = db
 
     def head(self, root: int) -> tuple[str, int]:
-        """The commit up to which history is indexed for ``root`` (``""`` for none), and the number of commits."""
+        """The last commit of the indexed history of ``root`` (``""`` for none), and the number of commits."""
         return self._db.execute("SELECT head, commits FROM roots WHERE id = ?", (root,)).fetchone()
 
     def set_head(self, root: int, head: str, commits: int) -> None:
-        """Record the commit up to which history is indexed."""
+        """Record the last commit of the indexed history."""
         self._db.execute("UPDATE roots SET head = ?, commits = ? WHERE id = ?", (head, commits, root))
 
     def clear(self, root: int) -> None:
@@ -298,7 +298,7 @@ class Store:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
-        except BaseException:  # also when interrupted: what was not committed is rolled back
+        except BaseException:  # also when interrupted: uncommitted changes are rolled back
             self._db.execute("ROLLBACK")
             raise
         else:
@@ -361,11 +361,11 @@ class Store:
         self._db.execute("UPDATE roots SET built = ? WHERE id = ?", (built, root))
 
     def names(self, root: int) -> str:
-        """The digest of the rules by which the names of all files of ``root`` were accepted; ``""`` if unknown."""
+        """The digest of the rules that accepted the names of all files of ``root``; ``""`` if unknown."""
         return self._db.execute("SELECT names FROM roots WHERE id = ?", (root,)).fetchone()[0]
 
     def set_names(self, root: int, digest: str) -> None:
-        """Record the digest of the rules by which the names of all files of ``root`` were accepted."""
+        """Record the digest of the rules that accepted the names of all files of ``root``."""
         self._db.execute("UPDATE roots SET names = ? WHERE id = ? AND names <> ?", (digest, root, digest))
 
     def known_one(self, root: int, path: str) -> Known | None:
@@ -398,7 +398,7 @@ class Store:
         self._words.add([old], [file.words])
 
     def touch(self, file: int, size: int, mtime_ns: int, inode: int, seen_ns: int) -> None:
-        """Record that a file was examined and its content has not changed."""
+        """Record that a file was examined and its content is unchanged."""
         self._db.execute(
             "UPDATE files SET size=?, mtime_ns=?, inode=?, seen_ns=? WHERE id=?", (size, mtime_ns, inode, seen_ns, file)
         )
@@ -459,7 +459,7 @@ class Store:
         return dict(scores.fetchall())
 
     def count_holding(self, phrase: str) -> int:
-        """Number of files whose body holds ``phrase`` (see :meth:`search`)."""
+        """Number of files with ``phrase`` in their body (see :meth:`search`)."""
         return self._held("body", phrase)
 
     def _held(self, field: str, term: str) -> int:
@@ -545,7 +545,7 @@ class Store:
                 pages = _MERGED_PAGES
         self._db.executescript(
             "PRAGMA incremental_vacuum"
-        )  # what merging left empty; `execute` would stop after a page
+        )  # pages that merging left empty; `execute` would stop after a page
         self._db.execute(f"PRAGMA cache_size={_PAGES_ASKED}")
 
     def _configure(self, options: Mapping[str, int]) -> None:

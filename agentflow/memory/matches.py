@@ -27,7 +27,7 @@ from agentflow.memory.weights import (
 from agentflow.memory.window import best_window, clipped, lines_of, matched_terms, window_score
 
 FILES_OF_SYMBOLS = 30
-"""Number of the best files that are searched for definitions."""
+"""Number of the best files searched for definitions."""
 _SHOWN_FILES = 10
 
 
@@ -82,7 +82,7 @@ def symbol_items(
 
 
 def found_commits(store: Store, tokeniser: Tokeniser, question: str, limit: int) -> list[FoundCommit]:
-    """The best ``limit`` commits whose messages resemble ``question``, best first."""
+    """The best ``limit`` commits with messages that resemble ``question``, best first."""
     terms = tokeniser.query_terms(question)
     alike = store.search("commits", terms, limit) if terms else {}
     if not alike:
@@ -149,7 +149,7 @@ class Proposal:
 def proposals(
     candidates: Sequence[Candidate], rows: Mapping[str, FileRow]
 ) -> tuple[list[Proposal], list[tuple[str, str]]]:
-    """The candidates whose paths are among ``rows``, best first, each file once; ``(path, reason)`` of the others."""
+    """The candidates with paths among ``rows``, best first, each file once; ``(path, reason)`` of the others."""
     chosen: dict[int, Proposal] = {}
     left_out: list[tuple[str, str]] = []
     for candidate in sorted(candidates, key=lambda candidate: -candidate.score):

@@ -50,9 +50,9 @@ class NoteBook:
     async def add(self, scope: str, text: str, key: str | None = None, sources: Sources = NO_SOURCES) -> Note:
         """Store a note. A note with the same key in its scope is replaced; equal texts without a key are stored once.
 
-        ``sources`` are where the text and the key came from; a text that is stored again has those of all times.
+        ``sources`` are where the text and the key came from; a text stored again has those of all times.
 
-        Raises DataError: ``notes/size`` for a text or key that is empty or too long.
+        Raises DataError: ``notes/size`` for an empty or overlong text or key.
         """
         text = self._redact(text)
         key = None if key is None else self._redact(key)

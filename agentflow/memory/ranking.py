@@ -22,7 +22,7 @@ class Ranked:
 
     ``commit`` is the id of the past commit most similar to the question that touched the file, ``beside`` the best file
     that changes together with it; None without one. ``why`` are the reasons of the sources that proposed the file,
-    ``lines`` the lines by which a source found it, if nothing else did.
+    ``lines`` the lines where a source found it, if nothing else did.
     """
 
     file: FileRow

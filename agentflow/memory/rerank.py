@@ -70,7 +70,7 @@ def spaced_names(names: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _counted(parts: str, wholes: str) -> str:
-    """The words ``parts``, counted, and those of ``wholes`` that are not among them."""
+    """The words ``parts``, counted, and those of ``wholes`` missing from them."""
     if not parts:
         return ""
     words = parts.split()
@@ -122,7 +122,7 @@ class ReadFile(NamedTuple):
 
 
 def digest_of(data: bytes) -> bytes:
-    """The stamp by which a change of the file is detected."""
+    """The stamp that detects a change of the file."""
     return hashlib.blake2b(data, digest_size=16).digest()
 
 

@@ -1,4 +1,4 @@
-"""Decides which files are indexed: by size, kind, names that are never read, and ``.gitignore`` files."""
+"""Decides which files are indexed: by size, kind, names never read, and ``.gitignore`` files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _SLASH = ""  # marks a slash among the elements of a pattern, which otherwise ma
 
 
 class _PathPattern(NamedTuple):
-    """A pattern with a slash: a literal ``prefix``, then ``parts``, in which None stands for ``**``."""
+    """A pattern with a slash: a literal ``prefix``, then ``parts``, with None for ``**``."""
 
     order: int
     include: bool
@@ -223,7 +223,7 @@ def _elements(pattern: str) -> list[str | _Star]:
 
 
 def _bracket(pattern: str, at: int) -> tuple[str, int]:
-    """The expression of a character set whose contents begin at ``at``, and the index after it."""
+    """The expression of a character set with contents from ``at`` on, and the index after it."""
     negated = pattern[at : at + 1] in ("!", "^")
     at += negated
     items: list[str] = []
@@ -335,7 +335,7 @@ _TEXT_CONTROLS = bytes({7, 8, 9, 10, 12, 13, 27} | set(range(0x20, 0x100)) - {0x
 
 @frozen
 class IndexRules:
-    """The rules for which files an index holds.
+    """The rules for the files of an index.
 
     Parameters: ``max_bytes`` is the maximum size of an indexed file; ``max_files`` the maximum number of files over all
     roots; ``skip_directories`` are directory names never entered; ``protected`` name patterns never read, those that file
@@ -352,7 +352,7 @@ class IndexRules:
     max_files_per_commit: int = 40
 
     def enters(self, path: str) -> bool:
-        """Whether the directory ``path``, whose parent was entered, may contain files to index."""
+        """Whether the directory ``path``, inside an entered one, may contain files to index."""
         name = path.rpartition("/")[2]
         return name not in self.skip_directories and _protected(self.protected, path, name) is None
 
@@ -385,7 +385,7 @@ def _refused_directory(protected: tuple[str, ...], skipped: frozenset[str], dire
 
 
 def _protected(protected: tuple[str, ...], path: str, name: str) -> str | None:
-    """The reason to leave out ``path``, whose last component is ``name``, or None. The other components were checked before."""
+    """The reason to leave out ``path``, with ``name`` as its last component, or None. The other components were checked before."""
     protection = _protection(protected)
     if protection.covers(name) or (protection.ends(name) and protection.find(path.split("/")) is not None):
         return "a protected name"
@@ -411,7 +411,7 @@ class IgnoreRules:
         return bool(self._levels)
 
     def extended(self, directory: str, text: str) -> IgnoreRules:
-        """These rules and those of ``directory``'s ignore file, whose text is ``text``."""
+        """These rules and those of ``directory``'s ignore file with the text ``text``."""
         return IgnoreRules((*self._levels, (directory, GitIgnore(text))))
 
     def ignored(self, path: str, is_directory: bool) -> bool:

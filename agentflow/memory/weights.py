@@ -23,7 +23,7 @@ class RankWeights:
     files of unknown kind and by ``tests`` for tests; for a kind that the question speaks of (docs, configuration, tests),
     by ``mentioned`` or ``mentioned_tests``.
 
-    Of what is known about it, which counts for every kind alike: ``path``, ``messages``: BM25 of its path and of the
+    The features that count for every kind alike: ``path``, ``messages``: BM25 of its path and of the
     messages of the commits that touched it; ``name``: how much of its name occurs in the question; ``commits``: past
     commits with messages like the question touched it; ``recency``: it was touched recently and often; ``cochange``: it
     changes together with the best files.

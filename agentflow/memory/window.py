@@ -9,7 +9,7 @@ from agentflow.lib.text.terms import common_start
 from agentflow.memory.weights import WINDOW_SATURATION
 
 WINDOW_LINES = 60
-"""Longest window, in lines. A file not much longer than that is returned whole."""
+"""Longest window, in lines. A file not much longer is returned whole."""
 _WHOLE_UP_TO = 80
 _MAX_LINE = 400
 _MAX_TERM_HITS = 1_000
@@ -27,7 +27,7 @@ class Window:
 
 
 def best_window(text: str, terms: Mapping[str, float]) -> Window:
-    """The window of ``text`` in which the most and rarest ``terms`` (stem to weight) occur.
+    """The window of ``text`` with the most and rarest ``terms`` (stem to weight).
 
     A term counts in full once and a little for each repetition. Without any hit: the first lines. Very long lines are
     truncated. Takes time linear in the length of the text.

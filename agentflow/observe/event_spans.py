@@ -1,7 +1,7 @@
 """Events as spans, by the GenAI conventions of OpenTelemetry: one fold for live traces and for exports of recorded runs.
 
 Source of names and units: the semantic conventions for generative AI (github.com/open-telemetry/semantic-conventions-genai),
-whose stability is *development*: names may change in a minor release. Attributes that the conventions do not have begin
+with the stability *development*: names may change in a minor release. Attributes outside the conventions begin
 with ``agentflow.``.
 """
 
@@ -20,7 +20,7 @@ from agentflow.core.events.events import EventBase
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 """The version of the conventions that defines the names."""
 MAX_CONTENT = 64 * 1024
-"""Length to which the JSON of a content attribute is cut; ``agentflow.content.cut`` then says so."""
+"""Maximum length of the JSON of a content attribute, which is cut there; ``agentflow.content.cut`` then says so."""
 
 Record: TypeAlias = EventBase | Mapping[str, Any]
 """An event, or the JSON object of a recorded one."""

@@ -70,7 +70,7 @@ def _stretches(records: Iterable[_RECORDED]) -> dict[tuple[str, int], list[_RECO
 
 
 def chrome_trace(records: Iterable[_RECORDED]) -> dict[str, Any]:
-    """Recorded events in Chrome's trace format: a process per run, a lane per branch that is open at the same time.
+    """Recorded events in Chrome's trace format: a process per run, a lane per branch open at the same time.
 
     Times are in microseconds. Opens in Perfetto (ui.perfetto.dev), ``chrome://tracing`` and speedscope.
     """
@@ -104,7 +104,7 @@ def chrome_trace(records: Iterable[_RECORDED]) -> dict[str, Any]:
 
 
 def _lanes(spans: list[_Span]) -> list[tuple[_Span, int]]:
-    """Each span with a lane: its parent's if that is free, else the first free one."""
+    """Each span with a lane: its parent's if free, else the first free one."""
     stacks: list[list[tuple[float, int]]] = []
     lanes: dict[int, int] = {}
     free: list[int] = []

@@ -49,10 +49,10 @@ _DIGEST = 16
 _MOST_READY = 64
 """Values written beforehand that no event has shown yet."""
 _PIECE = 262_144
-"""Bytes that are added to a digest at once."""
+"""Bytes added to a digest at once."""
 _WITHIN = 4
 _ENTRIES = 256
-"""Levels below a field, and entries of a container, that are looked through for values written beforehand."""
+"""Levels below a field, and entries of a container, to search for values written beforehand."""
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
@@ -125,7 +125,7 @@ class LogLines:
         return b"".join([each for pair in zip(texts, [*bodies, b""], strict=True) for each in pair])
 
     def _marked(self, value: Any, shown: list[int], within: int) -> Any:
-        """``value`` with marks instead of values already written, whose keys are appended to ``shown``."""
+        """``value`` with marks instead of values already written; their keys are appended to ``shown``."""
         if id(value) in self._ready:
             shown.append(id(value))
             self._mark = self._mark or os.urandom(16).hex()
@@ -179,7 +179,7 @@ class LogLines:
         return content
 
     def _content(self, body: bytes, digest: str = "") -> dict[str, str]:
-        """The reference to a value whose JSON text is ``body``."""
+        """The reference to a value with the JSON text ``body``."""
         digest = digest or blake2b(body, digest_size=_DIGEST).hexdigest()
         if digest not in self._written:
             self._written.add(digest)
@@ -220,7 +220,7 @@ class PieceLine(list[Piece]):
 
 
 def content_line(digest: str, body: bytes) -> bytes:
-    """The line that holds a content, in a log that is a file."""
+    """The line that holds a content, in a log file."""
     return b'{"v":%d,"type":"%s","digest":"%s","value":%s}' % (VERSION, CONTENT.encode(), digest.encode(), body)
 
 
@@ -256,7 +256,7 @@ _HEAD_LINES = 100
 
 
 class EventFile:
-    """A file to which the events of all runs are appended. The sink of ``--events-file``."""
+    """A file for the events of all runs. The sink of ``--events-file``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

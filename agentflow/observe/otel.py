@@ -48,7 +48,7 @@ _METRICS: tuple[tuple[str, str, str, list[float]], ...] = (
 )
 EVALUATION = "gen_ai.evaluation.result"
 _ENDED = 2_000
-"""Runs that have ended whose spans are remembered, for scores that come later."""
+"""Number of ended runs with remembered spans, for later scores."""
 _COST = "agentflow.cost"
 _WAIT = "agentflow.wait.duration"
 _DURATIONS = {

@@ -35,8 +35,8 @@ class Recorder:
     """A plain observer that writes every event of its runs to ``sink``; pieces of streamed text only with ``deltas``.
 
     Publishing never waits for the disk: a thread writes the queued events, at most a tenth of a second later, and ends when
-    there are none. While more than ``buffer`` bytes are not written yet, :attr:`congested` is true and runs wait in
-    :meth:`room`. A run whose events cannot be written is not recorded further: the logger ``agentflow.observe.recorder``
+    there are none. While more than ``buffer`` bytes are unwritten, :attr:`congested` is true and runs wait in
+    :meth:`room`. Recording stops for a run with events that cannot be written: the logger ``agentflow.observe.recorder``
     says so, :meth:`failure` returns the reason once to a run that still works, :meth:`lost` to later callers, :attr:`error`
     the first of all. ``text`` gives the text of objects without a JSON form; ``trim`` is called now and then in the thread,
     when runs have ended, to remove old records.
@@ -64,7 +64,7 @@ class Recorder:
         self._urgent = min(_URGENT_BYTES, buffer)
         self._many, self._full = (max(1, size // _PIECE_BYTES) for size in (self._urgent, buffer))
         self._lines: dict[str, LogLines] = {}
-        # What is to be written. Publishers append to one end, the thread takes from the other: neither needs the lock.
+        # The data to be written. Publishers append to one end, the thread takes from the other: neither needs the lock.
         self._queue: deque[Piece | _Line | _Mark] = deque()
         self._size = 0
         self._lock = threading.Lock()
@@ -79,7 +79,7 @@ class Recorder:
     def __call__(self, event: Event) -> None:
         """Take one event."""
         kind = type(event)
-        if kind is TextDelta or kind is ThinkingDelta:  # in which nothing can change: it is encoded later, with others
+        if kind is TextDelta or kind is ThinkingDelta:  # which can no longer change: it is encoded later, with others
             piece: Any = event
             if len(piece.text) <= _PIECE_BYTES:
                 queue = self._queue
@@ -224,7 +224,7 @@ class Recorder:
                         return [queue.popleft() for _ in range(count)]
                     if self._closing:
                         break
-                # Whoever appends from now on starts another thread, unless it was in time for this one.
+                # A publisher that appends from now on starts another thread, unless it was in time for this one.
                 me, self._thread = self._thread, None
                 if not queue:
                     return []
@@ -234,7 +234,7 @@ class Recorder:
         try:
             if run not in self._failed:
                 self._sink.append(run, entries, last=last)
-        except Exception as error:  # noqa: BLE001 - whatever keeps a store from writing ends its record, not the run
+        except Exception as error:  # noqa: BLE001 - any error that keeps a store from writing ends its record, not the run
             self._failed[run] = error
             self._untold[run] = error
             self.error = self.error or error
@@ -254,7 +254,7 @@ class Recorder:
         if due and self._trim is not None:
             try:
                 self._trim()
-            except Exception as error:  # noqa: BLE001 - too much is kept, which is no reason to lose a record
+            except Exception as error:  # noqa: BLE001 - too much is kept, which does not justify losing a record
                 _log.warning("old records of runs are not removed: %s", error)
 
     def _written(self, size: int, marks: list[_Mark]) -> None:
@@ -275,7 +275,7 @@ _Line: TypeAlias = tuple[str, LogEntry, bool]
 
 
 class _Mark:
-    """A position in the queue up to which a caller wants it ``written``."""
+    """A position in the queue; a caller wants it ``written`` up to there."""
 
     __slots__ = ("written",)
 
@@ -289,7 +289,7 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 _AT_ONCE = 100
-"""Events that are read at once."""
+"""Events read at once."""
 
 
 class Recording:

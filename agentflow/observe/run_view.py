@@ -1,4 +1,4 @@
-"""Folds the events of a run: what each expression of its program did, what its tasks cost, where it failed.
+"""Folds the events of a run: the work of each expression of its program, the cost of its tasks, its failures.
 
 Reads events as JSON data, of version 1 too; unknown types and fields are ignored.
 """
@@ -45,7 +45,7 @@ class Site(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What happened at a site or in a task: number of calls and of each outcome, seconds, tokens, USD, the first error, the
+    """The events at a site or in a task: number of calls and of each outcome, seconds, tokens, USD, the first error, the
     sources of its result."""
 
     name: str = ""

@@ -162,14 +162,14 @@ class Fanout:
     """All observers of one run.
 
     Parameters: ``observers`` plain callables and the callables of async observers; ``own`` the caller's own stream;
-    ``drop`` is called with an observer that failed, so that later runs do not use it. An observer with an attribute
-    ``deltas`` that is false gets lifecycle events only; an async one with an attribute ``keeps_all`` that is true is never
+    ``drop`` is called with an observer that failed, so that later runs do not use it. An observer with a false attribute
+    ``deltas`` gets lifecycle events only; an async one with a true attribute ``keeps_all`` is never
     disconnected, however far it falls behind. A :class:`~agentflow.core.ports.store_ports.Pacer` makes producers of deltas
     wait, as the caller's own stream does. Attributes: ``watched``: there are observers; ``streaming``: there are observers
     of deltas; ``needs_tasks``: there are async observers, which :meth:`pump` serves.
 
-    Plain observers are called at once, one after the other, in the task and the context that publish: what they set in a
-    context variable is seen by the code that continues there.
+    Plain observers are called at once, one after the other, in the task and the context that publish: the code that
+    continues there sees the context variables they set.
     """
 
     __slots__ = ("_async", "_drop", "_plain", "needs_tasks", "own", "pacers", "streaming", "watched")
@@ -288,11 +288,11 @@ def _close(awaitable: object) -> None:
 
 
 MOST_REMEMBERED = 4_096
-"""Number of messages, tools and sources whose redacted form is cached per run."""
+"""Number of messages, tools and sources with a cached redacted form, per run."""
 MOST_KEPT = 8
-"""Number of large values in errors whose redacted form is cached."""
+"""Number of large values in errors with a cached redacted form."""
 PIECES = (TextDelta, ThinkingDelta, ToolArgumentsDelta)
-"""Events that are pieces of a text; a secret may extend over several."""
+"""Events with a piece of a text each; a secret may extend over several."""
 _Pieces = TextDelta | ThinkingDelta | ToolArgumentsDelta
 
 
@@ -315,7 +315,7 @@ class EventRedactor:
     def show(self, event: Event, next_seq: Callable[[], int]) -> tuple[Event, ...]:
         """The events to show when ``event`` is published: usually itself, the same object if it holds no secret.
 
-        There is none for a delta that is held back. Held back text comes before the end of its model call, so the last of
+        There is none for a held back delta. Held back text comes before the end of its model call, so the last of
         these events needs a number of its own from ``next_seq``.
         """
         if event.span is not None and event.span.source is not self._clean_source:
@@ -412,7 +412,7 @@ def _settled(value: Any, redactor: Redactor) -> Any:
 class _RedactedStream:
     """One stream of pieces: passed on unchanged until one looks like the beginning of a secret, redacted from then on.
 
-    Redacting every piece thoroughly would double the cost of a delta. Any part of a secret that is passed on before the
+    Redacting every piece thoroughly would double the cost of a delta. Any part of a secret passed on before the
     first suspicion is shorter than any secret.
     """
 

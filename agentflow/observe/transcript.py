@@ -1,4 +1,4 @@
-"""A run as a text to read from top to bottom: prompts and answers, calls and results, questions and who answered what.
+"""A run as a text to read from top to bottom: prompts and answers, calls and results, questions and their answers, with who gave them.
 
 One fold of the events, :func:`passages`, for the terminal and for Markdown. Branches follow one another, each whole.
 """
@@ -15,9 +15,9 @@ from agentflow.core.data.frozen import frozen
 from agentflow.observe.run_view import message_of
 
 MAX_TEXT = 4_000
-"""Characters of one text that are shown; its middle is left out beyond that."""
+"""Maximum characters shown of one text; the middle of a longer one is left out."""
 _SILENT = frozenset({"attempt", "permit", "rate", "gate", "budget"})
-"""Kinds of steps and waits that are about the machine: a reader of the conversation misses nothing."""
+"""Kinds of steps and waits of the machine alone: a reader of the conversation misses nothing."""
 _SAID = frozenset({"log", "warning", "policy_denied"})
 
 
@@ -26,8 +26,8 @@ class ReadStep:
     """A step of a run, as a reader sees it.
 
     ``heading`` names it, ``depth`` is its depth below the run, ``at`` its begin in seconds after that of the run; ``seconds``
-    (None: it has not ended), ``tokens`` (input, output; None: it called no model itself) and ``cost_usd`` are its own;
-    ``outcome`` is ``ok``, ``failed``, ``waiting``, ``cancelled`` or ``running``; ``texts`` are what was said, each with its
+    (None: it is unfinished), ``tokens`` (input, output; None: it called no model itself) and ``cost_usd`` are its own;
+    ``outcome`` is ``ok``, ``failed``, ``waiting``, ``cancelled`` or ``running``; ``texts`` are the messages, each with its
     speaker or label.
     """
 
@@ -57,7 +57,7 @@ class _TreeStep:
 
 
 def passages(events: Iterable[Mapping[str, Any]], answers: Mapping[str, Any] | None = None) -> list[ReadStep]:
-    """The steps of a run, in the order in which to read them.
+    """The steps of a run, in reading order.
 
     ``answers`` are those of people, by the paths of their questions: events do not have them.
     """
@@ -68,7 +68,7 @@ def passages(events: Iterable[Mapping[str, Any]], answers: Mapping[str, Any] | N
 
 
 def _tree(events: Iterable[Mapping[str, Any]]) -> list[_TreeStep]:
-    """The steps of a run by what they ran within. A slice that resumes the run adds what was not there."""
+    """The steps of a run by the step around them. A slice that resumes the run adds the new ones."""
     roots: list[_TreeStep] = []
     nodes: dict[tuple[int, int], _TreeStep] = {}
     seen: set[tuple[str, str]] = set()
@@ -98,7 +98,7 @@ def _tree(events: Iterable[Mapping[str, Any]]) -> list[_TreeStep]:
 
 
 class _StepReader:
-    """Writes passages; what was said before is not repeated."""
+    """Writes passages, without repeating earlier text."""
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
         self.written: list[ReadStep] = []
@@ -201,7 +201,7 @@ class _StepReader:
 
 
 def _is_empty(node: _TreeStep) -> bool:
-    """Whether a branch only repeats, in a later slice, what was answered from records."""
+    """Whether a branch only repeats, in a later slice, answers from records."""
     return node.kind == "branch" and not node.children and int(node.start.get("slice") or 1) > 1
 
 

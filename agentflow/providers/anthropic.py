@@ -20,7 +20,7 @@ from agentflow.providers.http_adapter import NO_KEY, HttpAdapter
 from agentflow.providers.proxies import ClientPool
 
 _PLAIN_LIMIT = 21_333
-"""Maximum output tokens of a request that is not streamed. The API's guide asks for streaming where a call may take more than ten
+"""Maximum output tokens of a request without streaming. The API's guide asks for streaming where a call may take more than ten
 minutes, at 128,000 tokens an hour by the SDK's estimate."""
 ADDRESS = "https://api.anthropic.com"
 CREDENTIALS = (
@@ -35,7 +35,7 @@ CREDENTIALS = (
 
 
 def check_key(base_url: str | None, api_key: str | None) -> None:
-    """Raise ConfigurationError if the server is the vendor's and there is no credential. Looks at the environment only, without
+    """Raise ConfigurationError if the server is the vendor's and a credential is missing. Looks at the environment only, without
     importing the SDK."""
     if api_key or has_credentials():
         return
@@ -129,7 +129,7 @@ class AnthropicProvider(HttpAdapter):
     def _limit(self, request: ModelRequest) -> int:
         """The maximum of tokens of an answer: as stated, or the usual one on top of a budget of thinking, which is a part of it.
 
-        Raises ConfigurationError (``config/thinking-budget``) for a budget that is not below the stated maximum.
+        Raises ConfigurationError (``config/thinking-budget``) for a budget of the stated maximum or more.
         """
         settings = {**self._settings, **request.settings}
         budget = thinking_tokens(settings)

@@ -20,7 +20,7 @@ class Clocks:
     ``connect_s`` until the connection is open; ``first_byte_s`` from then to the first byte of a streamed answer, and
     ``plain_first_byte_s`` to that of a plain one, which arrives when the whole answer is ready; ``idle_s`` between two
     events (pings and comments do not count); ``wall_s`` the whole call, retries included, unless the request has a
-    ``timeout_s`` of its own. Raises ConfigurationError for anything that is not a positive number.
+    ``timeout_s`` of its own. Raises ConfigurationError for anything but a positive number.
     """
 
     connect_s: float | None = 10.0
@@ -51,7 +51,7 @@ class Watch:
     ``asyncio.timeout`` costs two timer operations per use, and a stream moves its deadline with every one of thousands
     of chunks. Here a move is an assignment; the timer checks the current deadline when it fires.
 
-    Parameters: ``end`` is the loop time at which the call is ``over`` whatever it awaits, its consumer included; None
+    Parameters: ``end`` is the loop time when the call is ``over`` in any state, also while its consumer works; None
     while it waits to start. ``look`` is the latest loop time for the first firing of the timer: set to the earliest deadline
     that may follow, so that no later move has to bring the timer forward. ``later`` is asked when a deadline has come, for one
     that may be later.

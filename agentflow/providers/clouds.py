@@ -110,7 +110,7 @@ class CloudProvider(AnthropicProvider):
 
     @property
     def _cloud_key(self) -> str | None:
-        """The key, or None for that of the environment, which does not go to an address that is not the vendor's."""
+        """The key, or None for that of the environment, which goes to the vendor's addresses only."""
         return self._api_key or (None if self._takes_keys else NO_KEY)
 
     def _cloud_body(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:

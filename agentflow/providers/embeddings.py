@@ -68,7 +68,7 @@ class Embeddings:
         self._adapter = _EmbeddingsAdapter(base_url=base_url, api_key=key, **options)
 
     async def embed(self, texts: Sequence[str], call: CallContext | None) -> list[list[float]]:
-        """The vectors of ``texts``, in order, from one request that is charged to the run of ``call``, if any.
+        """The vectors of ``texts``, in order, from one request charged to the run of ``call``, if any.
 
         Raises ProviderError, and LimitExceeded when the run's budget is used up.
         """

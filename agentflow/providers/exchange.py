@@ -184,7 +184,7 @@ class ResponseBody:
         )
 
     async def opening(self) -> bytes:
-        """The first chunk that is not blank, empty if there is none: servers send line feeds to keep a call alive."""
+        """The first non-blank chunk, empty if there is none: servers send line feeds to keep a call alive."""
         while chunk := await self.read():
             if not chunk.isspace():
                 return chunk
@@ -195,7 +195,7 @@ class ResponseBody:
         call = self._call
         watch = call.watch
         if call.loop.time() - self._fair > _FAIR_S:
-            # A server that is faster than we read never makes us wait, so other tasks would not run.
+            # A server faster than we read never makes us wait, so other tasks would not run.
             await asyncio.sleep(0)
             self._fair = call.loop.time()
         watch.arm(self._due)

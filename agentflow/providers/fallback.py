@@ -28,7 +28,7 @@ class FallbackProvider:
 
     @property
     def routes(self) -> tuple[tuple[ProviderAdapter, str], ...]:
-        """The adapters and model names, in the order in which they are tried."""
+        """The adapters and model names, in the order they are tried."""
         return self._routes
 
     def profile(self, model: str) -> ModelProfile:

@@ -1,4 +1,4 @@
-"""Rate limits shared by several processes, each of which asks a common store for its share."""
+"""Rate limits shared by several processes; each asks a common store for its share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentflow.providers.rates import BURST_S, Bucket, RateQueue, RateTable, all
 AT_ONCE = 20
 """Maximum number of calls asked for at once, so that a process does not take the shares of others."""
 AWAY_S = 5.0
-"""Seconds for which a process uses its last share before it asks an unreachable store again."""
+"""Seconds that a process uses its last share before it asks an unreachable store again."""
 _LEAST_S = 0.005
 _MOST_S = 0.5
 """Maximum seconds before a waiting process asks again: another one may have returned part of its share."""

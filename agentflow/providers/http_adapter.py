@@ -110,7 +110,7 @@ class Openings(dict[asyncio.AbstractEventLoop, OpenedClients]):
             check_headers(clients.headers, self._provider)
         except AgentflowError:
             raise
-        except Exception as error:  # whatever the SDK or the HTTP library finds wrong with arguments and environment
+        except Exception as error:  # any fault that the SDK or the HTTP library finds in arguments and environment
             raise ConfigurationError(
                 f"no client for {self._provider} can be made: {describe(error)}",
                 code="config/client",
@@ -137,7 +137,7 @@ _LENGTHENING = frozenset({*CAP_SETTINGS, "n", "best_of"})
 """Native request fields that may make an answer longer than ``max_output_tokens``."""
 _PING_SIZE = 1_024
 _KEY_LENGTH = 8
-"""Length of the shortest key that is removed from error texts: a shorter one is a placeholder, and part of many words."""
+"""Length of the shortest key removed from error texts: a shorter one is a placeholder, and part of many words."""
 _MALFORMED = (KeyError, TypeError, AttributeError, IndexError, ValueError)
 """Exceptions raised when JSON does not have the expected shape."""
 
@@ -170,7 +170,7 @@ class AdapterOptions(TypedDict, total=False):
 class HttpAdapter(ABC):
     """An adapter that reaches its provider over HTTP through an SDK client. Implements ``ProviderAdapter``.
 
-    Parameters: ``base_url`` and ``api_key`` (default: the SDK's environment variables, whose key goes to the vendor's hosts
+    Parameters: ``base_url`` and ``api_key`` (default: the SDK's environment variables; the key goes to the vendor's hosts
     alone, or to the address that the vendor's own variable names); ``clocks`` and ``retry``, whole or as mappings of
     changed fields; ``gate`` is the maximum number of calls in flight (None: 256 to a vendor; to your own server the number
     it reports, or 4); ``prices`` for costs; ``rates`` limits requests and tokens per minute; ``settings`` are native
@@ -195,7 +195,7 @@ class HttpAdapter(ABC):
         self._base_url = options.get("base_url")
         self._api_key = options.get("api_key")
         self._own_clocks = options.get("clocks")
-        clocks_of(self._own_clocks)  # refuses what is no clock
+        clocks_of(self._own_clocks)  # refuses anything but clocks
         self._retry = retry_of(options.get("retry"))
         self._gate = gate
         self._prices = options.get("prices") or Prices()
@@ -203,7 +203,7 @@ class HttpAdapter(ABC):
         self._settings = options.get("settings") or {}
         self._stated = options.get("traits")
         if self._stated is not None:
-            stated_traits(self._stated)  # refuses what cannot be stated
+            stated_traits(self._stated)  # refuses unknown traits and values
         caps = [value for name in CAP_SETTINGS if type(value := self._settings.get(name)) is int]
         self._cap = min(caps, default=None)
         self._transport = options.get("transport")
@@ -279,7 +279,7 @@ class HttpAdapter(ABC):
     address: ClassVar[str] = ""
     """The vendor's own address, where no ``base_url`` is given."""
     hosts: ClassVar[tuple[str, ...]] = ()
-    """The domains of the vendor, the only ones to which its keys from the environment are sent."""
+    """The domains of the vendor: its keys from the environment are sent to no others."""
     address_variable: ClassVar[str] = ""
     """The variable of the environment that holds an address instead."""
     _needed: ClassVar[frozenset[str]] = frozenset()
@@ -289,7 +289,7 @@ class HttpAdapter(ABC):
 
     @cached_property
     def _address(self) -> str:
-        """The address that is asked: the one that was set, the environment's, or the vendor's own. Raises ConfigurationError."""
+        """The requested address: the one that was set, the environment's, or the vendor's own. Raises ConfigurationError."""
         variable = self.address_variable
         address = self._base_url or os.environ.get(variable) or self._own_address()
         check_base_url(address, variable if not self._base_url and address == os.environ.get(variable) else "")
@@ -305,7 +305,7 @@ class HttpAdapter(ABC):
 
     @cached_property
     def _clocks(self) -> Clocks:
-        """The clocks of each call: as stated, over those that are usual for the server."""
+        """The clocks of each call: as stated, over those usual for the server."""
         return clocks_of(self._own_clocks, OWN_CLOCKS if self.traits.own else Clocks())
 
     @property
@@ -333,7 +333,7 @@ class HttpAdapter(ABC):
     def traits(self) -> Traits:
         """The traits of this adapter's server: stated, known or guessed, without the fields that it has refused."""
         traits = traits_of(self.route, self._address, self._stated)
-        # what a transport leads to, a cassette for example, is not known by its address
+        # the target of a transport, for example a cassette, is not known by its address
         return traits if self._transport is None or "own" in traits.stated else replace(traits, own=False)
 
     @cached_property
@@ -382,7 +382,7 @@ class HttpAdapter(ABC):
         number = 0
         refused: list[str] = []
         try:
-            # a server of one's own goes on with a plain answer that nobody waits for any more, and so keeps its slot
+            # a server of one's own continues a plain answer after its caller has left, and so keeps its slot
             call.streaming = request.stream or own or not self._plain(request)
             if request.idempotency_key:
                 call.headers["Idempotency-Key"] = request.idempotency_key
@@ -725,7 +725,7 @@ def _no_tools(provider: str, request: ModelRequest) -> BadRequest:
 
 
 def _at_limit(request: ModelRequest, response: ModelResponse) -> list[Notice]:
-    """A notice for an answer as long as allowed that is reported complete: some servers do not report a cut-off."""
+    """A notice for an answer as long as allowed, yet reported complete: some servers do not report a cut-off."""
     limit, used = request.max_output_tokens, response.usage.output_tokens
     if limit is None or used < limit or response.stop_reason != "end":
         return []

@@ -47,7 +47,7 @@ def slots_of(path: str, body: Any) -> int:
 # Few slots and slow answers: a call sent twice takes another slot (decision 39)
 class Observed:
     """Observations of the calls to one of your own servers: how many answers arrived concurrently, how often none came in time,
-    and the loop time at which it was ``heard`` last, whatever it sent and to which call."""
+    and the loop time when it was ``heard`` last, in any call."""
 
     __slots__ = ("answering", "asked", "heard", "timed_out", "widest")
 
@@ -63,7 +63,7 @@ class Observed:
         self.widest = max(self.widest, len(self.answering))
 
     def silence(self, first_byte_s: float | None, gate: int) -> str:
-        """The hint for a call whose first byte did not arrive in time."""
+        """The hint for a call without a first byte in time."""
         self.timed_out += 1
         if self.timed_out > 1 and 0 < self.widest < gate:
             return (
@@ -82,12 +82,12 @@ _KEYS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 
 
 def check_headers(headers: Mapping[str, object], provider: str) -> None:
-    """Raise ConfigurationError (``config/header``) for a header whose name or value cannot be sent."""
+    """Raise ConfigurationError (``config/header``) for a header with a name or value that cannot be sent."""
     for name, value in headers.items():
         if value is None or isinstance(value, int | float | bytes):
             raise _refused(f"the header {name} for {provider}", f"is {type(value).__name__}, not text")
         if not isinstance(value, str):
-            continue  # the SDK's mark for a header that is left out
+            continue  # the SDK's mark for an omitted header
         if not _NAME(name):
             raise _refused(
                 f"a header's name for {provider}, {clip(repr(name), 80)},",
@@ -175,7 +175,7 @@ GUESSES: Mapping[str, Traits] = MappingProxyType(
         ),
     }
 )
-"""The guess for a server that is not known, by route."""
+"""The guess for an unknown server, by route."""
 
 ROWS: tuple[tuple[str, str, Traits], ...] = (
     ("anthropic", "api.anthropic.com", _ANTHROPIC),
@@ -233,7 +233,7 @@ def row_of(route: str, address: str) -> Traits:
 
 
 def traits_of(route: str, address: str, stated: Mapping[str, Any] | Traits | None = None) -> Traits:
-    """The traits of the server at ``address`` that is spoken to over ``route`` (``openai-chat``, ``openai``, ``anthropic``).
+    """The traits of the server at ``address``, reached over ``route`` (``openai-chat``, ``openai``, ``anthropic``).
 
     An address on this machine or on a private network is a server of one's own. ``stated`` goes over its row, or over the guess.
     Raises as :func:`~agentflow.providers.dialects.traits.stated_traits`.

@@ -1,8 +1,8 @@
 """The process of a local model: llama.cpp's server, started by the flow that uses it and ended with it.
 
 It runs as a script and imports nothing of agentflow. Its standard input is first one line of JSON, the job; the end of its
-standard input, because the flow closed it or its process died, ends this process. What it writes to standard output is one
-line of JSON: the ``address`` at which it listens, or the ``error`` why it does not. The log of llama.cpp is standard error.
+standard input, because the flow closed it or its process died, ends this process. It writes to standard output one line of
+JSON: the ``address`` where it listens, or the ``error`` why it does not. The log of llama.cpp is standard error.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def _end_with_input() -> None:
 def main() -> None:
     """Read the job, serve it, and end with standard input."""
     report = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a library prints is not a report
+    os.dup2(2, 1)  # the output of a library is not a report
     job = json.loads(sys.stdin.buffer.readline())
     # Loading holds Python's lock, so the time it may take is watched from outside of Python
     faulthandler.dump_traceback_later(job["start_s"], exit=True)
     try:
         server = _serve(job)
         told = {"address": server.listening_address}
-    except Exception as error:  # noqa: BLE001 - whatever it is, the flow reports it
+    except Exception as error:  # noqa: BLE001 - the flow reports any error
         server, told = None, {"error": f"{type(error).__name__}: {error}"}
     faulthandler.cancel_dump_traceback_later()
     print(json.dumps(told), file=report, flush=True)

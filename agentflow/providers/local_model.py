@@ -148,7 +148,7 @@ class LocalServer:
             return self._endpoint
 
     def ended(self, why: str, what: str = "ended", partial: str = "") -> LocalServerEnded:
-        """The error for a process that is gone, with its log. Blocking, but not for long."""
+        """The error for a vanished process, with its log. Blocking, but not for long."""
         assert self._process is not None
         code = self._process.wait()
         log = os.pread(self._log.fileno(), _LOG_SIZE, 0).decode("utf-8", "replace").strip()
@@ -168,7 +168,7 @@ class LocalServer:
         )
 
     def close(self) -> None:
-        """End the process, also one that is starting. Blocking, but not for long."""
+        """End the process, also a starting one. Blocking, but not for long."""
         self._closed = True
         process = self._process
         if process is not None:
@@ -213,7 +213,7 @@ class LocalProvider:
         """Make one model call, with the process that the first call starts; see
         :class:`agentflow.core.ports.ports.ProviderAdapter`.
 
-        Raises ConfigurationError for weights that are missing or invalid (``config/local-model``) and without the extra ``local``
+        Raises ConfigurationError for missing or invalid weights (``config/local-model``) and without the extra ``local``
         (``config/extra``), LocalServerEnded.
         """
         server = self._servers.get(request.model)

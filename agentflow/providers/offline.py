@@ -159,7 +159,7 @@ def _lines(text: str) -> Iterator[tuple[str, bool]]:
 
 _METADATA = {"model": "offline", "note": "extractive, no language model"}
 _DEPTH = 6
-"""Depth up to which optional properties and items are filled, since a recursive schema has no end."""
+"""Maximum depth of filled optional properties and items, since a recursive schema has no end."""
 _NUMBER = re.compile(r"-?\b\d{1,15}(?:\.\d{1,6})?\b")
 _RATING = re.compile(r"score|relevance|confidence|rating", re.I)
 _QUESTION = re.compile(r"question|query|goal", re.I)
@@ -174,10 +174,10 @@ _SAMPLES = {
 
 
 class OfflineProvider(ScriptedProvider):
-    """The :class:`~agentflow.core.ports.ports.ProviderAdapter` whose script is an extractor: it needs no replies.
+    """The :class:`~agentflow.core.ports.ports.ProviderAdapter` with an extractor as its script: it needs no replies.
 
     It answers with the sentences of the prompt most relevant to its question and the names of their files, or fills a JSON
-    schema from them, and says in the answer's metadata what it is. The same prompt always gives the same answer. It calls a
+    schema from them, and identifies itself in the answer's metadata. The same prompt always gives the same answer. It calls a
     tool only if ``tool_choice`` requires one. Raises ConfigurationError for an invalid schema.
     """
 
@@ -260,7 +260,7 @@ class _Filler:
         return [text[: schema.get("maxLength")].ljust(schema.get("minLength", 0), ".")]
 
     def _joined(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """``schema`` merged with its reference, its ``allOf`` and its first alternative that is not null."""
+        """``schema`` merged with its reference, its ``allOf`` and its first alternative other than null."""
         joined = dict(schema)
         for _ in range(2 * _DEPTH):
             options = records(joined.pop("anyOf", None)) + records(joined.pop("oneOf", None))

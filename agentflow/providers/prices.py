@@ -35,7 +35,7 @@ class Price:
 
     Writing to a cache that lasts an hour costs :data:`HOUR` times as much.
 
-    Raises ConfigurationError (``config/price``) for anything but a number that is 0 or more.
+    Raises ConfigurationError (``config/price``) for anything but a number of 0 or more.
     """
 
     input: float
@@ -55,7 +55,7 @@ class Price:
                 )
 
     def cost(self, usage: Usage) -> float:
-        """Dollars for ``usage``, whose input tokens include cache reads and writes."""
+        """Dollars for ``usage``; its input tokens include cache reads and writes."""
         plain = usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens
         read = self.input if self.cache_read is None else self.cache_read
         write = self.input if self.cache_write is None else self.cache_write
@@ -68,7 +68,7 @@ class Price:
         return round(millionths * 1_000) / NANO
 
     def quote(self, input_tokens: int) -> PriceQuote:
-        """The most that a call can cost: input is priced as a cache write where that is more expensive."""
+        """The most that a call can cost: input is priced as a cache write if more expensive."""
         return PriceQuote(input_tokens * max(self.input, self.cache_write or 0.0) / 1e6, self.output / 1e6)
 
 
@@ -94,7 +94,7 @@ class Prices:
     """Costs by dialect and model. Implements :class:`~agentflow.core.ports.ports.Pricing`.
 
     Parameters: ``table`` maps models to :class:`Price`; keys are ``dialect:name``, ``name``, or a pattern of either with
-    ``*`` and ``?``, of which the most specific counts; it takes precedence over genai-prices. ``offered`` is a table from
+    ``*`` and ``?``; the most specific counts, and it takes precedence over genai-prices. ``offered`` is a table from
     files of another author: it may raise prices, but not lower them, and price unlisted models if it is ``vouched`` for.
     With ``lookup`` false only the tables are used. The dialects ``local``, ``offline`` and ``scripted`` are free unless a table lists
     them.
@@ -269,7 +269,7 @@ def by_specificity(table: Mapping[str, T]) -> tuple[tuple[str, T], ...]:
 
 
 def most_specific(rows: tuple[tuple[str, T], ...], dialect: str, *models: str) -> T | None:
-    """The value of the first of ``rows`` whose pattern matches one of ``models``, alone or after ``dialect:``."""
+    """The value of the first of ``rows`` with a pattern that matches one of ``models``, alone or after ``dialect:``."""
     for pattern, value in rows:
         for model in models:
             if fnmatchcase(f"{dialect}:{model}", pattern) or fnmatchcase(model, pattern):

@@ -41,7 +41,7 @@ class ClientPool:
         self._clients = [PooledClient(client)]
         address = urlsplit(self._clients[0].base_url)
         self.server = address.netloc.rpartition("@")[2]
-        """The host of the server, with its port unless that is the default of the scheme."""
+        """The host of the server, with its port unless it is the default of the scheme."""
 
     @property
     def headers(self) -> dict[str, object]:
@@ -96,7 +96,7 @@ class Proxy:
 
 def proxies() -> Iterator[Proxy]:
     """The proxies of the environment, none if everything is exempt from them."""
-    from urllib.request import getproxies  # loaded with the SDK whose client asks
+    from urllib.request import getproxies  # loaded with the SDK of the asking client
 
     named = getproxies()
     if "*" in [host.strip() for host in named.get("no", "").split(",")]:

@@ -13,7 +13,7 @@ from agentflow.providers.dialects.wire import record, records, string
 from agentflow.providers.known_servers import MODELS, SLOTS, slots_of
 
 _PROBE_S = 60.0
-"""Seconds that the answer to one short prompt may take, in which a server may have to load its model."""
+"""Seconds that the answer to one short prompt may take; a server may have to load its model meanwhile."""
 _ADMITTED = {"colour": "green"}
 _SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -29,7 +29,7 @@ def wire_of(router: Router) -> ShowCall:
 
 
 def _adapter(router: Router, provider: str, model: str) -> ProviderAdapter:
-    """The flow's own adapter if that is ``provider``, which may speak several dialects; else one by name."""
+    """The flow's own adapter if it is ``provider``, which may speak several dialects; else one by name."""
     if router.model is not None:
         own = router.resolve(None)[0]
         if own.profile(model).provider == provider:

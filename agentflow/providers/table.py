@@ -132,7 +132,7 @@ ENTRY_POINTS = "agentflow.providers"
 class Dialect:
     """A row of the table: ``module`` and ``factory`` of its adapter, its key check, prefixes of its vendor's models.
 
-    ``key_check`` (``module:function``) raises if there is no key. A dialect without one is on this machine, and needs no name
+    ``key_check`` (``module:function``) raises if the key is missing. A dialect without one is on this machine, and needs no name
     of a model. ``families`` serve hints only; ``takes_options`` says that the factory has the parameters of an HttpAdapter.
     """
 
@@ -231,8 +231,8 @@ class Router:
     is built per dialect, when it is first used.
 
     Raises ConfigurationError for a model without a dialect or a name (``config/no-model``), an unknown dialect
-    (``config/unknown-provider``), a ``base_url`` that is not an address (``config/base-url``), traits that there are not
-    (``config/option``), and a ``provider`` that is not an adapter (``config/provider``).
+    (``config/unknown-provider``), a ``base_url`` other than an address (``config/base-url``), unknown traits
+    (``config/option``), and a ``provider`` other than an adapter (``config/provider``).
     """
 
     def __init__(
@@ -282,7 +282,7 @@ class Router:
         self._settings = settings
         self._traits = traits
         if traits is not None:
-            stated_traits(traits)  # refuses what cannot be stated
+            stated_traits(traits)  # refuses unknown traits and values
         clocks_of(clocks)
         retry_of(retry)
         if self._dialect is not None:

@@ -1,8 +1,8 @@
 """The HTTP client under a vendor's SDK client. Import it only when an adapter opens: it loads httpx2.
 
-It sets: pools that together are as large as the adapter's gate (the SDKs' own allow 1,000 connections, which stalls the
-loop for seconds), no redirects, no read time-out (our clocks watch reads), no compression (a body that is compressed
-anyway is inflated here, in bounded pieces), and a cap on the bodies of failures, which the SDKs read completely before
+It sets: pools together as large as the adapter's gate (the SDKs' own allow 1,000 connections, which stalls the
+loop for seconds), no redirects, no read time-out (our clocks watch reads), no compression (a body compressed anyway is
+inflated here, in bounded pieces), and a cap on the bodies of failures, which the SDKs read completely before
 anybody else sees them. The aiohttp transport is used if installed, because calls cost less CPU there.
 """
 

@@ -68,9 +68,9 @@ class Admission:
     async def granted(
         self, program: str | Source, bindings: Mapping[str, Any], call: CallContext
     ) -> frozenset[str] | None:
-        """The grants of a program written by a model that is about to run at ``call``, after the approval it needs.
+        """The grants of a program written by a model, about to run at ``call``, after the approval it needs.
 
-        A program that calls tools which need approval is approved once, and is granted exactly what was approved. A program
+        A program that calls tools which need approval is approved once, and its grants are exactly the approved ones. A program
         that may run code outside its text asks for each call. Raises AgentflowError (``bounds/not-approved``).
         """
         grants, estimator, source = call.grants, self._estimator, as_source(program)
@@ -132,6 +132,6 @@ class Admission:
         bindings: Mapping[str, Any],
         call: CallContext,
     ) -> Bounds:
-        """The bounds of a program that is about to run within ``call``, computed within its time and off the event loop."""
+        """The bounds of a program about to run within ``call``, computed within its time and off the event loop."""
         work = self._estimating(await estimator.ready(), source, allow, bindings, call)
         return await beside_the_loop(source, work, call.run.limits, budget_of(call), at_once=False)

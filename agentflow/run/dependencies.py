@@ -22,7 +22,7 @@ class Dependencies:
     """Makes the dependencies of runs with ``make``, a function of the host.
 
     It may take ``run_id``, ``session``, ``bindings`` and ``labels`` of the run by these names, and gives the dependencies, an
-    awaitable of them, or a context manager (plain or async) that is entered for the run. It is called when a run begins, at
+    awaitable of them, or a context manager (plain or async) entered for the run. It is called when a run begins, at
     every resume of a durable run, and on workers, since dependencies are never stored. Raises ConfigurationError
     (``config/deps``) for a function that needs other arguments.
     """
@@ -33,7 +33,7 @@ class Dependencies:
 
     @asynccontextmanager
     async def of_run(self, run_id: str, session: Session, spec: RunSpec) -> AsyncGenerator[Any]:
-        """A block with the dependencies of one run. Raises what the function raises."""
+        """A block with the dependencies of one run. Raises the errors of the function."""
         facts = {
             "run_id": run_id,
             "session": session,
@@ -68,7 +68,7 @@ class Dependencies:
 
     @contextmanager
     def _at_work(self) -> Generator[None]:
-        """A block in which the function is at work, so that runs of its flow that begin there need dependencies of their own."""
+        """A block for the time the function is at work, so that runs of its flow that begin there need dependencies of their own."""
         token = _making.set(self)
         try:
             yield

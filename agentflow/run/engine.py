@@ -69,7 +69,7 @@ def run_program(
 ) -> Coroutine[Any, Any, Any]:
     """Run a program in ``env`` at ``call``; the returned coroutine gives its last value.
 
-    A program whose free names have changed since it was compiled is compiled again for ``env``, unless the caller says that
+    A program is compiled again for ``env`` if its free names have changed since it was compiled, unless the caller says that
     it is ``fitted``. ``publish`` is called with each task the program defines. Raises SexpEvaluationError, TaskError and
     LimitExceeded, with their spans and the program calls they went through.
     """
@@ -166,7 +166,7 @@ async def call_closure(
 
 
 class ProgramCheck:
-    """Checks program texts against the tasks and tools there are: what a library of workflows checks with."""
+    """Checks program texts against the existing tasks and tools, for a library of workflows."""
 
     def __init__(self, tasks: TemplatePort, tools: ToolPort, limits: Limits) -> None:
         self._names = FlowNames(tasks, tools)
@@ -222,14 +222,14 @@ class PythonTarget(Protocol):
 class Engine:
     """Opens runs and serves the code inside them; implements :class:`~agentflow.run.run.RunServices`.
 
-    Parameters: ``tasks``, ``tools`` and ``memory`` carry out what programs ask for; ``solver`` and ``workflows`` carry
+    Parameters: ``tasks``, ``tools`` and ``memory`` carry out the effects of programs; ``solver`` and ``workflows`` carry
     out ``solve`` and ``call-workflow``; ``limits`` are the defaults of a run; ``approver`` answers approval requests,
-    ``answerer`` the questions of programs; those of runs that are not durable stay open for ``approval_ttl`` seconds;
+    ``answerer`` the questions of programs; those of other than durable runs stay open for ``approval_ttl`` seconds;
     ``redactor`` removes secrets from events and errors. ``observers`` get the events of every run. Once ``closed`` it
     opens no run. ``news`` returns the codes and texts of warnings for the next run. ``functions`` are the Python functions
-    that may be programs of durable runs, by reference. ``estimator`` says what a written program may use before it runs;
-    ``effects`` carries out effects in another way than with those ports; ``in_force`` has the policy of where values may go, in which files beneath
-    ``roots`` are called relative to them; ``dependencies`` makes those of runs that are given none. ``compiler`` compiles programs, ``admission``
+    that may be programs of durable runs, by reference. ``estimator`` bounds a written program before it runs;
+    ``effects`` carries out effects in another way than with those ports; ``in_force`` has the policy of where values may go; it names files beneath
+    ``roots`` relative to them; ``dependencies`` makes those of runs without their own. ``compiler`` compiles programs, ``admission``
     judges those that models wrote. ``around_tool`` and ``around_model`` are the middleware of every run.
     """
 
@@ -297,7 +297,7 @@ class Engine:
     # -- runs -----------------------------------------------------------------------------------------------------
 
     def attend(self, approver: Approver | None, answerer: Answerer | None) -> None:
-        """Set the approver and the answerer of runs for which the flow names none."""
+        """Set the approver and the answerer of runs where the flow names none."""
         self._approver = self._approver or approver
         self._answerer = self._answerer or answerer
 
@@ -351,7 +351,7 @@ class Engine:
         Yields the run and its outermost call. ``program`` is the digest of its text, ``grants`` its authority, ``own`` reads
         its events; ``journal`` makes it a durable run; a ``quiet`` run has no observers. The caller has awaited :meth:`turn`.
         Raises SessionBusy while a durable run has the stored session, LimitExceeded when the wall time is up,
-        ConfigurationError for an invalid run id, labels or priority, and for a policy whose rule names an unknown argument.
+        ConfigurationError for an invalid run id, labels or priority, and for a policy with a rule that names an unknown argument.
         """
         if self.closed:
             raise ConfigurationError(
@@ -460,12 +460,12 @@ class Engine:
         }
 
     def called_back(self, call: CallContext, inner: CallContext | None = None) -> CallBack:
-        """A block in which host code at ``call`` runs something in its run, at ``inner``, within the run's concurrency."""
+        """A block for host code at ``call`` that runs something in its run, at ``inner``, within the run's concurrency."""
         call.run = run_of_tool(call)
         return CallBack(budget_of(call).permits, call, inner or call)
 
     def redaction(self) -> EventRedactor | None:
-        """A redactor for the events of one stream whose reader does not belong to the run; None if nothing is redacted."""
+        """A redactor for the events of one stream with a reader outside the run; None if nothing is redacted."""
         return None if self._redactor is None else EventRedactor(self._redactor)
 
     def turn(self) -> Coroutine[Any, Any, None]:
@@ -554,7 +554,7 @@ class Engine:
         """A strand at ``call`` for host code that performs effects as programs do. The caller must end it."""
         return host_strand_at(call, budget_of(call), self._performer(call))
 
-    # -- what things inside a run ask for ---------------------------------------------------------------------------
+    # -- requests of the parts inside a run ---------------------------------------------------------------------------
 
     def task(self, name: str, call: CallContext) -> CompiledTask | None:
         return self.tasks.find_compiled(name, call.definitions)
@@ -621,7 +621,7 @@ class Engine:
         if written:
             inner.grants = await self.admission.granted(source, inputs, inner)
         elif inner.grants is not None:
-            inner.run.cover(inner.path, {})  # nobody has approved the text of this program
+            inner.run.cover(inner.path, {})  # the text of this program was never approved
         labels = None if call.reading is None else call.reading.inputs
         held = (
             inputs if not labels else {name: box(value, labels.get(name, NO_SOURCES)) for name, value in inputs.items()}

@@ -129,11 +129,11 @@ class AccountedRun(Protocol):
     def steps_used(self) -> int: ...
     @property
     def reserved(self) -> tuple[int, float]:
-        """The tokens and US dollars that are reserved for calls in progress."""
+        """The tokens and US dollars reserved for calls in progress."""
         ...
 
     def so_far(self) -> tuple[Usage, float | None]:
-        """Its usage and cost, with the calls that are under way."""
+        """Its usage and cost, with the calls in progress."""
         ...
 
 
@@ -157,7 +157,7 @@ class RunStream(Generic[T]):
 
     Iterate over it for typed events, at most once; await :meth:`value` for the program's value. Leaving the block early
     cancels the run and waits for its end. A failed run raises its error from :meth:`value` or, if that was not awaited, at
-    the end of the block. ``in_turn`` gives a context manager that is held while the run lasts: in the code of a workflow
+    the end of the block. ``in_turn`` gives a context manager held while the run lasts: in the code of a workflow
     the run is one of its calls.
     """
 
@@ -188,7 +188,7 @@ class RunStream(Generic[T]):
     async def _run(self) -> None:
         try:
             self._result = await self._main(self._events)
-        except Exception as error:  # noqa: BLE001 - handed to whoever asks; a task group would wrap it
+        except Exception as error:  # noqa: BLE001 - handed to the caller that asks; a task group would wrap it
             self._error = error
         finally:
             await self._block.aclose()

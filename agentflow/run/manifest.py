@@ -17,7 +17,7 @@ from agentflow.run.bounds.estimate import Bounds
 async def approved(
     text: str, bounds: Bounds, call: CallContext, is_callable: Callable[[str], bool]
 ) -> frozenset[str] | None:
-    """Ask for approval of a program that is about to run at ``call``, if it calls tools that need approval.
+    """Ask for approval of a program about to run at ``call``, if it calls tools that need approval.
 
     An approval covers these tools. ``is_callable`` says whether a name is a task or tool: of these, only the ones in the
     manifest stay granted. Returns the grants of the program after that. Raises AgentflowError (``bounds/not-approved``).
@@ -46,7 +46,7 @@ async def approved(
 
 
 def manifest_of(text: str, bounds: Bounds, covered: Sequence[ToolFacts]) -> Manifest:
-    """The manifest of a program with these bounds, whose approval covers the calls of ``covered``."""
+    """The manifest of a program with these bounds; its approval covers the calls of ``covered``."""
     return Manifest(
         program=text,
         authority=bounds.authority,

@@ -34,11 +34,11 @@ class Purse(RunFunds):
     """A named account over runs. ``flow.run(..., purse="user-42")`` pays from it.
 
     Parameters: ``clock`` returns unix seconds; with a ``store`` other processes spend from it too, and ``kept_s`` are the seconds
-    for which it keeps the row of a purse without periods, from its first call on (None: for good); ``whose`` names the owner
-    in errors, as in "the key 'ada'". ``used_usd``, ``used_tokens`` and ``used_calls`` are spent in the present period, also by
+    that it keeps the row of a purse without periods, from its first call on (None: for good); ``whose`` is the owner in
+    errors, as in "the key 'ada'". ``used_usd``, ``used_tokens`` and ``used_calls`` are spent in the present period, also by
     other processes as far as is known here; ``held_usd``, ``held_tokens`` and ``calls`` are reserved here.
 
-    A call counts for the period in which it ends. With a store, the limits of the base class are the spending before and the
+    A call counts for the period of its end. With a store, the limits of the base class are the spending before and the
     lease.
     """
 
@@ -88,7 +88,7 @@ class Purse(RunFunds):
         self._starts, self.ends_at = allowance.starts(now), allowance.ends(now)
         self._store: PurseStore | None = None
         self._settled = Spending()
-        # One that is opened again in this process, after it was dropped, continues above the numbers of its settlements.
+        # One opened again in this process, after it was dropped, continues above the numbers of its settlements.
         self._number = time.monotonic_ns()
         self._loaded: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -299,8 +299,8 @@ class Purse(RunFunds):
         return True
 
     async def _lease(self, store: PurseStore, held: HeldCall, number: int) -> None:
-        """Lease the amount ``held`` lacks. ``number`` is that of the settlement before it was asked for: it has not begun yet when
-        a call ends, and settles, just then, and its grant ends with that settlement."""
+        """Lease the amount ``held`` lacks. ``number`` is that of the settlement before the request: if a call ends, and settles,
+        before the lease has begun, its grant ends with that settlement."""
         needs = self._lack(held)
         try:
             grant = await store.lease(self.name, self._starts, self._row_ends, self.allowance, needs)
@@ -340,7 +340,7 @@ class Purse(RunFunds):
             self._settle()
 
     def _settle(self) -> None:
-        """End the lease of this process, and tell the store its spending."""
+        """End the lease of this process, and pass its spending to the store."""
         assert self._store is not None
         spent = self._spent - self._settled
         self._number += 1
@@ -363,7 +363,7 @@ class Purse(RunFunds):
             self._last = self._asking = self._again = None
 
     def _in_order(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Do ``work`` after all work begun before: the store is told of a lease and of its end in their order."""
+        """Do ``work`` after all work begun before: the store learns of a lease and of its end in their order."""
         self._here()
         before = self._last
 
@@ -395,8 +395,8 @@ class Purses:
     Parameters: ``allowances`` are the allowances by the name of a purse or a pattern of names (``*``, ``?``); a purse has that
     of its own name, else that of the pattern with the most literal text. ``clock`` returns unix seconds.
 
-    Without ``durable=`` the spending is kept in memory, for all flows that are given the same object; with it, in the
-    database, for all processes. Allowances are those of the process that spends: give all processes the same. Raises
+    Without ``durable=`` the spending is kept in memory, for all flows with the same object; with it, in the
+    database, for all processes. The allowances of the spending process count: give all processes the same. Raises
     ConfigurationError (``config/purse``) for an invalid name or allowance.
     """
 

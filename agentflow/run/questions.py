@@ -1,4 +1,4 @@
-"""Questions of programs: checks answers, and keeps the questions of runs that are not durable open."""
+"""Questions of programs: checks answers, and keeps the questions of ordinary runs, not durable ones, open."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def unanswered(question: Question, call: CallContext) -> Denied:
 
 
 class LocalQuestions:
-    """The open questions of runs that are not durable. Each stays open for ``ttl_s`` seconds, and is then denied."""
+    """The open questions of ordinary runs, not of durable ones. Each stays open for ``ttl_s`` seconds, and is then denied."""
 
     def __init__(self, ttl_s: float = 0.0) -> None:
         self.ttl_s = ttl_s
@@ -124,7 +124,7 @@ class LocalQuestions:
             del self._open[question.run_id, question.key]
 
     def of(self, run_id: str) -> list[Question]:
-        """The open questions of a run, in the order in which they were asked."""
+        """The open questions of a run, in the order they were asked."""
         return [
             question for (run, _), (question, future, _) in self._open.items() if run == run_id and not future.done()
         ]
@@ -143,7 +143,7 @@ class LocalQuestions:
 
 
 def no_such_question(run_id: str, key: str, still_open: list[Question]) -> DataError:
-    """The error for an answer to a question that is not open; ``still_open`` are those that are."""
+    """The error for an answer to a question no longer open; ``still_open`` are the open ones."""
     listed = ", ".join(f"{each.key} ({cut(each.question, 60)})" for each in still_open[:10])
     return DataError(
         f"the run '{run_id}' has no open question with the key '{cut(key, 80)}'",
@@ -171,7 +171,7 @@ class _ApproverFailed(Exception):
 class Asking:
     """The questions and approvals of one run.
 
-    Without an ``approver`` or ``answerer``, in a run that is not durable, ``open_questions`` keeps a question open for
+    Without an ``approver`` or ``answerer``, in an ordinary run, ``open_questions`` keeps a question open for
     ``ttl_s`` seconds (None: for as long as they stay open there); a durable run waits for ``flow.send``.
     """
 

@@ -1,7 +1,7 @@
 """Reservations: before a call is sent, the most it may cost is reserved, so that no limit of money or tokens is exceeded.
 
 A call that does not fit waits for those in flight, which usually cost less than they reserved. If no call is in flight, its
-answer is capped to what is left, provided that is enough for an answer. See
+answer is capped to the rest, provided it is enough for an answer. See
 :class:`~agentflow.core.call.spending.Purse`.
 """
 
@@ -30,7 +30,7 @@ class Lender(Protocol):
         ...
 
     def give_back(self, usd: float, tokens: int) -> None:
-        """Release all reservations, of which so much was not spent."""
+        """Release all reservations; so much of them was not spent."""
         ...
 
 
@@ -66,7 +66,7 @@ class Lease:
         return True
 
     def give_back(self, usd: float, tokens: int) -> None:
-        """Return all taken shares, of which so much was not spent."""
+        """Return all taken shares; so much of them was not spent."""
         self._none_for = None
         self._lender.give_back(usd, tokens)
 
@@ -94,7 +94,7 @@ _FREE = PriceQuote(0.0, 0.0)
 
 
 class RunFunds:
-    """What a run, or a part of it, may still spend. Implements :class:`~agentflow.core.call.spending.Purse`.
+    """The remaining funds of a run, or of a part of it. Implements :class:`~agentflow.core.call.spending.Purse`.
 
     Parameters: ``limits`` has the tokens and the US dollars; ``outer`` are the funds around these, which are charged too;
     ``used`` (tokens) and ``cost`` (US dollars) were spent before. Calls wait in the queue of the outermost funds; those that
@@ -144,7 +144,7 @@ class RunFunds:
 
     @property
     def usd_left(self) -> float | None:
-        """US dollars that can still be spent here and in the outer funds; None if there is no limit."""
+        """US dollars left to spend here and in the outer funds; None if there is no limit."""
         above = None if self.outer is None else self.outer.usd_left
         if self.usd is None:
             return above
@@ -233,7 +233,7 @@ class RunFunds:
         return held
 
     def serve(self) -> None:
-        """Wake the waiters for which there is enough now, and those for which there never will be."""
+        """Wake the waiters that now have enough, and those that never will."""
         short: set[RunFunds] = set()
 
         def goes(held: HeldCall) -> bool | None:
@@ -242,7 +242,7 @@ class RunFunds:
                 if not lacking:
                     return True
                 short.update(lacking)
-            return None if self in short else False  # everybody behind needs these funds too
+            return None if self in short else False  # all waiters behind need these funds too
 
         self.waiters.serve(goes)
 
@@ -253,7 +253,7 @@ class RunFunds:
         return self.usd is None or self.used_usd + self.held_usd + held.cost <= self.usd + _GRAIN_USD
 
     def room(self, held: HeldCall) -> tuple[int, str]:
-        """Tokens left for the answer of ``held`` if there are no other reservations, and the limit that leaves them.
+        """Tokens left for the answer of ``held`` if there are no other reservations, and the limit that sets this number.
 
         Raises LimitExceeded if they are too few.
         """

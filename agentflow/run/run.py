@@ -92,7 +92,7 @@ _log = logging.getLogger(__name__)
 News = Callable[[], list[tuple[str, str]]]
 """Returns the codes and texts of warnings about events between a flow's runs, each once."""
 OBSERVER_GRACE_S = 5.0
-"""Seconds for which async observers may continue to read after the run has ended."""
+"""Seconds that async observers may continue to read after the run has ended."""
 CANCELLED_GRACE_S = 0.1
 """The same after a cancellation, which must end soon, but not without its Finished events."""
 
@@ -101,7 +101,7 @@ class Run:
     """A run in progress; the :class:`~agentflow.core.call.call.RunPort` of everything inside it.
 
     ``usage`` (tokens), ``cost_usd`` (US dollars) and ``model_calls`` are totals so far. ``cost_usd`` is None after a call
-    whose price is unknown. ``payer`` is the purse that pays for it, in addition to its limits. Its questions and approvals
+    with an unknown price. ``payer`` is the purse that pays for it, in addition to its limits. Its questions and approvals
     stay open for ``approval_ttl`` seconds; None: as long as the flow's.
     """
 
@@ -203,7 +203,7 @@ class Run:
                 await in_slices(recorder.preparation(self.run_id, shown))
 
     async def room(self) -> None:
-        """Wait until the readers that are behind take deltas again."""
+        """Wait until the slow readers take deltas again."""
         await self._fanout.room()
 
     @property
@@ -241,7 +241,7 @@ class Run:
         self._asking.approver = approver
 
     def so_far(self) -> tuple[Usage, float | None]:
-        """Usage and cost with those of the model calls that are under way, by estimate."""
+        """Usage and cost with those of the model calls in progress, by estimate."""
         usage, cost = self.usage, self.cost_usd
         for call in self._under_way:
             used, price = call()
@@ -324,7 +324,7 @@ def check_priority(priority: int) -> None:
 
 
 def check_name(run_id: str | None, labels: Mapping[str, str] | None, redactor: Redactor | None) -> None:
-    """Raise ConfigurationError for an id that is not valid as a file name or contains a secret, and for labels that are not text."""
+    """Raise ConfigurationError for an id invalid as a file name or with a secret in it, and for labels other than text."""
     if run_id is not None and not (isinstance(run_id, str) and _RUN_ID.fullmatch(run_id)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
             f"run_id={clip(repr(run_id), 120)}: a run id is 1 to 200 letters, digits and . _ : @ + -",
@@ -435,7 +435,7 @@ class OpenRun:
             if error is not None and is_stray(error, cancelled=True):
                 final: BaseException | None = contained(
                     error
-                )  # whatever a run raises, it ends in what its caller can handle
+                )  # any error of a run ends as one that its caller can handle
                 final.__cause__ = error
                 kind = type(final)
             else:
@@ -502,7 +502,7 @@ class OpenRun:
 async def _released(
     dependencies: AbstractAsyncContextManager[Any], error: BaseException | None
 ) -> BaseException | None:
-    """The error of a run whose dependencies are released after its work ended with ``error``; that of the release where
+    """The error of a run that releases its dependencies after its work ended with ``error``; that of the release where
     the work succeeded. Dependencies cannot swallow the failure of a run."""
     try:
         await dependencies.__aexit__(
@@ -524,7 +524,7 @@ def _raise_in_context(error: BaseException, context: BaseException | None) -> No
 
 @contextlib.asynccontextmanager
 async def _pumping(fanout: Fanout) -> AsyncGenerator[None, None]:
-    """Run async observers beside the block and, for a grace period, after it; the block's error stays unwrapped."""
+    """Run async observers concurrently with the block and, for a grace period, after it; the block's error stays unwrapped."""
     failure: BaseException | None = None
     async with asyncio.TaskGroup() as group:
         pump = group.create_task(fanout.pump())

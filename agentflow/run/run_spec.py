@@ -19,11 +19,11 @@ if TYPE_CHECKING:  # few runs have a purse
 
 @frozen(kw_only=True)
 class RunSpec:
-    """The options of one run; each is what ``flow.run`` or ``flow.start`` documents under its name, or None.
+    """The options of one run, documented at ``flow.run`` and ``flow.start`` under their names; None: not given.
 
     ``purse`` is the purse that pays, or its name. The questions of the run stay open for ``approval_ttl`` seconds (None: as
     long as the flow's). ``bindings`` and ``env`` hold the variables of its program, ``allow`` the names it may call. ``queue`` names the workers
-    that carry out a durable run, ``tenant`` for whom they do it, and ``on_inflight`` decides about its interrupted calls. ``deps`` are its dependencies, which are never
+    that carry out a durable run, ``tenant`` the tenant to charge, and ``on_inflight`` decides about its interrupted calls. ``deps`` are its dependencies, which are never
     stored. ``around_tool`` and ``around_model`` are its
     middleware, ``state`` is the beginning of ``ctx.state``. ``answer`` answers its questions in place of the flow's answerer; unless
     it is ``attended``, the flow's answerer and approver are not asked. A new option is a field here and

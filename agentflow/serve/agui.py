@@ -219,7 +219,7 @@ class AguiView:
         )
 
     def _tool_started(self, event: ToolStarted) -> bytes:
-        if event.external:  # its call is told once it is known whether the front end is asked
+        if event.external:  # its call is sent once it is known whether the front end is asked
             self._held[event.path] = event
             return b""
         return self._call(f"{self._run.run_id}:{event.path}", event.name, arguments_of(event.arguments))
@@ -408,7 +408,7 @@ def _objects(value: object) -> list[dict[str, Any]]:
 
 
 def _messages(body: Mapping[str, Any]) -> object:
-    """The messages of the conversation, without those of tools, activities and thinking, which report what a run did.
+    """The messages of the conversation, without those of tools, activities and thinking, which report the work of a run.
 
     The ``context`` that the front end adds stands before them.
     """

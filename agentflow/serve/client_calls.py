@@ -37,8 +37,8 @@ UNNAMED = ClientCall()
 async def is_stored(flow: AgentFlow, call: ClientCall, key: Key, *, durable: bool) -> bool:
     """Whether the flow's database has the run that a call names, begun with the same key.
 
-    Raises RequestError (409, ``serve/run-exists``) for a run of another key, and for an id whose events were recorded
-    although no such run is stored: a new run of this id would show them.
+    Raises RequestError (409, ``serve/run-exists``) for a run of another key, and for an id with recorded events but
+    without a stored run: a new run of this id would show them.
     """
     if call.run_id is None:
         return False

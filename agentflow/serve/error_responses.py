@@ -1,7 +1,7 @@
 """Invalid requests, and all errors as HTTP responses with a body in OpenAI's format.
 
 A 5xx status says that the server or a provider is at fault. Clients repeat such requests on their own, so the failure of a
-program is 422: a run that is repeated is paid for again, and mostly fails again.
+program is 422: a repeated run is paid for again, and mostly fails again.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ CLIENT = Reader()
 
 
 class RequestError(AgentflowError):
-    """A request that is refused or invalid.
+    """A refused or invalid request.
 
-    ``status`` is the HTTP status, ``param`` the invalid field; ``retry_after`` the seconds after which the request may be
-    repeated. ``hint`` says to clients what to send instead, ``setting`` to operators what to set.
+    ``status`` is the HTTP status, ``param`` the invalid field; ``retry_after`` the seconds until the request may be
+    repeated. ``hint`` names the correct request to clients, ``setting`` the setting to operators.
     """
 
     default_code = "serve/request"
@@ -258,8 +258,8 @@ def error_response(
 ) -> Response:
     """The response for ``error``, with ``body`` or the error's own; ``run_id`` names the failed run, if any.
 
-    ``reset_s`` are the seconds until the purse has a new period, for a run that it ended. The headers
-    tell clients not to repeat a request on their own once its run has started.
+    ``reset_s`` are the seconds until the purse has a new period, for a run that it ended. The headers ask clients not to
+    repeat a request on their own once its run has started.
     """
     status = status_of(error)
     if status == 400 and run_id is not None:

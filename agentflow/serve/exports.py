@@ -60,8 +60,8 @@ class Offer:
     """A checked export: ``program`` is run with ``bindings`` and the values of ``parameters``.
 
     ``callee`` is a task or tool to call with the values instead, with the settings ``history`` of a call that takes part in a
-    conversation. ``answering`` are the spans of the calls in the text whose
-    results are the value.
+    conversation. ``answering`` are the spans of the calls in the text that compute the
+    value.
     """
 
     name: str

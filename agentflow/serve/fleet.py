@@ -21,9 +21,9 @@ from agentflow.serve.json_body import json_bytes
 from agentflow.serve.sent_events import Position, frame_of
 
 MAX_LISTED = 500
-"""Maximum number of such runs that are listed, the last changed first."""
+"""Maximum number of such runs to list, the last changed first."""
 CANCEL_S = 10.0
-"""Seconds for which a request waits until a worker has cancelled a run; the cancellation stays requested."""
+"""Seconds that a request waits until a worker has cancelled a run; the cancellation stays requested."""
 
 
 @frozen(kw_only=True)
@@ -61,11 +61,11 @@ class Fleet:
         return await self._flow.store.load() if self._flow.is_durable and self._flow.store.has_workers else []
 
     async def workers(self) -> list[WorkerInfo]:
-        """The workers that are alive; none for a flow that has no workers. Raises JournalError."""
+        """The living workers; none for a flow without workers. Raises JournalError."""
         return await self._flow.store.workers() if self._flow.is_durable and self._flow.store.has_workers else []
 
     async def find(self, run_id: str) -> FleetRun | None:
-        """The run of this id with all that is known of it; None if there is none. Raises JournalError."""
+        """The run of this id with all its known data; None if there is none. Raises JournalError."""
         info = await self._flow.find_run(run_id) if self._flow.is_durable else None
         if info is None:
             return None

@@ -39,8 +39,8 @@ from agentflow.serve.waiting_runs import WaitingRuns, nobody_waits
 
 
 class Asked:
-    """The ``open`` questions, approvals and external calls of a run by key; ``declined`` is the question whose refusal ended the
-    run."""
+    """The ``open`` questions, approvals and external calls of a run by key; ``declined`` is the question that ended the run by its
+    refusal."""
 
     def __init__(self, service: ServedFlow, run: ServedRun) -> None:
         self.open: dict[str, Question] = dict(run.waits)
@@ -49,12 +49,12 @@ class Asked:
         self._run = run
         self._answered: set[str] = set()
         self.state: Mapping[str, Any] | None = None
-        """The state that the client has now, if that is not the run's: it goes along with the first answer."""
+        """The present state of the client, if it differs from the run's: it goes along with the first answer."""
         self._calls: dict[int, ToolStarted] = {}
         self._askers: dict[str, int | None] = {}
 
     def take(self, event: Event) -> str | None:
-        """Process an event of the run. Returns the key of the question that it asks, if that is still open."""
+        """Process an event of the run. Returns the key of the question that it asks, if still open."""
         if isinstance(event, WaitFinished):
             if event.outcome != "suspended":  # else the run was unloaded from memory, and the question stays open
                 self.open = {key: each for key, each in self.open.items() if each.path != event.path}
@@ -130,7 +130,7 @@ class Asked:
 
 
 BESIDE_S = 0.05
-"""Seconds for which more questions may come after the first, before a client is asked them together."""
+"""Seconds to wait for more questions after the first, before asking a client all of them."""
 MAX_TEXT = 65_536
 """Maximum number of characters shown of any text except the answer."""
 
@@ -236,7 +236,7 @@ def come_back(
 async def leave_behind(
     service: ServedFlow, calls: Iterable[str], key: Key, offer: Offer, waiting: WaitingRuns[Shown[V]]
 ) -> None:
-    """Cancel the runs that wait for results of these ``calls`` and for nothing else: their client has gone on without."""
+    """Cancel the runs that wait for results of these ``calls`` and for nothing else: their client continued without them."""
     for run_id in dict.fromkeys([each.rpartition(".")[0] for each in calls]):
         shown = waiting.find(run_id, key)
         run = service.runs.parked(run_id, key, offer.name) if shown is None else shown.run
@@ -308,7 +308,7 @@ def text_of_model(event: ModelFinished) -> str:
 
 
 def output_of(event: ToolFinished) -> Any:
-    """What a tool returned, as JSON data; its text, cut to the shown length, for a text and for long or other values."""
+    """The value that a tool returned, as JSON data; its text, cut to the shown length, for a text and for long or other values."""
     result = event.result
     if result is None or result.parsed_content is None or len(result.content) > MAX_TEXT:
         return text_of_result(event)

@@ -1,7 +1,7 @@
 """Keys of a server: the rights and limits of their holders.
 
 The limits of a key apply to all of its runs together: the number at once and per minute, and the tokens and money of its
-model calls per day, for which it has a purse. The keys file holds digests only, so that reading it does not enable calls.
+model calls per day, kept in its purse. The keys file holds digests only, so that reading it does not enable calls.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def is_local(host: str) -> bool:
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """A socket bound to ``host`` and ``port``. Raises ConfigurationError (``serve/address``) if that is impossible."""
+    """A socket bound to ``host`` and ``port``. Raises ConfigurationError (``serve/address``) if impossible."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host.strip("[]"), port), family=family)

@@ -243,7 +243,7 @@ async def _shown(service: ServedFlow, value: object) -> Any:
     """The value of a run as JSON data without secrets, made in parts: it may be large, and others run on this loop."""
     redactor = service.flow.redactor
     shown = await in_slices(redaction(await in_slices(plain_work(value)), redactor))
-    redactor.examined = {}  # what it learned of long texts was for this value
+    redactor.examined = {}  # its results for long texts were for this value
     return shown
 
 

@@ -35,7 +35,7 @@ _position = attrgetter("position")
 
 class LoggedEvent(NamedTuple):
     """An event: its position, its ``frame`` of the stream, and for a delta the number of the event it is a piece of; ``bare`` is the
-    frame for readers who may not see everything, if that is another one."""
+    frame for readers who may not see everything, if different."""
 
     position: Position
     frame: bytes
@@ -73,7 +73,7 @@ class EventLog:
         ends: int | None = None,
     ) -> None:
         """Append an event, with a separate frame for readers who may not see everything, if it differs. ``piece_of``: the
-        event that a delta is a piece of; ``ends``: the event whose pieces end with this one."""
+        event that a delta is a piece of; ``ends``: the event that has this one as its last piece."""
         if ends is not None:
             self._drop_pieces((position[0], ends))
         if piece_of is not None:
@@ -169,7 +169,7 @@ def bare(event: Mapping[str, Any]) -> Mapping[str, Any]:
     """An event in the form for readers who may not see the host: the same object if it contains nothing of the host.
 
     The host's Python, the address of its model server, and details of its settings, servers, files and commands in errors
-    and warnings are left out. Old events that do not say whose Python they contain lose all of it.
+    and warnings are left out. Old events that do not name the owner of the Python they contain lose all of it.
     """
     if event.get("type") == "program_loaded" and event.get("host", event.get("language") == "python"):
         name = str(event.get("name")).replace("\\", "/").rpartition("/")[2]

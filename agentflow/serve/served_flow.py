@@ -41,7 +41,7 @@ class ServedFlow:
     """A served flow.
 
     ``programs`` are the names that sent programs may call (None: sent programs are refused). ``on_disconnect`` decides
-    about a run whose client disconnects, if the run belongs to that client.
+    about a run after its client disconnects, if the run belongs to that client.
     """
 
     def __init__(

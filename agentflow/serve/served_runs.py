@@ -67,7 +67,7 @@ MAX_STORED = 10_000
 ATTENDED = "attended"
 """The label of a durable run that belongs to a connected client."""
 MAX_ENDED = 200
-"""Maximum number of ended runs that are still shown."""
+"""Maximum number of ended runs to show."""
 MAX_ENDED_BYTES = 256 * 2**20
 """Maximum number of bytes of events of ended runs."""
 
@@ -273,7 +273,7 @@ class ServedRuns:
         return run
 
     def parked(self, run_id: str, key: Key, export: str) -> ServedRun | None:
-        """A durable run of ``key`` with an open question, whose client has disconnected; None if there is none."""
+        """A durable run of ``key`` with an open question and a disconnected client; None if there is none."""
         run = self._runs.get(run_id)
         if run is None or run.key is not key or run.export != export or run.has_readers or not run.waits:
             return None
@@ -295,7 +295,7 @@ class ServedRuns:
         """Start a run for ``key``, once it is admitted: ``prepare`` then makes its work from the client's request.
 
         A program passed as text was sent by a client; ``export`` names the run. ``lasting``: durable if the flow stores
-        runs. A durable run that is ``attended`` by a client is cancelled when the server stops or is killed, unless it has
+        runs. A durable run ``attended`` by a client is cancelled when the server stops or is killed, unless it has
         an open question. The ``call`` may name the run. The same call made again gives the run that it started.
 
         Raises RequestError: 429 for a limit of the key, 409 ``serve/run-exists`` for an id that has a record, 503;
@@ -435,7 +435,7 @@ class ServedRuns:
     async def take_up(self, key_called: Callable[[str], Key | None]) -> None:
         """Resume the durable runs that an earlier server started but did not finish.
 
-        Skipped are runs whose key no longer exists, runs that another process works on, and runs that wait for a decision.
+        Skipped are runs of deleted keys, runs that another process works on, and runs that wait for a decision.
         """
         if not self._flow.is_durable:
             return
@@ -508,7 +508,7 @@ class ServedRuns:
             )
         admission.free()
         if run.failure is not None and (is_of_host(run.failure) or is_of_server(run.failure)):
-            _log.warning("run %s failed", run.run_id, exc_info=run.failure)  # clients do not see what it says
+            _log.warning("run %s failed", run.run_id, exc_info=run.failure)  # clients do not see its text
         run.end()
         self._forget()
 
@@ -530,7 +530,7 @@ class ServedRuns:
     async def _open(self) -> asyncio.TaskGroup:
         owner = self._owner
         if owner is None or owner.done() or owner.get_loop() is not running_loop():
-            # whatever it ended of, or whatever loop went away with it, the next run begins
+            # the next run begins after any end of this one, also after its loop went away
             self._stop, self._opened = asyncio.Event(), asyncio.Event()
             self._owner = asyncio.create_task(self._own(), name="served runs")
         await self._opened.wait()

@@ -43,7 +43,7 @@ OK = "ok"
 STORE_S = 2.0
 """Seconds within which the store of durable runs has to answer."""
 PACE_S = 1.0
-"""Seconds for which a check is not repeated, however often it is asked for."""
+"""Seconds before a check is repeated, no matter the number of requests for it."""
 
 
 class Readiness:
@@ -112,7 +112,7 @@ LAST_WORDS_S = 2.0
 def hearing(stop: Callable[[], None]) -> Generator[None, None, None]:
     """Within the block, call ``stop`` on the loop when the process is asked to end (SIGTERM, Ctrl-C).
 
-    A handler that is installed already, that of the ASGI server, still runs; without one nothing is changed.
+    An already installed handler, that of the ASGI server, still runs; without one nothing is changed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -143,7 +143,7 @@ def hearing(stop: Callable[[], None]) -> Generator[None, None, None]:
 
 
 class OpenResponses:
-    """The requests of an application that are being answered. Once they are ended, each learns that its client is gone."""
+    """The requests in progress of an application. Once they are ended, each learns that its client is gone."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -220,12 +220,12 @@ class FlowServer:
     """A flow as an ASGI application, which can be mounted into another one.
 
     Parameters: ``exports`` are the offered programs: ``{"review": Path("review.sexp")}``, or a list of files, functions and
-    names of tasks. ``keys`` is the keys file, or keys that were read; None admits every caller who reaches the server.
-    ``hosts`` are its host names (default: those of this machine; ``*`` is any), ``origins`` the other sites whose pages may
-    use it. ``programs`` are the names that sent programs may call; None refuses sent programs. With ``fleet`` a server
+    names of tasks. ``keys`` is the keys file, or the keys read from it; None admits every caller who reaches the server.
+    ``hosts`` are its host names (default: those of this machine; ``*`` is any), ``origins`` the other sites with pages that
+    may use it. ``programs`` are the names that sent programs may call; None refuses sent programs. With ``fleet`` a server
     without keys shows all runs of the flow's database, also those that other processes work on; with keys the key decides.
-    ``approval_ttl`` is the number of seconds that a run waits for an answer, ``on_disconnect`` decides about a run whose
-    chat client disconnects. When the process is asked to end (SIGTERM, Ctrl-C), active runs have ``grace`` seconds and
+    ``approval_ttl`` is the number of seconds that a run waits for an answer, ``on_disconnect`` decides about a run after
+    its chat client disconnects. When the process is asked to end (SIGTERM, Ctrl-C), active runs have ``grace`` seconds and
     streams end; None leaves that to the host, by :meth:`stop`.
 
     As the main application it runs its own lifespan; when mounted, use it as ``async with`` inside the flow's block, so
@@ -397,7 +397,7 @@ class FlowServer:
         return error_response(error, body=self.service.refusal(error, reader))
 
     async def _page(self, request: Request) -> Response:
-        """``GET /``: the live page. It contains no run data; it loads them with the key that is typed into it."""
+        """``GET /``: the live page. It contains no run data; it loads them with the key typed into it."""
         page, policy = live_html()
         headers = {
             "content-security-policy": f"{policy}; frame-ancestors 'none'",

@@ -76,7 +76,7 @@ class EventStream(Response):
                     await self._after()
 
     async def _send(self, send: Send) -> None:
-        """Send the events, in a task of its own that is cancelled when the client disconnects."""
+        """Send the events, in a task of its own, cancelled when the client disconnects."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         following: asyncio.Task[bytes | None] | None = None
         try:
@@ -92,7 +92,7 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
-            return  # the ASGI server closes a connection whose response is incomplete
+            return  # the ASGI server closes a connection after an incomplete response
         finally:
             if following is not None:
                 await leave(following)

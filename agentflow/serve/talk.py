@@ -24,7 +24,7 @@ Finish: TypeAlias = Literal["stop", "length"]
 """How an answer ended: complete, or cut off at the output limit."""
 _SYSTEM = ("system", "developer")
 _PART = 128
-"""Messages that are gone over before others may run."""
+"""Number of messages to process before others may run."""
 
 
 def message_of(offer: Offer, param: str) -> str:
@@ -160,7 +160,7 @@ class Reply(NamedTuple):
 async def reply_of(
     service: ServedFlow, request: Request, run: ServedRun, events: Subscriber, answer: AnswerReader
 ) -> Reply:
-    """Wait for the end of a run that is answered as a whole. A run that asks a question is cancelled, and the reply says
+    """Wait for the end of a run answered as a whole. A run that asks a question is cancelled, and the reply says
     so.
 
     The run is also cancelled if the client disconnects meanwhile.

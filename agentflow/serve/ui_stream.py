@@ -51,7 +51,7 @@ from agentflow.serve.talk import start_chat, text_of_run
 from agentflow.serve.waiting_runs import WaitingRuns
 
 ASK = "ask_human"
-"""The tool whose calls represent questions; its output is the answer."""
+"""The tool that represents questions by its calls; its output is the answer."""
 _APPROVAL = "approval"
 
 
@@ -108,7 +108,7 @@ class UiView:
         return _frames(self._input(event.path, event.name, json.loads(arguments_of(event.arguments))))
 
     def _input(self, path: str, name: str, arguments: Any) -> dict[str, Any]:
-        """A call of a tool of the server. Those of the host are typed parts, others are not known to whoever wrote the page."""
+        """A call of a tool of the server. Those of the host are typed parts, others are unknown to the author of the page."""
         dynamic = {"dynamic": True} if ":" in name or name == _APPROVAL else {}
         call = {**self._call(path), **dynamic, "toolName": name, "input": arguments}
         return {"type": "tool-input-available", **call}
@@ -211,7 +211,7 @@ _DONE = b"data: [DONE]\n\n"
 
 
 def _was_refused(event: ToolFinished) -> bool:
-    """Whether a call did not run because somebody said no."""
+    """Whether a call did not run because of a refusal."""
     error = None if event.result is None else event.result.notes.error
     return error is not None and error.details.get("code") == "tool/not-approved"
 
@@ -288,7 +288,7 @@ def _texts(messages: object) -> list[Any]:
 
 
 def _text_only(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The text of a message, without tool calls, steps and data, which report what a run did. Files stay, to be refused later."""
+    """The text of a message, without tool calls, steps and data, which report the work of a run. Files stay, to be refused later."""
     parts = [each for each in _objects(message.get("parts")) if each.get("type") in ("text", "file")]
     return {"role": message.get("role"), "content": parts}
 
@@ -312,7 +312,7 @@ def _answers_in(part: Mapping[str, Any]) -> Iterator[tuple[str, tuple[bool, Any]
 
 
 def _run_of(answers: Mapping[str, object]) -> str:
-    """The run that the last of the answers belongs to. Raises RequestError if there are no answers."""
+    """The run that the last of the answers belongs to. Raises RequestError without answers."""
     runs = [each.rpartition(".")[0] for each in answers if "." in each]
     if not runs:
         raise RequestError(

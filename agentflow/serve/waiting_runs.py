@@ -1,4 +1,4 @@
-"""Runs whose request has ended with a question: the next request brings the answer and resumes the run."""
+"""Runs waiting after their request has ended with a question: the next request brings the answer and resumes the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def seconds_of(run: ServedRun) -> float | None:
-    """Seconds for which a run with a question is kept; None for a durable run, which is parked until it is answered."""
+    """Seconds that a run with a question is kept; None for a durable run, parked until it is answered."""
     if run.lasting:
         return None
     return APPROVAL_TTL if run.key.approval_ttl is None else run.key.approval_ttl
@@ -24,7 +24,7 @@ def seconds_of(run: ServedRun) -> float | None:
 class WaitingRuns(Generic[T]):
     """Runs with questions, each with the state that its next request needs.
 
-    A run whose client does not return is cancelled after some time, unless it is durable.
+    A run is cancelled some time after its client left for good, unless it is durable.
     """
 
     def __init__(self) -> None:

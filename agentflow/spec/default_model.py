@@ -15,7 +15,7 @@ DEFAULT_MODEL = "anthropic:claude-sonnet-5-5"
 
 
 class DefaultModel:
-    """Resolves names as a flow does that is built where the first prompt runs: with the settings of the environment and of
+    """Resolves names like a flow built where the first prompt runs: with the settings of the environment and of
     ``agentflow.toml``, and :data:`DEFAULT_MODEL` where these name no model.
 
     Settings are read and adapters opened by the first prompt. ``model`` comes before the settings' model; ``prices`` are

@@ -47,7 +47,7 @@ class SexpEvaluator(Face):
         if engine is None:
             if isinstance(task_system, TaskSystem) and isinstance(handler, BaseHandler):
                 task_system.adopt(handler)
-            self._found()  # what cannot serve is refused now
+            self._found()  # an unfit part is refused now
 
     def _home(self) -> House:
         return self.task_system.house if isinstance(self.task_system, TaskSystem) else self._house

@@ -51,14 +51,14 @@ class SystemExecutorFunctions(Face):
         self._contexts = HandlerContexts(handler) if handler is not None else None
         if handler is not None:
             check_part(handler, "handler", "prime_data_context", "clear_data_context")
-        self._tools()  # what cannot serve is refused now
+        self._tools()  # an unfit part is refused now
         house, tasks = House(), over(TaskService(AtomicTaskExecutor(NO_PROMPTS)))
         alone = Parts(self, tasks, NO_PROMPTS, memory=finder_of(memory_system))
         joined = handler.joint if isinstance(handler, BaseHandler) else None
         self.joint = joined if engine is None and joined is not None else Joint(lambda: house, lambda: alone, engine)
 
     def _tools(self) -> SystemTools:
-        """The tools over the present parts, whose methods may have been assigned."""
+        """The tools over the present parts, with methods that may have been assigned."""
         commands = cast(CommandPort, commands_of(self._command_executor))
         return SystemTools(finder_of(self._memory_system), files_of(self._file_manager), commands, self._contexts)
 
@@ -79,13 +79,13 @@ class SystemExecutorFunctions(Face):
 
     @property
     def handler_instance(self) -> HandlerPort | None:
-        """The handler whose data context the tools clear and prime, as it was passed in."""
+        """The handler, as passed in, with the data context that the tools clear and prime."""
         return self._handler
 
     def tools(self) -> list[Tool]:
         """The seven tools, to be registered. They are built in: a model is offered only those named by its task.
 
-        A tool whose ``execute_*`` method a subclass overrides calls that method.
+        A tool calls its ``execute_*`` method where a subclass overrides it.
         """
         return [self._as_own(tool) for tool in self._tools().tools()]
 

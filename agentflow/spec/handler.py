@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 DEFAULT_SYSTEM_PROMPT = "You are a careful assistant. Answer what is asked, from what you are given."
 _CONFIG_KEYS = frozenset({"base_system_prompt", "model", "debug"})
 _ITS_OWN = ("tool_executors", "direct_tool_executors", "registered_tools", "session", "own_session", "data_context")
-"""Informative properties of the handler that are never read inside."""
+"""Informative properties of the handler, never read inside."""
 
 
 @frozen
@@ -69,7 +69,7 @@ class ToolByHand:
 
 
 class ToolExecutors(MutableMapping[str, Callable[..., Any]], dict[str, Callable[..., Any]]):  # pyright: ignore
-    """The executors of a handler's tools by name: a dict in which setting an entry registers the tool.
+    """The executors of a handler's tools by name: a dict that registers a tool when you set its entry.
 
     See :meth:`~agentflow.handler.tool_registry.ToolRegistry.set_executor`. Deleting an entry removes the tool.
     """
@@ -122,7 +122,7 @@ class BaseHandler(Face):
 
     Parameters: ``task_system`` and ``memory_system`` as in the specification (priming queries memory); ``model_provider``
     an adapter (None: the first prompt opens that of ``config["model"]``, else of the model of the settings or of
-    ``AGENTFLOW_MODEL``, else Anthropic's; it fails with ``config/no-key`` where there is no key for it, and :meth:`aclose`
+    ``AGENTFLOW_MODEL``, else Anthropic's; it fails with ``config/no-key`` without a key for it, and :meth:`aclose`
     closes it); ``config`` with ``base_system_prompt``, ``model``, ``debug``. ``registry`` holds the tools, ``router``
     resolves models, ``turn_loop`` runs prompts, ``file_manager`` and ``command_executor`` access the roots (default: the
     working directory, see :meth:`aclose`), ``session`` is the conversation, ``limits`` apply to the runs of a handler built
@@ -134,7 +134,7 @@ class BaseHandler(Face):
 
     Attributes may be assigned later; the next run has them. A subclass may override ``execute_prompt``, which tasks then
     call, ``execute_file_path_command``, ``prime_data_context`` and ``clear_data_context``. Raises ConfigurationError
-    (``config/part``) for a part that lacks a method, and for overriding a property that is never read.
+    (``config/part``) for a part that lacks a method, and for overriding a property never read.
     """
 
     parts = frozenset({"task_system", "memory_system", "file_manager", "command_executor", "registry", "limits"})
@@ -200,7 +200,7 @@ class BaseHandler(Face):
         if isinstance(task_system, TaskSystem):
             task_system.adopt(self)
         if engine is None:
-            self._parts()  # what cannot serve is refused now
+            self._parts()  # an unfit part is refused now
         if settings.get("debug"):
             self.set_debug_mode(True)
 
@@ -460,7 +460,7 @@ class BaseHandler(Face):
                 files = await executor.find_files(command, call)
             except RunStopped:
                 raise
-            except Exception as error:  # noqa: BLE001 - document 5: whatever an executor raises, the list is empty
+            except Exception as error:  # noqa: BLE001 - document 5: after any error of an executor the list is empty
                 files = FoundFiles(error=f"{type(error).__name__}: {error}")
             if files.error is not None:
                 self.log_debug(f"command gave no paths: {files.error}")

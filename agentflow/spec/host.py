@@ -1,4 +1,4 @@
-"""One rule for all faces: a method that a host overrides, assigns or passes in its own object is the one that is called.
+"""One rule for all faces: a method that a host overrides, assigns or passes in its own object is the one to call.
 
 Services ask each other through ports. Here a face, or a host's object in its place, becomes a port: the service behind the
 face while its methods are agentflow's own, else an adapter that calls the host's methods, async or plain. Calls made by
@@ -26,7 +26,7 @@ from agentflow.spec.memory import MemorySystem
 
 
 def hosts(part: object, own: type, *methods: str) -> tuple[str, ...]:
-    """The methods among these that are the host's: all of another class than ``own``, else those that the class of ``part``
+    """The host's methods among these: all of another class than ``own``, else those that the class of ``part``
     overrides or that were assigned to it."""
     if not isinstance(part, own):
         return methods
@@ -35,7 +35,7 @@ def hosts(part: object, own: type, *methods: str) -> tuple[str, ...]:
 
 
 def check_part(part: object, what: str, *methods: str) -> None:
-    """Raises ConfigurationError (``config/part``) if an object given as ``what`` lacks one of the methods that are called on it."""
+    """Raises ConfigurationError (``config/part``) if an object given as ``what`` lacks one of the methods called on it."""
     lacking = [name for name in methods if not callable(getattr(part, name, None))]
     if lacking:
         raise ConfigurationError(
@@ -137,7 +137,7 @@ class HostCommands:
 
 @frozen
 class HandlerCommands:
-    """The ``commands`` of a handler whose file search is the host's."""
+    """The ``commands`` of a handler with the host's file search."""
 
     commands: CommandPort | None
     handler: Any

@@ -19,7 +19,7 @@ _METHODS = ("read_file", "write_file", "list_directory")
 
 @frozen
 class HostFiles:
-    """A file manager of which the methods ``own`` are the host's, as a
+    """A file manager with the methods ``own`` of the host, as a
     :class:`~agentflow.core.ports.executor_ports.FilePort`.
 
     ``None``, ``False`` and ``{"error": ...}`` become the error that an inherited method noted, else ``files/io``.

@@ -29,7 +29,7 @@ from agentflow.tasks.service import TaskService
 from agentflow.tasks.template_registry import CompiledTemplate, TemplateRegistry, prepare_template
 
 _KEPT = 1_000
-"""Maximum number of templates that are kept parsed."""
+"""Maximum number of parsed templates to cache."""
 LOOKED_UP = ("find_template", "register_template")
 """The methods of a task system that :class:`HostRegistry` asks."""
 RUN = ("execute_atomic_template", "execute_subtask_directly")
@@ -82,7 +82,7 @@ class HostRegistry(TemplateRegistry):
         return [self.register(template).name for template in templates]
 
     def find_own(self, identifier: str, defined: Definitions | None = None) -> CompiledTemplate | None:
-        """The template that a program defined around the call, else what the system finds."""
+        """The template that a program defined around the call, else the one that the system finds."""
         if defined is not None:
             own = super().find_own(identifier, defined)
             if own is not None:
@@ -95,14 +95,14 @@ class HostRegistry(TemplateRegistry):
             own = self._below.find_own(identifier)
             source = cast("TaskTemplate | Mapping[str, Any]", template)
             kept = (template, own if own is not None and own.template is template else prepare_template(source))
-            if isinstance(template, TaskTemplate):  # which nobody changes
+            if isinstance(template, TaskTemplate):  # which never changes
                 if len(self._seen) >= _KEPT:
                     self._seen.clear()
                 self._seen[id(template)] = kept
         return kept[1]
 
     def names(self, defined: Definitions | None = None) -> list[str]:
-        """The names that are known; the system may find others."""
+        """The known names; the system may find others."""
         return self._below.names(defined)
 
     def matching(self, text: str, defined: Definitions | None = None) -> list[tuple[CompiledTemplate, float]]:
@@ -138,7 +138,7 @@ _asking: ContextVar[tuple[tuple[str | None, ...], frozenset[str] | None]] = Cont
 
 
 def as_asked(name: str, call: CallContext) -> CallContext:
-    """The call in which a TaskSystem runs the task ``name``, with no more authority than the caller of a host's override."""
+    """The call for a TaskSystem to run the task ``name``, with no more authority than the caller of a host's override."""
     names, grants = _asking.get()
     return call if grants is None or name not in names else call.at(call.next_path("task", name), grants=grants)
 

@@ -83,7 +83,7 @@ class House:
         return built
 
     def executing(self) -> Built | None:
-        """The engine of this house in whose run host code is executing, if any."""
+        """The engine of this house with a run now executing host code, if any."""
         call = executing_call()
         services = None if call is None else call.run.services
         return next((built for built in self._built if built.engine is services), None)
@@ -103,7 +103,7 @@ class House:
         return unsubscribe
 
 
-# Read when a run begins: what a host assigns or overrides is always the part that is called (decision 31)
+# Read when a run begins: a part assigned or overridden by a host is always the one to call (decision 31)
 class Joint:
     """The engine of a face: a flow's, or the one of ``house`` for the present ``parts`` of its faces.
 
@@ -133,7 +133,7 @@ class Joint:
         return Built(parts, None, None) if isinstance(parts, Engine) else self._house().of(parts)
 
     def here(self) -> Built:
-        """The engine of this house in whose run host code is executing, and its parts; elsewhere that of the next run."""
+        """The engine of this house with a run now executing host code, and its parts; elsewhere that of the next run."""
         return self._house().executing() or self._now()
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
@@ -142,7 +142,7 @@ class Joint:
 
 
 def over(service: TaskService) -> Callable[[Parts], tuple[TemplatePort, TaskService]]:
-    """Makes of other parts the tasks of ``service`` that are run with them."""
+    """Makes the tasks of ``service`` run with other parts."""
 
     def tasks(parts: Parts) -> tuple[TemplatePort, TaskService]:
         mine = service.over(parts.prompts, memory=parts.lookups, files=parts.files, commands=parts.commands)

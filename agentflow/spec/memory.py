@@ -53,7 +53,7 @@ class MemorySystem(Face):
         self.joint = Joint(lambda: self._house, self._alone, engine)
 
     def _alone(self) -> Parts:
-        """The parts of runs in which a ranker is called."""
+        """The parts of runs that call a ranker."""
         tasks = over(TaskService(AtomicTaskExecutor(NO_PROMPTS)))
         return Parts(self, tasks, NO_PROMPTS, memory=self.service, lookups=self.service)
 

@@ -75,14 +75,14 @@ class TaskSystem(Face):
         self.house = House()
         self.joint = Joint(lambda: self.house, lambda: self.parts_with(self._handler, self.memory_system), engine)
         if engine is None:
-            self.parts_with(None, memory_system)  # what cannot serve is refused now
+            self.parts_with(None, memory_system)  # an unfit part is refused now
 
     def adopt(self, handler: Any) -> None:
-        """Let the first handler that is built on this system run its tasks; another one runs those of its own evaluator."""
+        """Let the first handler built on this system run its tasks; another one runs those of its own evaluator."""
         self._handler = self._handler or handler
 
     def parts_with(self, handler: Any, memory: MemoryPort | None) -> Parts:
-        """The parts of runs with the tools and the model of ``handler`` (None: none), whose programs query ``memory``.
+        """The parts of runs with the tools and the model of ``handler`` (None: none), with ``memory`` for their programs.
 
         The system's own parts take precedence over the handler's. Raises ConfigurationError (``config/part``).
         """
@@ -118,7 +118,7 @@ class TaskSystem(Face):
     def register_template(self, template: Mapping[str, Any] | TaskTemplate) -> None:
         """Register a template, a dict in the specification's shape or a TaskTemplate; replaces one of the same name.
 
-        Raises DataError that says what is missing or wrong, and leaves the registry unchanged.
+        Raises DataError for a missing or wrong field, and leaves the registry unchanged.
         """
         fields = _fields(template)
         name, text = _text(fields, "name"), any([fields.get(key) for key in _FUNCTION])
@@ -140,7 +140,7 @@ class TaskSystem(Face):
         return self.service.template_names()
 
     def find_matching_tasks(self, input_text: str, memory_system: object = None) -> list[dict[str, Any]]:
-        """Templates whose description is similar to ``input_text`` (Jaccard index of words above 0.1), best first.
+        """Templates with a description similar to ``input_text`` (Jaccard index of words above 0.1), best first.
 
         Each entry has ``task`` (the template), ``score``, ``taskType`` and ``subtype``. ``memory_system`` is unused;
         the specification has it.
@@ -179,7 +179,7 @@ class TaskSystem(Face):
     async def execute_atomic_template(
         self, request: SubtaskRequest | Mapping[str, Any], env: Environment | None = None
     ) -> TaskResult:
-        """:meth:`execute_subtask_directly` under the name by which programs call it."""
+        """:meth:`execute_subtask_directly` under its name in programs."""
         return await self.execute_subtask_directly(request, env)
 
     async def execute_call(

@@ -28,7 +28,7 @@ def parts_of(
 ) -> Parts:
     """The parts of a run of ``system`` with the tools, the model, the files and the commands of ``handler``, any object or None.
 
-    ``memory`` is asked by programs, ``lookups`` by tasks; ``own`` are the methods of the system that are the host's;
+    ``memory`` is asked by programs, ``lookups`` by tasks; ``own`` are the host's methods of the system;
     ``prompts``, ``files`` and ``commands`` come before the handler's. Raises ConfigurationError (``config/part``).
     """
     files = files if files is not None else getattr(handler, "file_manager", None)
@@ -54,5 +54,5 @@ def _prompts(handler: object) -> PromptRunner:
         return NO_PROMPTS
     try:
         return prompts_of(handler)
-    except ConfigurationError:  # a handler with nothing but tools: tasks say what is missing when they are run
+    except ConfigurationError:  # a handler with nothing but tools: tasks name the missing part when they are run
         return NO_PROMPTS

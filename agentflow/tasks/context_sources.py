@@ -158,7 +158,7 @@ class ContextSources:
                 files = await code.to_end(commands.find_files(command))
         except RunStopped:
             raise
-        except Exception as error:  # the commands may be any object: whatever it raises is a failed lookup
+        except Exception as error:  # the commands may be any object: any error of it is a failed lookup
             raise _lookup_failed(f"the command {command!r} failed: {error}") from error
         if files.error is not None:
             call.warn("commands/no-files", f"a command that finds files gave none: {clip(files.error, 500)}")
@@ -176,7 +176,7 @@ async def _answer(
             answer = await find(scope.call)
         except (RunStopped, TaskError):
             raise
-        except Exception as error:  # the memory may be any object: whatever it raises is a failed lookup
+        except Exception as error:  # the memory may be any object: any error of it is a failed lookup
             raise _lookup_failed(str(error) or type(error).__name__) from error
         if answer.error is not None:
             raise _lookup_failed(answer.error)
@@ -276,7 +276,7 @@ def question_of(
 def subset_of(material: InheritedContext, request_text: str) -> InheritedContext:
     """The part of inherited material that a request concerns.
 
-    Files whose name, stem or whole path occurs among the request's words; paragraphs of the text that share a word of
+    Files with a name, stem or whole path among the request's words; paragraphs of the text that share a word of
     at least four letters with it.
     """
     request_words = {word for word in words(request_text) if len(word) > 3}

@@ -86,7 +86,7 @@ class Returns(Generic[R]):
             return cast(R, result)
         problem = result.problem()
         if problem is not None and not isinstance(problem, AgentflowError) and result.notes.error is not None:
-            raise result.notes.error.exception() from problem  # what a record would give, too
+            raise result.notes.error.exception() from problem  # like that of a record
         if problem is not None:
             raise problem
         if self._adapter is None:

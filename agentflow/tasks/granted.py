@@ -61,7 +61,7 @@ class GrantedNames:
     workflows: WorkflowLibrary | None = None
 
     def describe(self, allow: frozenset[str], surface: Surface = "sexp", defined: Definitions | None = None) -> str:
-        """Usage and description of each name that is something, one per line."""
+        """Usage and description of each known name, one per line."""
         lines = [line for name in sorted(allow) if (line := self.described(name, surface, defined)) is not None]
         return "\n".join(lines) or "(none: the program can only compute)"
 

@@ -230,7 +230,7 @@ def _add(
 
 
 def attached(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[Part]]:
-    """Arguments in which names stand for images, documents and sound; and those, each with its name before it."""
+    """Arguments with names in place of images, documents and sound; and those, each with its name before it."""
     texts = dict(values)
     media: list[Part] = []
     for name, value in values.items():

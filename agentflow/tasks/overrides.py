@@ -86,7 +86,7 @@ def task_mark(name: str, request: SubtaskRequest) -> str:
 
 
 def fingerprint(name: str, request: SubtaskRequest) -> str:
-    """A digest that is equal for identical requests: template, inputs, files, description and history."""
+    """A digest, equal for identical requests: template, inputs, files, description and history."""
     history = request.history_context or ""
     try:
         content = to_json([name, request.inputs, request.file_paths or [], request.description, history])

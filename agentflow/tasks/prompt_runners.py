@@ -21,7 +21,7 @@ TEST_MODEL = "test-mode"
 
 
 class NoPrompts:
-    """The turn loop of a task system built without one: every prompt fails and says what to pass."""
+    """The turn loop of a task system built without one: every prompt fails and names the part to pass."""
 
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
         raise ConfigurationError(
@@ -56,7 +56,7 @@ class TestModePrompts:
 
 
 def sample(schema: Mapping[str, Any], depth: int = 0) -> Any:
-    """A small value that conforms to the common keywords of a JSON Schema; None for what it does not support."""
+    """A small value that conforms to the common keywords of a JSON Schema; None for other schemas."""
     if depth > 20:
         return None
     for key in ("const", "default"):
@@ -142,7 +142,7 @@ class HandlerPrompts:
 
 
 def _changed(prompt: Prompt) -> dict[str, Any]:
-    """The options in which a prompt differs from a plain one; the schema of its answer is part of its text."""
+    """The options that distinguish a prompt from a plain one; the schema of its answer is part of its text."""
     values = {each.name: getattr(prompt, each.name) for each in fields(Prompt) if each.name != "parts"}
     changed = {name: value for name, value in values.items() if value != getattr(_PLAIN, name)}
     own = changed.pop("toolbox", None)

@@ -288,7 +288,7 @@ def _separated(parts: list[Any]) -> list[Any]:
 class TaskRunner:
     """Runs compiled templates. Holds no state of a call.
 
-    ``decompose`` applies to templates without their own; ``reuse`` keeps the results of those that are declared with it.
+    ``decompose`` applies to templates without their own; ``reuse`` keeps the results of those declared with it.
     """
 
     registry: TemplateRegistry
@@ -357,7 +357,7 @@ class TaskRunner:
     async def _reused(
         self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, options: TaskOptions
     ) -> TaskResult:
-        """The result of an equal task that is not too old, else of this one. The content of the files it names counts."""
+        """The result of an equal task if recent enough, else of this one. The content of the files it names counts."""
         if self.reuse is None or compiled.template.reuse is None:
             raise reuse_unavailable(f"the task '{compiled.name}'")
         step = call.start(call.span, TaskStarted.__name__, {"name": compiled.name, "request": request})
@@ -483,7 +483,7 @@ class TaskRunner:
             inputs = request.inputs
             if request.description and "description" in template.params:
                 inputs = {"description": request.description, **inputs}
-            quick = LEAVES.issuperset(map(type, inputs.values()))  # most: what is awaited costs more than the check
+            quick = LEAVES.issuperset(map(type, inputs.values()))  # most: awaiting costs more than the check
             if quick and not any([len(each) > LONG_TEXT for each in inputs.values() if type(each) is str]):
                 values, undeclared = resolve_inputs(compiled.name, template.params, inputs)
             else:
@@ -605,7 +605,7 @@ class TaskRunner:
         call: CallContext,
         options: TaskOptions,
     ) -> InheritedContext:
-        history = request.history_context or ""  # the request's own, whatever it inherits
+        history = request.history_context or ""  # the request's own, also where it inherits one
         if settings.inherit_context == "none":
             return InheritedContext(history)
         parent = call.material or NOTHING_INHERITED
@@ -631,7 +631,7 @@ class TaskRunner:
         literal = [text.render(values) for text in compiled.file_paths]
         source = rendered_source(compiled, values)
         if call.grants is not None:
-            # A fixed path is the choice of the template's author, one with slots is that of whoever fills them.
+            # A fixed path is the choice of the template's author, one with slots is that of the caller who fills them.
             chosen = [path for path, text in zip(literal, compiled.file_paths, strict=True) if text.variables]
             if any([text.variables for _, text in compiled.source]):
                 chosen += literal_paths(source)
@@ -675,7 +675,7 @@ class TaskRunner:
         if (options.memory or self.sources.memory) is None and not any(
             layer is not None and layer.fresh_context == "enabled" for layer in lookup
         ):
-            return None  # enabled only by the subtype's default, and there is no memory
+            return None  # enabled only by the subtype's default, without a memory
         question = question_of(compiled, request, values, inherited, previous)
         return await self.sources.ask(question, call, options.memory)
 

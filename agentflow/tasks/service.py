@@ -69,7 +69,7 @@ class TaskService:
 
     Parameters: ``executor`` runs bodies; ``memory`` answers context lookups; ``files`` and ``commands`` serve context
     sources; ``decompose`` how many rounds a model may take to write a program for a task that ran out of context or output,
-    for templates without their own value; ``reuse`` keeps the results of tasks that are declared with it; ``words`` are
+    for templates without their own value; ``reuse`` keeps the results of tasks declared with it; ``words`` are
     names that programs cannot use for tasks. It opens no run: every async method takes a call.
     """
 
@@ -148,7 +148,7 @@ class TaskService:
     def register_template(self, template: Mapping[str, Any] | TaskTemplate) -> None:
         """Register a template, a dict in the specification's shape or a TaskTemplate; replaces one of the same name.
 
-        Raises DataError that says what is missing or wrong, and leaves the registry unchanged.
+        Raises DataError for a missing or wrong field, and leaves the registry unchanged.
         """
         self._registry.register(template)
 
@@ -172,7 +172,7 @@ class TaskService:
         return self._registry.names()
 
     def find_matching_tasks(self, input_text: str) -> list[dict[str, Any]]:
-        """Templates whose description is similar to ``input_text`` (Jaccard index of words above 0.1), best first.
+        """Templates with a description similar to ``input_text`` (Jaccard index of words above 0.1), best first.
 
         Each entry has ``task`` (the template), ``score``, ``taskType`` and ``subtype``.
         """

@@ -59,8 +59,8 @@ class Solver:
     """Carries out ``(solve goal (allow ...) (max-rounds n))`` and takes over tasks that ran out of context or output.
 
     Parameters: ``executor`` calls the model; ``card`` describes a language; ``names`` the granted names; ``max_steps``
-    bounds one program, so that an endless loop costs a round and not the run; ``explorer`` tries programs out where that is
-    asked for; ``surface`` is the language of programs where none is asked for. The run of the call checks and runs the programs.
+    bounds one program, so that an endless loop costs a round and not the run; ``explorer`` tries programs out on request;
+    ``surface`` is the default language of programs. The run of the call checks and runs the programs.
     """
 
     executor: AtomicTaskExecutor
@@ -122,7 +122,7 @@ class Solver:
             f"{clip(goal, 8_000)}\n\nOne call of '{template.name}' could not do it: {failed.content}. "
             "Split the inputs or the files, call it on the parts, and combine what it gives."
         )
-        # The call is this task's own and ends with it: what its caller could ask for, its program may ask for again,
+        # The call is this task's own and ends with it: its program may ask again for anything that its caller could,
         # in parts that inherit nothing of the whole.
         call.grants = None if call.grants is None else call.grants.union(own)
         call.material = None
@@ -157,7 +157,7 @@ class Solver:
     async def _rounds(self, effect: Solve, allow: frozenset[str], call: CallContext) -> TaskResult:
         surface = effect.surface or self.surface
         granted, variables = self.names.describe(allow, surface, call.definitions), _variables(effect.inputs)
-        # That of Python loads what it describes the first time.
+        # That of Python loads the described parts the first time.
         card = self.card(surface) if surface == "sexp" else await asyncio.to_thread(self.card, surface)
         rounds = max(1, effect.max_rounds)
         usage, feedback = Usage(), ""
@@ -287,7 +287,7 @@ def _refused(message: str, cause: str, code: str) -> TaskResult:
 def program_of(answer: str, surface: Surface = "sexp") -> str:
     """The program in a model's answer, empty if there is none.
 
-    That is its code blocks that may hold one, joined; without one, an answer in S-expressions from its first parenthesis, and in
+    It consists of the code blocks that may hold one, joined; without one, an answer in S-expressions from its first parenthesis, and in
     Python the whole.
     """
     blocks = [(tag.strip().lower(), block.strip()) for tag, block in _FENCE.findall(answer)]

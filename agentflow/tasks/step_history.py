@@ -22,7 +22,7 @@ _NO_NOTES = frozenset({"context_files", "error", "parts", "failed_parts", "parse
 
 
 MAX_HEAD_CHARS = 200
-"""The kept part of an output that is no longer passed on."""
+"""The kept part of an output no longer passed on."""
 MAX_STEPS = 400
 """Maximum number of steps a bounded history keeps."""
 MAX_UNFOLDED = 16
@@ -33,7 +33,7 @@ _SMALL = 2**64
 class FinishedStep(NamedTuple):
     """A finished step: its ``name`` and ``result``, and the ``grants`` it was run with (None: the host's authority).
 
-    ``omitted`` is the number of characters of its output that are not kept.
+    ``omitted`` is the number of dropped characters of its output.
     """
 
     name: str
@@ -153,19 +153,19 @@ class SequentialHistory:
         return "\n\n".join(reversed(texts))
 
     def _numbered(self, grants: frozenset[str] | None) -> list[tuple[int, FinishedStep]]:
-        """The steps that are visible with ``grants``, with their numbers."""
+        """The steps visible with ``grants``, with their numbers."""
         steps = enumerate(self.steps, self._forgotten + 1)
         return [each for each in steps if grants is None or (each[1].grants is not None and each[1].grants <= grants)]
 
     def partial_results(self, grants: frozenset[str] | None = None) -> list[dict[str, Any]]:
-        """All steps so far as JSON data, for a failure that is seen with ``grants``."""
+        """All steps so far as JSON data, for a failure seen with ``grants``."""
         return [
             {"step": number, "name": step.name, "status": step.result.status, "content": step.result.content}
             for number, step in self._numbered(grants)
         ]
 
     def failure(self, name: str, result: TaskResult, grants: frozenset[str] | None = None) -> TaskResult:
-        """The FAILED result of a sequence whose step ``name`` failed with ``result``: the error and all steps."""
+        """The FAILED result of a sequence after its step ``name`` failed with ``result``: the error and all steps."""
         self.handed_on = True
         error = result.notes.error or ErrorInfo(result.content, "subtask_failure")
         step = len(self) + 1
@@ -229,7 +229,7 @@ class ProgramSteps(list[StepEntry]):
         return self.fold().previous_outputs(format, grants)
 
     def failure(self, name: str, result: TaskResult, grants: frozenset[str] | None) -> TaskResult:
-        """The FAILED result of a sequence whose step ``name`` failed with ``result``: with all steps so far."""
+        """The FAILED result of a sequence after its step ``name`` failed with ``result``: with all steps so far."""
         return self.fold().failure(name, result, grants)
 
     def explain(self, error: AgentflowError, grants: frozenset[str] | None) -> None:

@@ -115,7 +115,7 @@ def format_instructions(spec: OutputSpec) -> str:
 def result_of(outcome: PromptOutcome, spec: OutputSpec, notes: Notes) -> TaskResult:
     """The TaskResult of a prompt's outcome.
 
-    Its usage is the outcome's. Text that is not the required JSON is COMPLETE with ``notes.parseError`` and no
+    Its usage is the outcome's. Text other than the required JSON is COMPLETE with ``notes.parseError`` and no
     parsedContent; valid JSON that violates the schema is FAILED with output_format_failure and the answer in its
     details.
     """
@@ -352,12 +352,12 @@ MAX_NESTING = 16
 """Maximum nesting of function calls within one ``{{...}}``."""
 
 FunctionCaller: TypeAlias = Callable[[FunctionCallNode], Awaitable[str]]
-"""Runs a function call whose arguments are evaluated, and returns the text to insert."""
+"""Runs a function call with evaluated arguments, and returns the text to insert."""
 
 
 @frozen
 class Slot:
-    """``{{name.field...}}``. ``literal`` is its text if there is no such variable (function arguments)."""
+    """``{{name.field...}}``. ``literal`` is its text without such a variable (function arguments)."""
 
     name: str
     fields: tuple[str, ...]

@@ -32,9 +32,9 @@ _LOOK_UP = frozenset({"get_context", "system:get_context"})
 def settings_within_grants(
     compiled: CompiledTemplate, request: SubtaskRequest, settings: ContextSettings, call: CallContext
 ) -> ContextSettings:
-    """The context settings of a task in ``call``, whose fresh lookup needs a grant unless the host's template asks for it.
+    """The context settings of a task in ``call``: a fresh lookup needs a grant unless the host's template asks for it.
 
-    A lookup that is only the subtype's default of an untrusted template is dropped; one that is asked for raises
+    A lookup enabled only by the subtype's default of an untrusted template is dropped; a requested one raises
     TaskError (``name/not-granted``).
     """
     if call.grants is None or settings.fresh_context != "enabled" or call.grants & _LOOK_UP:
@@ -52,8 +52,8 @@ def settings_within_grants(
 def check_files(compiled: CompiledTemplate, paths: Sequence[str], roots: Sequence[Path], call: CallContext) -> None:
     """Raise TaskError (``name/not-granted``) for a file among ``paths``, all absolute, that the grants do not cover.
 
-    ``system:read_files`` covers all, ``files:GLOB`` those whose path below one of ``roots`` (or whole, for an absolute
-    pattern) matches: ``*`` is anything within a name, ``**`` any number of directories.
+    ``system:read_files`` covers all, ``files:GLOB`` those with a matching path below one of ``roots`` (or the whole path,
+    for an absolute pattern): ``*`` is anything within a name, ``**`` any number of directories.
     """
     granted = file_grants(call.grants)
     if ALL_FILES in granted:
@@ -112,7 +112,7 @@ class FunctionCalls:
     """Evaluates function calls in one text: ``stack`` names the enclosing bodies, outermost first.
 
     ``find`` looks up a template, ``run`` evaluates a body, ``depth`` is the nesting depth of the caller, ``names`` lists
-    the existing names for suggestions, ``fork`` gives them at a call of its own, for one of several places that are
+    the existing names for suggestions, ``fork`` gives them at a call of its own, for one of several slots
     evaluated at once. ``held`` are the grants of the call, ``grants`` the names that the text may call: the host's own
     texts may call all templates, a text of an untrusted program those of the program.
     """
@@ -127,7 +127,7 @@ class FunctionCalls:
     fork: Callable[[], FunctionCalls] | None = None
 
     async def __call__(self, node: FunctionCallNode) -> str:
-        """Evaluate a call whose arguments are values; return its text. Raises the error of a failed call."""
+        """Evaluate a call with values as arguments; return its text. Raises the error of a failed call."""
         result = await self.apply(node.template_name, node.arguments, node.named_arguments)
         result.value()
         return result.content
@@ -215,7 +215,7 @@ class FunctionCalls:
 
 
 def check_depth(name: str, depth: int) -> None:
-    """Refuse a call of the template ``name`` that is nested too deep. Raises TaskError (``tasks/function-depth``)."""
+    """Refuse a too deeply nested call of the template ``name``. Raises TaskError (``tasks/function-depth``)."""
     if depth >= MAX_CALL_DEPTH:
         raise TaskError(
             f"calls of templates are nested deeper than {MAX_CALL_DEPTH}: '{name}' at depth {depth}",

@@ -1,6 +1,6 @@
 """The registered templates: stored by name, indexed by ``type:subtype``, compiled when they are registered.
 
-:func:`content_of` identifies a task except its arguments: with it, a record tells whether its answer is still valid.
+:func:`content_of` identifies a task except its arguments: with it, a record shows whether its answer is still valid.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ _PARAMETER = late_pattern(r"[^\W\d][\w-]*")
 def read_template(source: Mapping[str, Any] | TaskTemplate) -> TaskTemplate:
     """A template from a mapping in the specification's shape; a TaskTemplate is returned unchanged.
 
-    Raises DataError (``tasks/template``) that names what is missing, unknown or invalid.
+    Raises DataError (``tasks/template``) that names the missing, unknown or invalid field.
     """
     if isinstance(source, TaskTemplate):
         return source
@@ -309,7 +309,7 @@ def prepare_template(source: Mapping[str, Any] | TaskTemplate) -> CompiledTempla
 def prepare_definition(fields: Mapping[str, Any]) -> CompiledTemplate:
     """The template of a program's definition, which must not contain a contradiction.
 
-    Raises DataError whose details name the wrong ``field``.
+    Raises DataError with the wrong ``field`` in its details.
     """
     compiled = prepare_template(fields)
     if compiled.context is None:
@@ -346,8 +346,8 @@ class TemplateRegistry:
 
     The last registration of a subtype wins; registering a name again replaces the template and its index entry. ``builtin``
     looks up the templates that come with agentflow, which are found if no registered one has the name, and never listed.
-    ``revision`` is another object after each change, also of what ``builtin`` finds (see :meth:`changed`). ``words`` are
-    names by which programs cannot call a task: using one logs a warning.
+    ``revision`` is another object after each change, also of the templates that ``builtin`` finds (see :meth:`changed`).
+    ``words`` are names that programs cannot call a task by: using one logs a warning.
     """
 
     def __init__(
@@ -501,11 +501,11 @@ def content_of(
     find: Find,
     settled: bool = True,
 ) -> list[Any]:
-    """Template, model, and the sent parts of the conversation and of earlier steps, as data that is equal for equal tasks; then,
+    """Template, model, and the sent parts of the conversation and of earlier steps, as data, equal for equal tasks; then,
     if there are any, the definitions of the tasks that the model may run.
 
     ``model`` is the full name of the model, ``find`` returns the templates that texts call. The contents of files and the
-    results of lookups do not count; nor, with ``settled``, the conversation in concurrent host code, whose order differs
+    results of lookups do not count; nor, with ``settled``, the conversation in concurrent host code: its order differs
     from run to run.
     """
     history = compiled.history_with(request.history_config)
@@ -525,7 +525,7 @@ def content_of(
     ]
 
 
-# A model runs the tasks that it is given as it runs the code of a tool: their prompts are part of what answers
+# A model runs its tasks as it runs the code of a tool: their prompts are part of the answering code
 def _offered(compiled: CompiledTemplate, call: CallContext, find: Find) -> tuple[list[Any], list[Any]]:
     """The versions of the flow's tools that a task names (those of its own tools are in its definition) and the descriptions of
     the tasks that its model may run; and, as one part if there are any, the definitions of these."""

@@ -21,9 +21,9 @@ from agentflow.lib.schema.json_schema import check
 
 
 def convert(value: object, declared: str) -> Any:
-    """``value`` as the declared type. Raises ValueError that says what is wrong.
+    """``value`` as the declared type. Raises ValueError that describes the mismatch.
 
-    Conversions are lossless: symbols and numbers become text; text that is exactly a number, a boolean or JSON becomes
+    Conversions are lossless: symbols and numbers become text; text of exactly a number, a boolean or JSON becomes
     that value; an integral float becomes an integer, a TaskResult its parsed content or content.
     """
     if declared == "any" or (declared == "string" and value.__class__ is str):

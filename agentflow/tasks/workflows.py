@@ -13,7 +13,7 @@ A workflow is one ``.sexp`` or ``.py`` file: a header of comment lines that hold
 
 So the file is also an ordinary program. Its parameters are bound as variables. ``allow`` names the tasks, tools and
 workflows it may use, restricted to those of its caller; null means all of the caller's. In a ``.py`` file the lines of the
-header begin with ``###``; without one, ``@workflow(allow=[...])`` above ``main`` declares the workflow, whose name is the file's.
+header begin with ``###``; without one, ``@workflow(allow=[...])`` above ``main`` declares the workflow, named like the file.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class WorkflowLibrary:
 
     async def _check(self, workflow: Workflow) -> None:
         if workflow.allow is None:
-            return  # it may call what its caller may, which is checked at the call
+            return  # it may call the names of its caller, which is checked at the call
         allow, names = frozenset(workflow.allow), frozenset(workflow.params)
         faults: Sequence[AgentflowError] = await self.checker.check(workflow.source, allow, names)
         if faults:

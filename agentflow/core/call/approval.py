@@ -20,7 +20,7 @@ PROGRAM = "program"
 class Manifest:
     """The most that a program written by a model may do: its text, everything it can reach, and its upper bounds as text.
 
-    ``covers`` are the tools whose calls need no further approval once the program has one; ``unbounded`` lists each part
+    ``covers`` are the tools that need no further approval once the program has one; ``unbounded`` lists each part
     without a bound, with its location and the reason.
     """
 
@@ -47,9 +47,9 @@ class Manifest:
 
 @frozen
 class ApprovalRequest:
-    """A request to an approver: which tool or command, with which arguments, and why approval is needed.
+    """A request to an approver: the tool or command, its arguments, and why approval is needed.
 
-    ``text`` is safe to show (control characters escaped); ``digest`` binds the approval to exactly what will run.
+    ``text`` is safe to show (control characters escaped); ``digest`` binds the approval to exactly this call.
     ``run_id`` and ``path`` locate the call; ``call_id`` is the model's tool call, if a model asked for it. A program
     written by a model is one request, for the tool ``program``, with its ``manifest``. ``identity`` identifies the tool
     independently of its arguments: an approved program covers this tool only, not another of the same name. ``editable``:
@@ -109,8 +109,8 @@ def decided(answer: object, request: ApprovalRequest, warn: Callable[[str, str],
     """The decision that ``answer`` stands for. Only this function defines a yes.
 
     ``True`` and :class:`Approved` are yes. ``False``, None, a text and :class:`Denied` are no; a text is its reason.
-    Anything else is a no too and causes a warning through ``warn`` (:meth:`CallContext.warn`), as do changed arguments for
-    a request that is not editable.
+    Anything else is a no too and causes a warning through ``warn`` (:meth:`CallContext.warn`), as do changed arguments for a
+    non-editable request.
     """
     if answer is True:
         return Approved()

@@ -165,15 +165,15 @@ class CallContext(Generic[DepsT]):
     event; ``session`` the conversation in force; ``span`` that of the program's form; ``grants`` the names of tasks and
     tools that may be called (None: the host's own authority; in a tool, those offered to the calling model); ``held`` the
     most that a text run here may call (None: neither a model nor an untrusted text is above); ``asked_by_model``: a model
-    is above, so approvals are asked for; ``level`` the number of prompts above; ``toolbox`` the tools of the task whose
-    model calls; ``subtask_chain`` the fingerprints of the enclosing subtask requests; ``material`` the reading material of
+    is above, so approvals are asked for; ``level`` the number of prompts above; ``toolbox`` the tools of the task with
+    the calling model; ``subtask_chain`` the fingerprints of the enclosing subtask requests; ``material`` the reading material of
     the enclosing task, which its subtasks may inherit; ``definitions`` the tasks defined by programs at this point;
     ``host`` the state of its host code, if any; ``call_id`` the model's tool call that this is part of, if a model asked
     for it; ``priority`` its place among waiting calls, from -1000 to 1000, the highest first; ``reading`` the sources it
     has read so far, in a flow with a policy; ``steps`` the earlier steps of the sequence it is a step of, not passed on to
     calls within it. A tool that declares a parameter ``ctx: CallContext`` receives one.
 
-    Effects within a call have paths below it that are the same in every run. Calls are *ordered*: their effects start in a
+    Effects within a call have paths below it, the same in every run. Calls are *ordered*: their effects start in a
     fixed order and are numbered (``path/0.0``, ``path/1.0``). The order in a call of host code is unknown (``is_ordered``
     is false), so its effects are identified by content: ``path/~<content>.<n>``, where ``n`` counts those of equal content.
     """
@@ -270,7 +270,7 @@ class CallContext(Generic[DepsT]):
 
     def require_deps(self, kind: Any, label: str) -> None:
         """Raise ConfigurationError (``config/deps``) unless the run's dependencies are of the class ``kind``, which the
-        code called ``label`` declares. A declaration that is not a class is not checked."""
+        code called ``label`` declares. A declaration other than a class is not checked."""
         check_deps(self.run.deps, kind, label)
 
     @property
@@ -319,7 +319,7 @@ class CallContext(Generic[DepsT]):
         """The call at ``path`` of a text that host code has carried out here, which no more may be called by than is held."""
         return self.at(path, grants=self.held)
 
-    # Host code has the host's authority: a tool may call what its caller may not (decision 27)
+    # Host code has the host's authority: a tool may call names that its caller may not (decision 27)
     def for_host(self) -> CallContext:
         """This call for code of the host, which has the host's authority although a model or an untrusted text called it.
 
@@ -400,13 +400,13 @@ class CallContext(Generic[DepsT]):
         if ordinal >= 0:
             self._ordinal = ordinal + 1
             return f"{self.path}/{ordinal}.0"
-        # The call of an effect: the effect's own path first; what else starts here is numbered apart from what starts
+        # The call of an effect: the effect's own path first; later effects here are numbered apart from those that start
         # in the scope that took it.
         self._ordinal = ordinal - 1
         return self.path if ordinal == -1 else f"{self.path}/{ordinal}.0"
 
     def marked_path(self, kind: str, *content: Any) -> str:
-        """A path within this call that is named by content, and draws no number."""
+        """A path within this call, named by content; it draws no number."""
         mark = content_mark(kind, content)
         return f"{self.path}/{mark}.{self._count(mark)}"
 
@@ -419,7 +419,7 @@ class CallContext(Generic[DepsT]):
 
     @contextmanager
     def ordered(self, label: str) -> Generator[CallContext]:
-        """A call in which effects are numbered in the order they start: ``with ctx.ordered("part 3") as call:``.
+        """A call that numbers effects in the order they start: ``with ctx.ordered("part 3") as call:``.
 
         For host code with several concurrent parts, each with its own order: ``label`` names one part, the same in every
         run. Public methods called in the block (``flow.run``, ``execute_task`` ...) join that call.
@@ -454,12 +454,12 @@ class CallContext(Generic[DepsT]):
             self.emit(Log, message=message, level=level)
 
     def progress(self, progress: float, total: float | None = None, message: str = "") -> None:
-        """Say how far a tool is: ``progress`` of ``total``, in units of its own. A reader that is slow may miss it."""
+        """Say how far a tool is: ``progress`` of ``total``, in units of its own. A slow reader may miss it."""
         if self.run.streaming:
             self.emit(ToolProgress, progress=progress, total=total, message=message)
 
     def program_loaded(self, source: Source, language: str = "sexp") -> None:
-        """Publish the text of a program that is run for the first time in this run; of a function of the host its lines, with those
+        """Publish the text of a program run for the first time in this run; of a function of the host its lines, with those
         of the same file that ran before.
         """
         run = self.run
@@ -467,7 +467,7 @@ class CallContext(Generic[DepsT]):
             shown = [each for digest, each in run.programs if digest == source.digest and each is not None]
             run.programs.add((source.digest, lines))
             if lines is not None and any([first <= lines[0] and lines[1] <= last for first, last in shown]):
-                return  # it stands in a function that is shown
+                return  # it stands in a published function
             text = source.text if lines is None else source.only([*shown, lines])
             if len(text) > MAX_PROGRAM_BYTES // 4:
                 text = text.encode("utf-8", "replace")[:MAX_PROGRAM_BYTES].decode("utf-8", "ignore")
@@ -477,7 +477,7 @@ class CallContext(Generic[DepsT]):
                 self.emit(ProgramLoaded, name=name, digest=digest, text=text, language=language, host=host)
 
     def of_line(self, line: object) -> LineCall:
-        """This call for Python code whose effects are numbered: they run on ``line``."""
+        """This call for Python code with numbered effects: they run on ``line``."""
         call = cast(LineCall, self._fork(self.path, LineCall))
         call.line = line
         return call
@@ -579,7 +579,7 @@ class LineCall(CallContext):
 
 
 class _ThreadCall(CallContext):
-    """A call whose events are published on the event loop, in the order in which its thread publishes them."""
+    """A call that publishes its events on the event loop, in the order of its thread."""
 
     __slots__ = ("loop",)
     loop: asyncio.AbstractEventLoop
@@ -592,11 +592,11 @@ class _ThreadCall(CallContext):
 
 
 current_call: ContextVar[CallContext | None] = ContextVar("agentflow_current_call", default=None)
-"""The call whose tool or host callable is executing in this context, if any."""
+"""The call of the tool or host callable executing in this context, if any."""
 
 
 calling: Callable[[], CallContext | None] = current_call.get
-"""The call of the code that is executing, as it was set: a LineCall where that is a workflow's own."""
+"""The call of the executing code, as it was set: a LineCall for a workflow's own code."""
 
 
 def called_in(context: Context) -> CallContext | None:
@@ -605,13 +605,13 @@ def called_in(context: Context) -> CallContext | None:
 
 
 def executing_call() -> CallContext | None:
-    """The call whose tool, host callable or workflow is executing; None outside a run."""
+    """The call of the executing tool, host callable or workflow; None outside a run."""
     call = current_call.get()
     return call.line.here().strand.call if type(call) is LineCall else call
 
 
 def executing_line() -> Any:
-    """The :class:`~agentflow.flow.line.Line` of the workflow whose own code is executing; None elsewhere."""
+    """The :class:`~agentflow.flow.line.Line` of the workflow with its own code executing; None elsewhere."""
     call = current_call.get()
     return call.line.here() if type(call) is LineCall else None
 
@@ -658,16 +658,14 @@ def containing() -> Generator[HostCalls]:
     own = HostCalls()
     try:
         yield own
-    except (
-        BaseException
-    ) as error:  # of any kind: what is not an Exception is a failure of that code, the rest is raised again
+    except BaseException as error:  # of any kind: an Exception is raised again, any other is a failure of that code
         if is_stray(error, own.cancelled()):
             raise contained(error) from error
         raise
 
 
 class LineCode:
-    """A block in which the code of a Python workflow runs: its calls belong to ``call``, in order."""
+    """A block for the code of a Python workflow: its calls belong to ``call``, in order."""
 
     __slots__ = ("_call", "_token")
     _token: Token[CallContext | None]
@@ -684,9 +682,9 @@ class LineCode:
         current_call.reset(self._token)
 
 
-# Clean-up works and is bounded: a swallowed cancellation must not go on paying (decision 42)
+# Clean-up works and is bounded: a swallowed cancellation must not keep paying (decision 42)
 class HostCode:
-    """A block in which host code runs: public entries called there join ``call`` with the host's authority
+    """A block for host code: public entries called there join ``call`` with the host's authority
     (:meth:`~agentflow.core.call.call.CallContext.for_host`), no matter who called the code.
 
     The order in which such code starts effects is unknown, so the effects of ``call`` are identified by their content.

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 LEAVE_S = 2.0
-"""Seconds that the end of the process waits for calls that are still at work."""
+"""Seconds that the end of the process waits for calls still at work."""
 _IDLE_S = 10.0
 _log = logging.getLogger("agentflow")
 
@@ -61,7 +61,7 @@ def _name(function: Any) -> str:
 class DaemonThreads(ThreadPoolExecutor):
     """An executor of at most ``most`` threads, which the interpreter does not wait for when it ends.
 
-    Calls at work then get :data:`LEAVE_S` seconds; each that has not returned is named in a warning.
+    Calls at work then get :data:`LEAVE_S` seconds; those still running are named in a warning.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -102,7 +102,7 @@ class DaemonThreads(ThreadPoolExecutor):
             self._at_work(LEAVE_S)
 
     def left_at(self, where: tuple[str, ...]) -> list[ThreadCall]:
-        """The calls on behalf of ``where``, or of a path below it, that are still at work although their callers have left."""
+        """The calls on behalf of ``where``, or of a path below it, still at work although their callers have left."""
         open_jobs = [job for job in list(self._open.values()) if isinstance(job, ThreadCall)]
         return [job for job in open_jobs if job.left and not job.ended and job.where[: len(where)] == where]
 
@@ -131,7 +131,7 @@ class DaemonThreads(ThreadPoolExecutor):
             self._free.release()
 
     def _at_work(self, seconds: float) -> list[str]:
-        """The names of the calls that are still at work after at most so many seconds."""
+        """The names of the calls still at work after at most so many seconds."""
         running = [future for future in list(self._open) if future.running()]
         late = wait(running, seconds).not_done if running else set[Future[Any]]()
         return [getattr(self._open.get(future), "name", "") for future in late]

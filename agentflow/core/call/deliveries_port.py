@@ -1,4 +1,4 @@
-"""The order in which outcomes reach the asyncio tasks of a durable workflow, as the rooms below the runtime see it."""
+"""The order of the outcomes that reach the asyncio tasks of a durable workflow, as the rooms below the runtime see it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Deliveries(Protocol):
-    """The order in which outcomes of calls reach the code of workflows: the recorded one, then that in which they come.
+    """The order of the outcomes that reach the code of workflows: the recorded one, then that of their arrival.
 
     An ``event`` names one call of a ``line``, which is the path of those calls; both are the same in every run.
     """

@@ -24,7 +24,7 @@ Keep: TypeAlias = "Literal['all'] | Callable[[Sequence[Message]], Sequence[Messa
 class Retry(AgentflowError):
     """Raised by a ``check=`` or a tool to have the model try again: ``raise Retry("there is no flight on that day")``.
 
-    ``why`` is what the model reads. From a check it counts as one of the task's ``rounds``; from a tool it is the result of
+    ``why`` is the text that the model reads. From a check it counts as one of the task's ``rounds``; from a tool it is the result of
     the call.
     """
 
@@ -40,7 +40,7 @@ class Retry(AgentflowError):
 
 
 class Finish(Exception):
-    """Raised by a tool to end the task whose model called it: ``raise Finish(order)``.
+    """Raised by a tool to end the task of the calling model: ``raise Finish(order)``.
 
     ``value`` becomes the task's value, validated as its output; the model reads nothing more. The other calls of the same
     answer end first, and the first of several in their order counts. For a program, or host code, that calls the tool,
@@ -54,11 +54,11 @@ class Finish(Exception):
 
 @frozen
 class Handoff:
-    """Returned by a tool, or listed in ``handoffs=``: another task goes on in the same conversation.
+    """Returned by a tool, or listed in ``handoffs=``: another task continues the same conversation.
 
     ``task`` is a task, or the name of one; ``arguments`` are its arguments where a tool returns it (in ``handoffs=`` the
     model gives them). The task has its own system prompt, tools and model, and reads its own prompt after the messages that
-    ``keep`` leaves: ``"all"``, None for none, or what a plain function of the messages returns. Its value becomes that of the
+    ``keep`` leaves: ``"all"``, None for none, or the value of a plain function of the messages. Its value becomes that of the
     first task, so both return the same type. Raises ConfigurationError (``config/handoff``) for anything else.
     """
 
@@ -135,7 +135,7 @@ class EndOfTask:
 
 
 def with_ending(name: str, result: TaskResult, value: object) -> TaskResult:
-    """The ``result`` of a call of the tool ``name`` that ends the task whose model called it, with ``value`` as that task's value."""
+    """The ``result`` of a call of the tool ``name`` that ends the task of the calling model, with ``value`` as that task's value."""
     if result.status != "COMPLETE":
         return result
     data = value.value() if isinstance(value, TaskResult) else value
@@ -145,7 +145,7 @@ def with_ending(name: str, result: TaskResult, value: object) -> TaskResult:
 
 
 def handing_over(name: str, handoff: Handoff, call: CallContext) -> TaskResult:
-    """The result of the tool ``name`` that hands the conversation over, for the model of the task that goes on."""
+    """The result of the tool ``name`` that hands the conversation over, for the model of the task that continues."""
     result = TaskResult("COMPLETE", f"handed over to {handoff.name}")
     result = _ended(result, "handoff", handoff.stored(), handoff, f"the arguments of the handoff by '{name}' are")
     if result.status == "COMPLETE" and callable(handoff.keep) and call.run.journal is not None:
@@ -168,9 +168,9 @@ def _wrong(message: str, instead: str) -> ConfigurationError:
 
 @frozen
 class HandedOver:
-    """A conversation that is handed over to another task.
+    """A conversation handed over to another task.
 
-    ``handoff`` says to which; ``messages`` are those that its model is sent, ``exchange`` all since the conversation's last turn
+    ``handoff`` says which; ``messages`` are those sent to its model, ``exchange`` all since the conversation's last turn
     was committed, and ``turns`` the number of model calls of the tasks so far.
     """
 
@@ -183,7 +183,7 @@ class HandedOver:
 async def called_by_host(
     function: Callable[..., Any], arguments: tuple[Any, ...], call: CallContext, label: str
 ) -> Any:
-    """The value of a host's function, async or plain, that is called at ``call``.
+    """The value of a host's function, async or plain, called at ``call``.
 
     Raises its own AgentflowErrors, and TaskError (``host/raised``) with any other exception as its cause. ``label`` names it.
     """

@@ -63,7 +63,7 @@ class StepLog(Protocol):
         ...
 
     def failure(self, name: str, result: TaskResult, grants: frozenset[str] | None) -> TaskResult:
-        """The FAILED result of a sequence whose step ``name`` failed with ``result``: with all steps so far."""
+        """The FAILED result of a sequence after its step ``name`` failed with ``result``: with all steps so far."""
         ...
 
 
@@ -84,7 +84,7 @@ class HostCalls:
     once there is one.
 
     Cancelled is a state: once a cancellation was raised in the code, ``stopped``, each further call raises another, even if
-    the code caught it, until its task is no longer cancelled (:func:`asyncio.timeout` takes its cancellation back). Calls
+    the code caught it, until its task is not cancelled any more (:func:`asyncio.timeout` takes its cancellation back). Calls
     that it makes while it handles the cancellation clean up, and work. ``outer`` is the bounded code that awaits it, if
     any.
     """
@@ -126,7 +126,7 @@ class HostCalls:
         return None if self._task is None else self._task.get_loop()
 
     def cancelled(self) -> bool:
-        """Whether the task in which the code began has been cancelled since."""
+        """Whether the task that started the code has been cancelled since."""
         return self._task is not None and self._task.cancelling() > self._before
 
     def handles_a_stop(self) -> bool:
@@ -158,7 +158,7 @@ class HostCalls:
     def to_end(self, work: Awaitable[T], name: str = _NAME, seconds: float = CLEANUP_S) -> Awaitable[T]:
         """The value of ``work``, awaited in the task of this object: the code itself.
 
-        Code that is cancelled may take ``seconds`` to end, and is given up then. However it ends, it was cancelled.
+        Cancelled code may take ``seconds`` to end, and is given up then. However it ends, it was cancelled.
         """
         self.seconds = seconds
         return _ToEnd(self, work, name)
@@ -174,14 +174,14 @@ class HostCalls:
         assert self._task is not None
         if not (self._over or self.cancelled()):  # the cancellation was taken back
             self.end()
-        elif self._held:  # what it awaits cleans up itself
+        elif self._held:  # the awaited code cleans up itself
             self._timer = self._task.get_loop().call_later(self.seconds, self._expire)
         else:
             self.expired = True
             self._task.cancel()
 
     def end(self) -> None:
-        """Stop counting the time that is left: the code has ended, or its cancellation was taken back."""
+        """Stop counting the remaining time: the code has ended, or its cancellation was taken back."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -250,10 +250,10 @@ class _ToEnd:
         return value
 
     def _given_up(self, steps: Generator[Any, None, Any]) -> BaseException:
-        """End code whose time limit expired, and return the error raised in its place."""
+        """End code after its time limit expired, and return the error raised in its place."""
         try:
             steps.close()
-        except BaseException as error:  # noqa: BLE001 - it is given up, whatever it says to that
+        except BaseException as error:  # noqa: BLE001 - it is given up, no matter its answer
             _log.debug("%s did not let itself be closed: %r", self.name, error)
         return (
             asyncio.CancelledError()

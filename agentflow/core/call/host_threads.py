@@ -20,7 +20,7 @@ THREADS = 40
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling ``function`` returns a coroutine: it is an async function, or an object whose ``__call__`` is one."""
+    """Whether calling ``function`` returns a coroutine: it is an async function, or an object with an async ``__call__``."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
@@ -48,7 +48,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def left_at_work(call: CallContext) -> frozenset[ThreadCall]:
-    """The abandoned calls of plain functions below ``call`` that are still at work on their threads."""
+    """The abandoned calls of plain functions below ``call`` still at work on their threads."""
     return frozenset(_HOST.left_at(_where(call)))
 
 
@@ -66,7 +66,7 @@ async def on_thread(function: Callable[..., Any], *arguments: Any) -> Any:
 def as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
     """``function`` as an async function; a plain one runs in a worker thread, with a copy of the context.
 
-    A CallContext among its arguments is one whose events are published on the event loop. A cancellation abandons the
+    A CallContext among its arguments is replaced by one that publishes its events on the event loop. A cancellation abandons the
     thread and drops its result; :func:`left_at_work` lists it. It does not delay the end of the process.
     """
     if is_async(function):
@@ -94,7 +94,7 @@ async def _in_thread(
     async with limiter:
         future = loop.run_in_executor(_HOST, job)
         try:
-            if future.done():  # from Python 3.14 on, when the thread was faster: what it published waits in the loop
+            if future.done():  # from Python 3.14 on, when the thread was faster: its events wait in the loop
                 await asyncio.sleep(0)
             result = await future
         except asyncio.CancelledError:

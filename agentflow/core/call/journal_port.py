@@ -85,7 +85,7 @@ class JournalPortOf(Protocol[C]):
         ...
 
     def elsewhere(self, rt: object, span: Span) -> Any:
-        """The forms at ``span`` of a strand whose branches are separate runs; None where branches run here."""
+        """The forms at ``span`` of a strand with separate runs as branches; None where branches run here."""
         ...
 
     async def step(
@@ -103,8 +103,8 @@ class JournalPortOf(Protocol[C]):
         """Carry out ``work`` at ``call``, or answer it from its record; ``content`` is its content, or a function that
         returns it.
 
-        ``write`` and ``read`` convert a result that is not a value of programs to one and back; for a task, ``gives``, they
-        are those of its class. Raises what the work raised, also when that is recorded.
+        ``write`` and ``read`` convert a result of another type to a value of programs and back; for a task, ``gives``, they
+        are those of its class. Raises the error of the work, also a recorded one.
         """
         ...
 
@@ -130,7 +130,7 @@ class JournalPortOf(Protocol[C]):
         ...
 
     def pin(self, kind: str, name: str, text: str | None, call: C) -> str | None:
-        """The text that the run was given when it first asked for this ``kind`` and ``name``, ``text`` if that is now.
+        """The text that the run got when it first asked for this ``kind`` and ``name``, ``text`` for the first time.
 
         A text with a secret is not kept.
         """

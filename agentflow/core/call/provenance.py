@@ -113,7 +113,7 @@ def unlabelled(value: Any, reading: Reading | None) -> Any:
     return value.value
 
 
-# People are readers: data may be told only to those who may see it (decision 46)
+# People are readers: data may be shown only to those who may see it (decision 46)
 @frozen
 class Sink:
     """A rule: the sources that may reach an argument of a callable with side effects.
@@ -199,7 +199,7 @@ class Provenance:
     ``provenance/denied``.
 
     ``narrowed_by`` are further policies that must allow, for example the policy in a directory's settings. Raises
-    ConfigurationError (``provenance/policy``) for a default that is neither.
+    ConfigurationError (``provenance/policy``) for any other default.
     """
 
     rules: Sequence[Sink] = ()
@@ -286,7 +286,7 @@ class Provenance:
         return cls.from_table(table, str(path))
 
     def narrowed(self, other: Provenance) -> Provenance:
-        """A policy that allows what this one and ``other`` allow."""
+        """A policy that allows the flows that both this one and ``other`` allow."""
         return replace(self, narrowed_by=(*self.narrowed_by, other))
 
     def source_of(self, tool: str, declared: str) -> str:
@@ -299,8 +299,8 @@ class Provenance:
     def refused(self, name: str, argument: str, sources: Sources, declared: Mapping[str, str] | None) -> Sources:
         """Those of ``sources`` that may not reach ``argument`` of ``name``.
 
-        ``declared`` is the tool's own declaration for its arguments; None for a callable that is not a tool, to which the
-        default does not apply.
+        ``declared`` is the tool's own declaration for its arguments; None for a callable other than a tool: the default
+        does not apply to it.
         """
         if not sources:
             return NO_SOURCES
@@ -350,7 +350,7 @@ class Provenance:
     def sinks(
         self, name: str, arguments: Iterable[str], declared: Mapping[str, str] | None
     ) -> dict[str, tuple[str, ...]]:
-        """The arguments of ``name`` that are not open to every source, with the sources that may reach each."""
+        """The arguments of ``name`` closed to some source, with the sources that may reach each."""
         limited: dict[str, tuple[str, ...]] = {}
         for argument in arguments:
             rules = self._rules(name, argument, declared)

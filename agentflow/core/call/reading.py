@@ -33,14 +33,14 @@ class Discloses(Protocol):
 
 
 def only_for(readers: Iterable[str]) -> str:
-    """The source of a value that these alone may see. Raises ValueError for a name that is none."""
+    """The source of a value that these alone may see. Raises ValueError for an invalid name."""
     names = sorted(set(readers))
     check_readers(names)
     return _PREFIX + ",".join(names)
 
 
 def check_readers(names: Iterable[str]) -> None:
-    """Raise ValueError for a name or pattern that is empty or contains a separator of names."""
+    """Raise ValueError for an empty name or pattern, or one that contains a separator of names."""
     for each in names:
         if not each or _APART.search(each):
             raise ValueError(
@@ -112,7 +112,7 @@ ASKED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "solve": ("goal", "inputs"),
     }
 )
-"""Effects whose arguments have no names in programs, with the names that rules use. They are read before the effect is
+"""Effects with arguments that programs do not name, and their names in rules. They are read before the effect is
 requested, so each depends on all."""
 SEEN_BY_PEOPLE = frozenset({"ask-human", "log-message"})
 """Those of them that people are shown: questions, and messages of programs."""
@@ -142,7 +142,7 @@ class Guard(Protocol):
         tool: bool,
         arguments: Mapping[str, Any],
     ) -> AgentflowError | None:
-        """The error of an effect whose arguments depend on sources that may not reach them; None if it is allowed.
+        """The error of an effect with arguments that depend on sources refused there; None if it is allowed.
 
         ``labels`` are the sources of each argument, ``around`` those of the whole effect; a ``tool`` is also bound by its
         own declaration. ``arguments`` are the values by name, for rules that depend on them. A denial is recorded, and
@@ -153,7 +153,7 @@ class Guard(Protocol):
     def small(
         self, task: str, defined: Definitions | None, value: object, sources: Sources
     ) -> tuple[Any, Sources] | None:
-        """The result of a task whose schema allows so few values that it has no sources, reduced to its value, and the
+        """The result of a task, if its schema allows so few values that it has no sources, reduced to its value, and the
         sources it keeps: those with restricted readers. None for any other result."""
         ...
 
@@ -167,7 +167,7 @@ class Guard(Protocol):
         ...
 
     def writing(self, path: str, sources: Sources) -> AbstractAsyncContextManager[None]:
-        """A block in which a file is written from ``sources``, which it keeps."""
+        """A block that writes a file from ``sources``; the file keeps them."""
         ...
 
     def written_from(self, task: str, defined: Definitions | None) -> Sources:
@@ -225,7 +225,7 @@ class Reading:
             raise error
 
     def fork(self, sources: Sources, default: Sources = NO_SOURCES) -> Reading:
-        """The reading of a part of the call that is tracked separately and starts with ``sources``."""
+        """The reading of a separately tracked part of the call, which starts with ``sources``."""
         return Reading(self.guard, sources, default=default)
 
     def say(self, sources: Sources, *, alone: bool = False) -> None:
@@ -254,7 +254,7 @@ def files_read(reading: Reading | None, paths: Iterable[str]) -> None:
 
 
 def written_from(reading: Reading | None, path: str) -> AbstractAsyncContextManager[None]:
-    """A block in which a call writes a file; in a flow with a policy the file keeps the sources of the call."""
+    """A block for a call that writes a file; in a flow with a policy the file keeps the sources of the call."""
     return nullcontext() if reading is None else reading.guard.writing(path, reading.sources)
 
 

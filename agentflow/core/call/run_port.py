@@ -26,7 +26,7 @@ C = TypeVar("C", contravariant=True)
 T = TypeVar("T")
 
 UnderWay: TypeAlias = Callable[[], tuple[Usage, float | None]]
-"""Tokens and cost of a prompt's model call that is not charged yet, by estimate; None for an unknown price."""
+"""Tokens and cost of a prompt's model call before it is charged, by estimate; None for an unknown price."""
 PAID_TEXT = 1_000
 """Characters of a text that the effect it belongs to has already paid for (see :meth:`RunPortOf.charge_text`)."""
 
@@ -44,12 +44,12 @@ class AdmissionOf(Protocol[C]):
     async def past_budget(
         self, program: str | Source, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: C
     ) -> AgentflowError | None:
-        """Why a program that is about to run within ``call`` may exceed the rest of the run's limits, judged by its text;
+        """Why a program about to run within ``call`` may exceed the rest of the run's limits, judged by its text;
         None if the text does not show it."""
         ...
 
     async def granted(self, program: str | Source, bindings: Mapping[str, Any], call: C) -> frozenset[str] | None:
-        """The grants of a program written by a model that is about to run at ``call``: those of the call, or those of its
+        """The grants of a program written by a model, about to run at ``call``: those of the call, or those of its
         manifest if that was approved. Raises AgentflowError (``bounds/not-approved``)."""
         ...
 
@@ -177,7 +177,7 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
 
     @property
     def programs(self) -> set[tuple[str, Lines | None]]:
-        """The digests of the texts whose loading was published, with the published lines of each; None: all."""
+        """The digests of the texts with a published loading, with the published lines of each; None: all."""
         ...
 
     def congested(self) -> bool:
@@ -202,7 +202,7 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         ...
 
     def calls_left(self) -> int | None:
-        """Model calls that can still be made; None if there is no limit."""
+        """Remaining model calls; None if there is no limit."""
         ...
 
     @property
@@ -228,7 +228,7 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         ...
 
     async def approve(self, request: ApprovalRequest, call: C) -> Decision:
-        """Ask the run's approver. Without one, wait for an answer that is sent; a no if the run may not wait."""
+        """Ask the run's approver. Without one, wait for an answer to be sent; a no if the run may not wait."""
         ...
 
     def cover(self, path: str, tools: Mapping[str, str]) -> None:

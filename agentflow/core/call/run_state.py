@@ -1,7 +1,7 @@
 """The state that a run shares with a front end and other readers: JSON data that tools read and change through ``ctx.state``.
 
-Each change is an operation of JSON Patch (RFC 6902), published at once. A durable run records changes with the effect whose code
-made them, so that a replay, which runs that code no more, makes them again.
+Each change is an operation of JSON Patch (RFC 6902), published at once. A durable run records changes with the effect that made
+them, so that a replay, which runs that code no more, makes them again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _END = "-"
 
 
 class StateHolder(Protocol):
-    """The call whose code changes the state: a :class:`~agentflow.core.call.call.CallContext`."""
+    """The call that changes the state: a :class:`~agentflow.core.call.call.CallContext`."""
 
     run: Any
     path: str
@@ -38,8 +38,8 @@ class StateHolder(Protocol):
 class RunState:
     """The state of one run, which began with ``begun``. ``data`` is its present content.
 
-    Changes have stamps that grow: those of a record are put where they were made, whatever was replayed before. In a durable run,
-    ``noted`` are the changes in the order in which they were made or replayed here, each with its path and stamp.
+    Changes have stamps that grow: those of a record are put where they were made, in any order of replay. In a durable run,
+    ``noted`` are the changes in the order they were made or replayed here, each with its path and stamp.
     """
 
     __slots__ = ("_begun", "_changes", "_last", "_lock", "data", "noted")

@@ -72,7 +72,7 @@ class Funds(Protocol):
     def purse(self) -> str | None: ...
     @property
     def usd_left(self) -> float | None:
-        """Dollars that can still be spent; None if there is no limit."""
+        """Dollars left to spend; None if there is no limit."""
         ...
 
     def reserve(

@@ -54,7 +54,7 @@ _running: ContextVar[tuple[WorkClock, ...]] = ContextVar("agentflow_work_clocks"
 
 @contextmanager
 def timed(clock: WorkClock) -> Generator[None]:
-    """A block whose work, in tasks and threads that it starts too, is timed by ``clock``."""
+    """A block timed by ``clock``, with the work in tasks and threads that it starts."""
     token = _running.set((*_running.get(), clock))
     try:
         yield
@@ -64,7 +64,7 @@ def timed(clock: WorkClock) -> Generator[None]:
 
 @contextmanager
 def untimed() -> Generator[None]:
-    """A block that is not counted by any surrounding clock: a person is thinking about a question."""
+    """A block not counted by any surrounding clock: a person is thinking about a question."""
     clocks = _running.get()
     for clock in clocks:
         clock.stop()

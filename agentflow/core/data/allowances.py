@@ -123,20 +123,20 @@ class PurseBalance:
 
     @property
     def usd_left(self) -> float | None:
-        """US dollars that are neither spent nor reserved; None without a limit."""
+        """US dollars neither spent nor reserved; None without a limit."""
         if self.allowance.usd is None:
             return None
         return max(0.0, (Spending(usd=self.allowance.usd) - self.spent - self.reserved).usd)
 
     @property
     def tokens_left(self) -> int | None:
-        """Tokens that are neither spent nor reserved; None without a limit."""
+        """Tokens neither spent nor reserved; None without a limit."""
         limit = self.allowance.tokens
         return None if limit is None else max(0, limit - self.spent.tokens - self.reserved.tokens)
 
     @property
     def model_calls_left(self) -> int | None:
-        """Model calls that are neither made nor in progress; None without a limit."""
+        """Model calls neither made nor in progress; None without a limit."""
         limit = self.allowance.model_calls
         return None if limit is None else max(0, limit - self.spent.model_calls - self.reserved.model_calls)
 
@@ -157,7 +157,7 @@ class PurseGrant:
 @frozen(kw_only=True)
 class PurseUse:
     """The use of the purse ``name`` in the period from ``starts`` to ``ends`` (None: without an end): ``spent``, as in :class:`PurseGrant`, and
-    the amount that living processes have ``leased``, of which ``mine`` is leased to this one."""
+    the amount that living processes have ``leased``; this one leases ``mine`` of it."""
 
     name: str
     starts: float
@@ -168,9 +168,9 @@ class PurseUse:
 
 
 class AllowanceTable:
-    """Allowances by the name of a purse or a pattern of names, of which the most specific one counts.
+    """Allowances by the name of a purse or a pattern of names; the most specific one counts.
 
-    Raises ConfigurationError (``config/purse``) for an invalid name, and for a value that is not an Allowance.
+    Raises ConfigurationError (``config/purse``) for an invalid name, and for a value other than an Allowance.
     """
 
     def __init__(self, table: object) -> None:
@@ -207,7 +207,7 @@ class AllowanceTable:
 
     @property
     def patterns(self) -> list[str]:
-        """The names and patterns, in the order in which they were added."""
+        """The names and patterns, in the order they were added."""
         return list(self._rows)
 
 

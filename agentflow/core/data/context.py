@@ -17,7 +17,7 @@ MEMORY_ASKED = "memory:"
 
 
 MatchKind = Literal["file", "symbol", "commit"]
-"""What a lookup may find: files, functions, classes and headings in them, and commits."""
+"""The kinds of thing that a lookup may find: files, functions, classes and headings in them, and commits."""
 
 
 class ContextGenerationInput(MappingModel):

@@ -1,4 +1,4 @@
-"""Durations for which ``reuse`` keeps results, in the usual notation: ``90s``, ``15m``, ``12h``, ``1d``, ``2w``."""
+"""The durations of ``reuse``, for keeping results, in the usual notation: ``90s``, ``15m``, ``12h``, ``1d``, ``2w``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WRITTEN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])")
 
 
 def seconds_of(text: str) -> float:
-    """The seconds of a duration. Raises ValueError for a text that is none."""
+    """The seconds of a duration. Raises ValueError for an invalid one."""
     match = _WRITTEN.fullmatch(text.strip())
     if match is None or not float(match[1]):
         raise ValueError(f"'{cut(text, 40)}' is not a duration: write 90s, 15m, 12h, 1d or 2w")
@@ -19,7 +19,7 @@ def seconds_of(text: str) -> float:
 
 
 def reuse_unavailable(what: str) -> ConfigurationError:
-    """The error for a task or tool that is declared with ``reuse`` where no results are stored."""
+    """The error for a task or tool declared with ``reuse`` where no results are stored."""
     return ConfigurationError(
         f"{what} is declared with reuse, and this flow stores no results",
         code="config/durable",

@@ -93,8 +93,8 @@ def cut(text: str, limit: int) -> str:
 class AgentflowError(Exception):
     """Base of all errors agentflow raises.
 
-    Parameters: ``message`` says what is wrong; ``code`` is the stable ``family/name`` that ``docs/errors.md`` lists;
-    ``span`` is the location in the program; ``hint`` says what to write instead; ``details`` is JSON data for machines.
+    Parameters: ``message`` describes the fault; ``code`` is the stable ``family/name`` that ``docs/errors.md`` lists;
+    ``span`` is the location in the program; ``hint`` says how to write it instead; ``details`` is JSON data for machines.
     """
 
     default_code: ClassVar[str] = "internal/error"
@@ -328,7 +328,7 @@ class WorkflowError(AgentflowError):
 
 
 class UnawaitedAttribute(WorkflowError, AttributeError):
-    """An attribute was read from a call whose ``await`` was forgotten."""
+    """An attribute was read from a call without its ``await``."""
 
     default_code = "python/not-awaited"
 

@@ -22,9 +22,9 @@ PIECES_LINE = "pieces"
 """The ``type`` of a line that holds deltas of one stream, of type ``of``, from ``time`` to ``until``: ``text`` is a list,
 and ``seq`` the number of the first, or a list where they do not follow one another."""
 LIVE_S = 3_600.0
-"""Seconds since its last event for which an unfinished run counts as alive."""
+"""Seconds after its last event while an unfinished run counts as alive."""
 SHARED = frozenset({"messages", "tools", "system", "output_schema"})
-"""The fields of a model request that are written by digest."""
+"""The fields of a model request written by digest."""
 
 EventId: TypeAlias = tuple[int, int]
 """The slice and the ``seq`` of an event, which name it within its run; as text ``slice.seq``."""
@@ -90,7 +90,7 @@ class LogBounds:
 
 
 def parse(line: str | bytes) -> dict[str, Any] | None:
-    """The object on a line of a log; None for a line that is damaged or holds none."""
+    """The object on a line of a log; None for a damaged line or one without an object."""
     try:
         data = json.loads(line)
     except (ValueError, RecursionError):

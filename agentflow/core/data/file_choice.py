@@ -21,7 +21,7 @@ def read_choice(
     The answer is a JSON list of ``{path, score, relevance}``, or an object that holds one under ``matches``, ``files`` or
     ``results``; each entry stands for itself, so a list that misses its schema in some entries is read all the same. Scores
     are clipped to 0..1; ``unscored`` is the score of an entry without one; without it, such an entry is unusable. Raises
-    ValueError with the reason if there is no such list.
+    ValueError with the reason if the list is missing.
     """
     data = _answer(result)
     if isinstance(data, dict):

@@ -1,4 +1,4 @@
-"""Frozen dataclasses that are cheap to build, for the messages, effects, results and events of every call."""
+"""Frozen dataclasses, cheap to build, for the messages, effects, results and events of every call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class _Default:
-    """Stands for a missing argument whose default a factory builds."""
+    """Stands for a missing argument with a default from a factory."""
 
     def __repr__(self) -> str:
         return "<factory>"
@@ -19,7 +19,7 @@ class _Default:
 _UNSET = _Default()
 _CLASS: Any = object.__dict__["__class__"]
 _FEW = 4
-"""Fields up to which setting each by its descriptor is as fast as changing the object's class twice."""
+"""Maximum number of fields where setting each by its descriptor is as fast as changing the object's class twice."""
 
 
 @overload
@@ -34,7 +34,7 @@ def frozen(
 ) -> Any:
     """Make a class a frozen, slotted dataclass: ``@frozen`` or, with options of :func:`dataclasses.dataclass`, ``@frozen(eq=False)``.
 
-    It differs from one of the standard library in what it costs: its constructor takes half the time or less, and the class
+    It differs from one of the standard library in its cost: its constructor takes half the time or less, and the class
     itself a tenth, since methods are compiled when they are first called. A subclass that adds fields is made by ``frozen``, too.
     ``init=False`` leaves the constructor to the class (see :func:`slot_setters`).
     """
@@ -50,7 +50,7 @@ def frozen(
 
 @dataclass_transform(field_specifiers=(field,))
 def slotted(cls: type[T]) -> type[T]:
-    """Make a class a slotted dataclass whose fields can be set, as cheaply as :func:`frozen` does."""
+    """Make a class a slotted dataclass with settable fields, as cheaply as :func:`frozen` does."""
     return _made(cls, {"__init__": _setting, "__eq__": _comparison}, {"__hash__": None, "__repr__": _shown}, {})
 
 
@@ -87,7 +87,7 @@ def _shown(self: Any) -> str:
 
 
 def _set(self: Any, name: str, value: Any) -> None:
-    """``__setattr__`` of every frozen class: a subclass that is not frozen may have attributes of its own."""
+    """``__setattr__`` of every frozen class: a subclass without this decorator may have attributes of its own."""
     _check_open(self, name, "assign to")
     object.__setattr__(self, name, value)
 
@@ -142,9 +142,9 @@ def _tuple_of(of: str, names: list[str]) -> str:
 
 
 def _constructor(cls: type[Any], *, plainly: bool = False) -> Callable[..., None]:
-    """``__init__`` of a class whose fields are set ``plainly``, or of a frozen one.
+    """``__init__`` of a class with fields set ``plainly``, or of a frozen one.
 
-    While that runs, an object with more than a few fields is of the class's open twin, whose fields are set by ordinary
+    While that runs, an object with more than a few fields is of the class's open twin, with fields set by ordinary
     assignment: the only way of filling slots that the interpreter makes fast, and not open to a frozen class. Of
     a subclass, which has another layout, and of small objects, each field is set by the descriptor of its slot.
     """
@@ -191,12 +191,12 @@ def _compiled(cls: type[Any], name: str, parameters: str, body: list[str], scope
 
 
 def _setting(cls: type[Any]) -> Callable[..., None]:
-    """``__init__`` of a class whose fields can be set."""
+    """``__init__`` of a class with settable fields."""
     return _constructor(cls, plainly=True)
 
 
 def _open_twin(cls: type[Any]) -> type[Any]:
-    """A class with the layout of the frozen ``cls`` whose fields can be set."""
+    """A class with the layout of the frozen ``cls`` and settable fields."""
     body: dict[str, Any] = {
         "__slots__": cls.__dict__["__slots__"],
         "__setattr__": object.__setattr__,

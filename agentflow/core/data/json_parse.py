@@ -10,7 +10,7 @@ from agentflow.core.data.walk import PART, Work
 MAX_DEPTH = 200
 """Maximum nesting, which is that of the parser for small texts."""
 AT_ONCE = 64_000
-"""Characters that are parsed in one part."""
+"""Characters parsed in one part."""
 _STRUCTURE = re.compile(r'["\[\]{},]')
 _POSITION = re.compile(r" at line (\d+) column (\d+)$")
 _CLOSERS = {"]": list, "}": dict}
@@ -31,7 +31,7 @@ def parsed(text: str) -> Work[Any]:
 
 
 class _Open:
-    """A container that is read in parts: its elements so far, and the position of the next ones in the text."""
+    """A container read in parts: its elements so far, and the position of the next ones in the text."""
 
     __slots__ = ("begin", "holds_last", "key", "needs_element", "value")
 
@@ -47,8 +47,8 @@ class _Open:
 class _JsonReader:
     """Goes over the brackets, commas and strings of a text, and has complete elements parsed some thousand at a time.
 
-    ``_inner`` are the containers within the current one that are still to be parsed with it: where each opens, and
-    where the element that it is, or is part of, begins. One that grows too large becomes the current one. ``_elements``
+    ``_inner`` are the containers within the current one still to be parsed with it: where each opens, and
+    where the element begins that it is or belongs to. One that grows too large becomes the current one. ``_elements``
     says for the current container and each within it where its present element begins.
     """
 
@@ -171,7 +171,7 @@ class _JsonReader:
         self._open.append(_Open([] if self._text[at] == "[" else {}, at + 1, key))
 
     def _take(self, current: _Open, end: int) -> None:
-        """Parse the elements up to ``end``, of which there is at least one."""
+        """Parse the elements up to ``end``, at least one."""
         piece = self._text[current.begin : end]
         if not piece.strip():
             raise self._error("expected value", end)

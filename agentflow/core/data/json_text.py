@@ -9,7 +9,7 @@ from typing import Any, cast
 from agentflow.core.data.walk import CHARACTERS_PER_STEP, LEAVES, Sizes, TooLong, Work, keyed, sizes, slices
 
 AT_ONCE = 64_000
-"""Characters that are encoded in one part; data that is smaller takes a call of the encoder."""
+"""Characters encoded in one part; smaller data takes a call of the encoder."""
 _AT_ONCE_DEPTH = 150
 _GROUP = 512
 
@@ -27,7 +27,7 @@ def encoded(
 
     A ``compact`` text has no spaces between elements. Raises TooLong, before it is written out as far as that can be known,
     if the text has more than ``limit`` characters; TooDeep; and ValueError for integers of more than 4,300 digits and, with
-    ``finite``, for numbers that are not.
+    ``finite``, for infinite numbers and NaN.
     """
     out: list[str] = []
     yield from written(data, out.append, indent=indent, limit=limit, finite=finite, compact=compact, at_once=at_once)
@@ -71,7 +71,7 @@ def written(
 
 
 def _pieces(data: Any, measured: Sizes, encoder: json.JSONEncoder, at_once: int) -> Iterator[str]:
-    """The text in pieces of about the size that is encoded at once, with an explicit stack of open containers."""
+    """The text in pieces of about the size encoded at once, with an explicit stack of open containers."""
     encode, indent, between, after_key = (
         encoder.encode,
         cast("int | None", encoder.indent),
@@ -122,7 +122,7 @@ def _text_pieces(text: str, at_once: int) -> Iterator[str]:
 
 
 class _Whole:
-    """Some entries of a container that are encoded together."""
+    """Some entries of a container encoded together."""
 
     __slots__ = ("items",)
 

@@ -51,7 +51,7 @@ def _canonical(data: list[Any]) -> str:
 
 
 def _shown(content: object) -> str:
-    """A stable text for content that is not data: objects by their type, without memory addresses."""
+    """A stable text for content other than data: objects by their type, without memory addresses."""
     try:
         return repr(content)
     except RecursionError:
@@ -115,7 +115,7 @@ class NameInfo:
 
 
 def info_of_schema(kind: NameKind, schema: Mapping[str, Any]) -> NameInfo:
-    """The NameInfo of a tool or task whose arguments have the JSON Schema ``schema``."""
+    """The NameInfo of a tool or task with the JSON Schema ``schema`` for its arguments."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return NameInfo(kind, {}, open=schema.get("additionalProperties", True) is not False)
@@ -223,7 +223,7 @@ class CompiledTask(Template, Protocol):
         ...
 
     def conversing(self) -> CompiledTask:
-        """The template of calls that are given a session: history settings that it does not name are on."""
+        """The template of calls with a session: history settings that it does not name are on."""
         ...
 
     @property
@@ -241,7 +241,7 @@ class Names(Protocol):
     """The queries of the language about the tasks and tools around a program."""
 
     def describe(self, name: str) -> NameInfo | None:
-        """The description of ``name``, or None if there is no such task or tool."""
+        """The description of ``name``, or None for an unknown name."""
         ...
 
     def prepare(self, fields: Mapping[str, Any]) -> Template:
@@ -254,7 +254,7 @@ class Names(Protocol):
 
 
 def out_of_reach(what: str, name: str) -> str:
-    """The warning about a task or tool (``what``) whose name is a keyword of the language."""
+    """The warning about a task or tool (``what``) named like a keyword of the language."""
     return (
         f"no program can call the {what} '{name}': in programs this name is the language's own; "
         f"give the {what} another name, unless it is for others than programs"
@@ -294,7 +294,7 @@ HANDOFF = "transfer_to_"
 """The beginning of the name of a tool that hands a conversation over to a task: ``transfer_to_billing``."""
 ALL_FILES = f"{FILES}**"
 READ_FILES = "system:read_files"
-"""The tool whose grant also lets a program give any file to tasks."""
+"""The tool that, once granted, also lets a program give any file to tasks."""
 
 
 def file_grants(grants: frozenset[str] | None) -> frozenset[str]:

@@ -213,7 +213,7 @@ _COPIES: dict[type[Any], Callable[[], Any]] = {dict: dict, OrderedSet: OrderedSe
 
 
 def _copied(value: Any, holders: set[int]) -> Work[Any]:
-    """A copy of a container without boxes, in which each of ``holders`` is copied once."""
+    """A copy of a container without boxes; each of ``holders`` is copied once."""
     copies: dict[int, Any] = {}
     pending: list[tuple[Any, Any]] = []
     count = 0
@@ -298,5 +298,5 @@ def boxed_elements(value: Any, sources: Sources) -> Work[list[Any]]:
 
 
 def each_boxed(value: Any, sources: Sources) -> list[Any]:
-    """The elements of a list, each with the sources of the list besides its own."""
+    """The elements of a list, each with the sources of the list and its own."""
     return [box(each, sources) for each in cast("Iterable[Any]", value)]

@@ -19,12 +19,12 @@ _GRAIN = 1e-3
 
 
 def nanos(usd: float) -> int:
-    """The whole number of nano-dollars that is nearest to ``usd``; of more than four billion dollars that of four billion."""
+    """The nearest whole number of nano-dollars to ``usd``; of more than four billion dollars that of four billion."""
     return round(min(usd, _MOST_USD) * NANO)
 
 
 def nanos_covering(usd: float) -> int:
-    """The fewest whole nano-dollars that are enough for ``usd``."""
+    """The fewest whole nano-dollars to cover ``usd``."""
     return ceil(min(usd, _MOST_USD) * NANO - _GRAIN)
 
 
@@ -53,7 +53,7 @@ class Limits:
     """
 
     steps: int | None = 10_000_000
-    """Function calls, loop iterations, and the size of what primitives touch: one for 64 elements, 1 KiB of text or 4 Kbit
+    """Function calls, loop iterations, and the size of the values that primitives touch: one for 64 elements, 1 KiB of text or 4 Kbit
     of an integer."""
     wall_s: float | None = None
     """Seconds."""

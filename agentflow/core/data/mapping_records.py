@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeGuard
 
 
 class Record(Mapping[str, Any]):
-    """A frozen dataclass that is a mapping of its fields in Python and an object with fields in the language."""
+    """A frozen dataclass that acts as a mapping of its fields in Python and an object with fields in the language."""
 
     __slots__ = ()
     __match_args__: ClassVar[tuple[str, ...]]
@@ -30,9 +30,9 @@ class Record(Mapping[str, Any]):
 
 
 class Entries(Mapping[str, Any]):
-    """A frozen dataclass that is a mapping of its set fields, and a dict in the language too.
+    """A frozen dataclass that acts as a mapping of its set fields, and a dict in the language too.
 
-    ``FIELDS`` maps keys to fields; a field that is None is not an entry.
+    ``FIELDS`` maps keys to fields; a None field is not an entry.
     """
 
     __slots__ = ()

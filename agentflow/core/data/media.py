@@ -110,7 +110,7 @@ def media_fields(value: object) -> object:
 
 
 async def load_parts(parts: str | Iterable[object]) -> tuple[ContentPart, ...]:
-    """The parts of a prompt that is a text, or a list of texts, paths of files and parts. Raises the errors of
+    """The parts of a prompt: a text, or a list of texts, paths of files and parts. Raises the errors of
     :func:`attachment`."""
     if isinstance(parts, str):
         return (TextPart(parts),)

@@ -55,7 +55,7 @@ def read_part(data: object, where: str = "the part") -> Part:
 
 
 def exchange_data(exchange: Iterable[Message]) -> list[Any]:
-    """The messages of an exchange as JSON data, as ``plain`` gives them; parts that are mere text, nearly all, without it."""
+    """The messages of an exchange as JSON data, as ``plain`` gives them; parts of mere text, nearly all, without it."""
     return [
         {
             "role": message.role,

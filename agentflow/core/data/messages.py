@@ -52,7 +52,7 @@ class Citation:
 class TextPart:
     """Text; ``cache`` asks the provider to cache the prompt up to and including this part, where it can.
 
-    ``"auto"`` does so in requests whose ``prompt_cache`` asks for it. ``citations`` are the sources of a model's text, where its dialect names them.
+    ``"auto"`` does so in requests that ask for it by ``prompt_cache``. ``citations`` are the sources of a model's text, where its dialect names them.
     """
 
     type: ClassVar[str] = "text"
@@ -160,7 +160,7 @@ Part: TypeAlias = (
 
 
 WRITTEN = (TextPart, ThinkingPart)
-"""The parts whose text a model wrote; for ``isinstance``, where a union of types would be built at each call."""
+"""The parts with text written by a model; for ``isinstance``, where a union of types would be built at each call."""
 
 
 @frozen
@@ -231,7 +231,7 @@ class ModelRequest:
 
     ``model`` is the bare model name in the adapter's dialect. ``tool_choice`` is ``auto``, ``none``, ``required`` or a
     tool's name. ``output_schema`` is a JSON Schema the answer must meet. ``settings`` are native request fields of the
-    dialect, merged over ours, except that none makes an answer longer than a ``max_output_tokens`` allows. ``stream``
+    dialect, merged over ours, but none makes an answer longer than ``max_output_tokens``. ``stream``
     false: there are no observers of the progress, so the adapter may make a plain call. ``timeout_s`` bounds the whole
     call, retries included. ``idempotency_key`` goes to providers that accept one. Where calls wait, the highest
     ``priority`` goes first; ``input_tokens`` is the estimated size of the request (0: not estimated). ``prompt_cache`` asks
@@ -264,7 +264,7 @@ class Usage:
     """Tokens, normalised: ``input_tokens`` is everything the model read, cache reads and writes included.
 
     ``requests`` counts model calls; ``estimated_tokens`` are those of input and output that no provider has counted,
-    because their call was cancelled or broke; ``cache_write_1h_tokens`` are those of the cache writes that are kept for an
+    because their call was cancelled or broke; ``cache_write_1h_tokens`` are those of the cache writes kept for an
     hour. Add two with ``+``.
     """
 
@@ -404,10 +404,10 @@ class ModelProfile:
     """The properties of a model. ``context_window`` and ``max_output_tokens`` are tokens, None where unknown.
 
     ``object_output`` says that an output schema must describe an object; ``wall_s`` how many seconds a call may take (None:
-    any). ``takes_effort`` says that the model is known to think as hard as it is asked to. ``route`` is the dialect as it
-    precedes a model's name (``openai-chat``), by which prices and rates are looked up; empty for the provider's name.
+    any). ``takes_effort`` says that the model is known to follow the requested thinking effort. ``route`` is the dialect as it
+    precedes a model's name (``openai-chat``), the key of prices and rates; empty for the provider's name.
     ``thinking_tokens`` is the thinking budget of every call, in addition to its answer. ``searches_tools``: the provider itself finds
-    tools whose loading is deferred.
+    deferred tools.
     """
 
     provider: str

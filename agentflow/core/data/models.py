@@ -49,7 +49,7 @@ class MappingModel(BaseModel):
 
 
 def unfit(kind: type, names: Iterable[str], error: ValidationError) -> DataError:
-    """The error for data that is not a valid ``kind``; ``names`` are its fields."""
+    """The error for data other than a valid ``kind``; ``names`` are its fields."""
     return DataError(
         f"no {kind.__name__}: {'; '.join(validation_messages(error)[:5])}",
         code="data/fields",

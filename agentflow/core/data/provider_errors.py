@@ -113,7 +113,7 @@ class IncompleteStream(ProviderError):
 
 
 class ProtocolError(ProviderError):
-    """The server answered something that is not its dialect (HTML, bad JSON, bad UTF-8, too large, too deep)."""
+    """The server answered in something other than its dialect (HTML, bad JSON, bad UTF-8, too large, too deep)."""
 
     default_code = "provider/protocol"
     default_reason = "protocol_error"

@@ -29,7 +29,7 @@ REASONS: frozenset[str] = frozenset(get_args(Reason))
 """All reasons of TaskErrors and FAILED results."""
 
 UNKNOWN_REASON = "unknown_reason"
-"""The key in an error's details for a reason that is not in the list, as its host wrote it."""
+"""The key in an error's details for a reason missing from the list, as its host wrote it."""
 
 
 def known_reason(reason: object, details: Mapping[str, Any]) -> tuple[Reason, Mapping[str, Any]]:

@@ -17,8 +17,8 @@ from agentflow.core.data.values import pairs_to_dict
 
 
 def turns_without_tools(checked: bool, rounds: int) -> int:
-    """Turns of a prompt that no tools are offered to, nor run for by the provider: one, and ``rounds`` to repair an answer that is
-    ``checked``."""
+    """Turns of a prompt without tools, neither offered nor run by the provider: one, and ``rounds`` to repair a ``checked``
+    answer."""
     return 1 + rounds if checked else 1
 
 

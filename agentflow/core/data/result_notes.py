@@ -143,8 +143,8 @@ class FailedPart(Record):
 class Notes(Entries):
     """The notes of a result: a frozen mapping, with fields for the entries that agentflow itself uses.
 
-    All other entries are in ``others``. ``ending`` is not an entry: with it, the result of a tool ends the task whose model called
-    it (:mod:`agentflow.core.call.endings`). ``parse_error`` has the key ``parseError``; a field that is None is not an
+    All other entries are in ``others``. ``ending`` is not an entry: with it, the result of a tool ends the task of the calling model
+    (:mod:`agentflow.core.call.endings`). ``parse_error`` has the key ``parseError``; a None field is not an
     entry.
     """
 

@@ -29,7 +29,7 @@ NO_NOTES = Notes()
 _KEYS = ("status", "content", "parsedContent", "criteria", "notes")
 _SHAPE = frozenset({*_KEYS, "parsed_content"})
 _OF_FAILURES = frozenset({"content", "message", "error", "notes"})
-"""Keys that make a dict with status FAILED a failed result, whatever other keys it has."""
+"""Keys that make a dict with status FAILED a failed result, no matter its other keys."""
 _LIKE_FAILED = frozenset({"failed", "failure", "fail", "error"})
 _SMALL = 10**15
 
@@ -310,7 +310,7 @@ def warn_of_failure(result: TaskResult, warn: Callable[[str, str], None]) -> Tas
 def _json_of(value: BaseModel) -> str:
     try:
         return value.model_dump_json()
-    except ValueError:  # bytes that are not text, for example
+    except ValueError:  # for example bytes without a text form
         return to_json(value)
 
 

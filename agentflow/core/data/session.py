@@ -302,7 +302,7 @@ class Session:
             del (own.sizes or [])[mark.length + 1 :]
 
     def add_unread(self, exchange: Unread) -> None:
-        """Append an exchange that is decoded when it is needed."""
+        """Append an exchange decoded when it is needed."""
         self._own.append(exchange)
         self._own.unread = True
 
@@ -320,7 +320,7 @@ class Session:
             self.tools = tuple([ToolSpec(**each) for each in changes["tools"]])
 
     def _read_compaction(self, data: Any) -> None:
-        """Take over a summary written as data; one that stands for turns that are not there is passed over."""
+        """Take over a summary written as data; one that stands for missing turns is skipped."""
         if isinstance(data, dict):
             turns, summary = cast(dict[str, Any], data).get("turns"), cast(dict[str, Any], data).get("summary")
             if type(turns) is int and isinstance(summary, str) and 0 < turns <= self.turn_count:
@@ -346,8 +346,8 @@ class Session:
     def from_json(cls, text: str | bytes) -> Session:
         """The session that :meth:`to_json` wrote. Unknown fields are ignored.
 
-        Raises DataError: ``session/invalid`` for data that is not a session, ``session/version`` for one of a later
-        version, ``message/invalid`` and ``message/part`` for a message that cannot be read, each with its position.
+        Raises DataError: ``session/invalid`` for data of another form, ``session/version`` for one of a later
+        version, ``message/invalid`` and ``message/part`` for an unreadable message, each with its position.
         """
         try:
             read: object = json.loads(text)

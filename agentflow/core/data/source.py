@@ -15,7 +15,7 @@ from agentflow.core.data.frozen import frozen
 Surface: TypeAlias = Literal["sexp", "python"]
 """The language of a program text: S-expressions, or a subset of Python."""
 PYTHON_TEXT = "<python>"
-"""The name of a text in Python that is in no file."""
+"""The name of a Python text outside any file."""
 _EXCERPT_WIDTH = 160
 Lines: TypeAlias = tuple[int, int]
 """The first and the last of some lines of a text, from 1."""
@@ -44,7 +44,7 @@ class Source:
 
     @classmethod
     def unnamed(cls, text: str, surface: Surface) -> Source:
-        """A text that is in no file."""
+        """A text outside any file."""
         return cls(PYTHON_TEXT if surface == "python" else "<string>", text, surface)
 
     @cached_property
@@ -96,8 +96,8 @@ class Source:
 class HostSource(Source):
     """The Python file of a host function.
 
-    ``name`` is without directories. Events show the ``lines`` of the function and nothing else of ``file``, whose name is
-    its path.
+    ``name`` is without directories. Events show the ``lines`` of the function and nothing else of ``file``, named by its
+    path.
     """
 
     file: Source

@@ -1,4 +1,4 @@
-"""Task templates and their settings, by which hosts, files and models declare tasks."""
+"""Task templates and their settings, used by hosts, files and models to declare tasks."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class HistoryConfig(Overrides):
     ``use_session_history`` sends earlier exchanges, ``history_turns_to_include`` limits them to the newest (None: all);
     ``record_in_session_history`` commits this exchange. With ``compact_after_tokens`` a history longer than that (by
     estimate) is sent as a summary of its older turns, which a model call writes, and its newest ``compact_keep_turns``.
-    ``True`` and ``False`` are read as both: to send what was said before and to commit, or neither.
+    ``True`` and ``False`` are read as both: to send the earlier exchanges and to commit, or neither.
 
-    Settings adjust the underlying ones individually: a setting that is not named keeps its underlying value.
+    Settings adjust the underlying ones individually: an unnamed setting keeps its underlying value.
     """
 
     use_session_history: bool = True
@@ -72,7 +72,7 @@ class HistoryConfig(Overrides):
         return value
 
     def over(self, base: HistoryConfig) -> HistoryConfig:
-        """``base`` with the settings that are named here."""
+        """``base`` with the settings named here."""
         return base.model_copy(update={name: getattr(self, name) for name in self.model_fields_set})
 
     @property
@@ -116,10 +116,10 @@ class TaskTemplate(MappingModel):
     slots; ``system`` the system prompt; ``model`` a model name or None for the flow's; ``output_format`` a dict ``{"type":
     "json" | "text", "schema": ...}``; ``tools`` the names the task may call (None: none of them unless the caller grants
     some); ``fallbacks`` models to try if ``model`` fails; ``decompose`` how many rounds a model may take to write a program
-    for a task that ran out of context or output (0: never); ``is_function`` makes it a text function, whose value is the
+    for a task that ran out of context or output (0: never); ``is_function`` makes it a text function: its value is the
     rendered instructions, without a model call; ``max_turns``, ``max_output_tokens`` and ``timeout_s`` (seconds) bound its
     prompt; ``history_config`` is how it uses the conversation: unnamed settings are those of a task that takes part in it,
-    or does not if ``stateless``; ``reuse`` the maximum age of an equal call's result, in any run, that is used again
+    or does not if ``stateless``; ``reuse`` the maximum age of an equal call's result, in any run, that may be reused
     (``"1d"``), a changed ``version`` says that earlier results answer no more; ``priority`` (-1000 to 1000) is that of its calls where they wait for others, in place of the run's;
     ``settings`` are request fields native to the model's dialect; ``prompt_cache`` how long the provider is to cache the
     beginning of the prompt: ``"5m"``, ``"1h"``, or False (``"off"``) for not at all (None: where it pays); ``effort`` how

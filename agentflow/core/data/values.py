@@ -35,7 +35,7 @@ from agentflow.core.data.walk import (
 
 
 class OrderedSet(Set[Any]):
-    """A set of a program: the keys of the dict ``items``, in the order in which they were added."""
+    """A set of a program: the keys of the dict ``items``, in the order they were added."""
 
     __slots__ = ("items",)
     __hash__ = None  # pyright: ignore[reportAssignmentType]
@@ -51,7 +51,7 @@ class OrderedSet(Set[Any]):
         return result
 
     def plain(self) -> list[Any]:
-        """The elements as a new Python list: the form in which a set leaves a program."""
+        """The elements as a new Python list: the form of a set outside programs."""
         return list(self.items)
 
     def __contains__(self, value: object) -> bool:
@@ -72,7 +72,7 @@ SHARED_FROM = 64
 
 
 class SharedList:
-    """A list that is never changed: ``count`` elements of ``front``, last to first, and then those of ``base``.
+    """An immutable list: ``count`` elements of ``front``, last to first, and then those of ``base``.
 
     ``base`` is a Python list, read from ``start`` on, or another SharedList. ``front`` is only appended to, by the list
     that holds its end, so lists that share it do not disturb each other.
@@ -353,7 +353,7 @@ def opened(value: Any, text: Callable[[object], str] = str) -> Any:
 
 
 def _fields(value: BaseModel) -> dict[str, Any]:
-    """The fields of a model as JSON data; unchanged if one of them has no JSON form, for example bytes that are not text."""
+    """The fields of a model as JSON data; unchanged if one of them has no JSON form, for example bytes without a text form."""
     try:
         return value.model_dump(mode="json", by_alias=True)
     except ValueError:
@@ -433,8 +433,8 @@ def is_long(value: object, size: int = LONG_TEXT) -> bool:
 def to_json(value: object, *, indent: int | None = None) -> str:
     """``value`` as JSON text (see :func:`plain`).
 
-    Raises ValueError past 1,000 levels of nesting, and for data that shares its parts and whose text would have more
-    than 64,000,000 characters.
+    Raises ValueError past 1,000 levels of nesting, and for data that shares its parts and would have a text of more than
+    64,000,000 characters.
     """
     if type(value) in LEAVES:
         return json.dumps(value, ensure_ascii=False)

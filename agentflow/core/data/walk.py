@@ -60,7 +60,7 @@ def slices(elements: Sequence[Any], size: int = PART) -> Iterator[Sequence[Any]]
 
 
 MAX_DEPTH = 1_000
-"""Maximum nesting of data that is compared, copied or written out."""
+"""Maximum nesting of data to compare, copy or write out."""
 LEAVES = frozenset((str, int, float, bool, type(None)))
 """The types of values without parts."""
 
@@ -103,7 +103,7 @@ class TooLong(ValueError):
 
 
 def exact(value: Any) -> Any:
-    """``value``, or of a class that is derived from a plain type the plain value, a list for tuples and sets. Runs no method of the class."""
+    """``value``, or of a class derived from a plain type the plain value, a list for tuples and sets. Runs no method of the class."""
     kind = cast("type[Any]", type(value))
     if kind in _EXACT:
         return value
@@ -121,9 +121,9 @@ def keyed(container: Any) -> bool:
 
 
 def copied(value: Any, opened: Callable[[Any], Any], *, deepest: float = MAX_DEPTH) -> Work[tuple[Any, bool]]:
-    """A copy of data in which each container is copied once; and whether any occurs more than once.
+    """A copy of data, each container copied once; and whether any occurs more than once.
 
-    ``opened`` is called with each value that is not a leaf. It returns a new list or dict, whose parts are then replaced by
+    ``opened`` is called with each value other than a leaf. It returns a new list or dict, with its parts then replaced by
     their copies in turn, or anything else, which is the copy. Raises TooDeep past ``deepest`` levels.
     """
     root = [value]

@@ -1,6 +1,6 @@
 """The one event stream: a closed union of small frozen records.
 
-Every ``...Started`` has exactly one ``...Finished`` with the same ``path`` whose ``started`` is its ``seq``, on failure
+Every ``...Started`` has exactly one ``...Finished`` with the same ``path`` and its ``seq`` as ``started``, on failure
 and cancellation too. ``seq`` strictly rises within a slice of a run; ``parent`` is the ``seq`` of the enclosing
 Started.
 
@@ -41,7 +41,7 @@ approval or answer, or time."""
 
 
 def as_data(value: object, text: Callable[[object], str] = str) -> Any:
-    """``value`` as JSON data; if that is impossible (nested too deep), a text that says so: an event is never lost."""
+    """``value`` as JSON data; if impossible (nested too deep), a text that says so: an event is never lost."""
     return value if type(value) in LEAVES else finish(_as_data(value, text))
 
 
@@ -108,7 +108,7 @@ def field_names(kind: type[EventBase]) -> tuple[str, ...]:
 
 @frozen
 class FinishedBase(EventBase):
-    """The end of the pair whose Started event has ``seq`` = ``started``; ``duration_s`` in seconds."""
+    """The end of the pair with the Started event of ``seq`` = ``started``; ``duration_s`` in seconds."""
 
     started: int
     outcome: Outcome
@@ -252,7 +252,7 @@ class ModelFinished(FinishedBase):
 class AttemptStarted(EventBase):
     """An attempt of a model call began; after a fallback, ``model`` differs from the requested one.
 
-    ``server`` is the host that is asked, with its port unless that is the usual one.
+    ``server`` is the requested host, with its port unless it is the usual one.
     """
 
     number: int = 1
@@ -446,7 +446,7 @@ class HistoryCompacted(EventBase):
 
 @frozen
 class Warning(EventBase):
-    """A notice for the user about a problem that is not a failure; ``code`` is stable."""
+    """A notice for the user about a problem short of a failure; ``code`` is stable."""
 
     code: str = ""
     message: str = ""

@@ -19,8 +19,8 @@ class TaskFacts:
     """A task. ``model_calls`` is the largest number that one call of it makes, None without a bound, and ``reason`` says
     why; the model calls of ``calls``, the tasks that its texts call, each as often as they do, are not included. ``tools``
     are the tools offered to its model, ``own`` the facts of those passed as objects by the host; ``offered_all``: it names
-    none, so every registered tool is offered. ``returns`` is the JSON Schema of its value, None if that is text or any
-    JSON; ``history``: it sends the session's history, or adds to it."""
+    none, so every registered tool is offered. ``returns`` is the JSON Schema of its value, None for text or any JSON;
+    ``history``: it sends the session's history, or adds to it."""
 
     template: TaskTemplate
     model_calls: int | None = None
@@ -80,7 +80,7 @@ class ToolFacts:
 
 @frozen
 class WorkflowFacts:
-    """A saved workflow: its ``program`` in a ``surface``, the ``parameters`` that are bound as its variables, and the names it may call, None
+    """A saved workflow: its ``program`` in a ``surface``, the ``parameters`` bound as its variables, and the names it may call, None
     for all that its caller may."""
 
     name: str
@@ -93,7 +93,7 @@ class WorkflowFacts:
 @frozen
 class GuardedArgument:
     """A guarded argument of a callable: ``allow`` are the sources that may reach it, or patterns of them. As the program is
-    written, ``sources`` may reach it, of which ``refused`` may not: such a call is denied where the flow has a policy.
+    written, ``sources`` can reach it; those in ``refused`` may not: such a call is denied where the flow has a policy.
     Other sources cannot reach it through the program's data."""
 
     tool: str

@@ -81,7 +81,7 @@ def named_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 @frozen(kw_only=True)
 class BranchEnd:
-    """The end of a branch that is a run of its own: its ``record`` in the run around it, and whether it ``settles`` the form.
+    """The end of a branch with a run of its own: its ``record`` in the run around it, and whether it ``settles`` the form.
 
     A form is settled by the first failure of a branch where it needs all of them, and by the first success of a race.
     """
@@ -110,7 +110,7 @@ class StoredResult:
 class NewRun:
     """The beginning of a run: its ``program`` text with its ``digest``, and ``input``, JSON data with everything else.
 
-    ``base`` is the run whose records it may reuse; ``session`` the stored conversation that it holds until it has ended;
+    ``base`` is the run with the records it may reuse; ``session`` the stored conversation that it holds until it has ended;
     ``opening`` are the earlier exchanges, oldest first, JSON data: None stands for those of the base. With ``takes_over``,
     the epoch of its owner, the base ends as cancelled, with this run as its ``successor``. ``queue`` is the queue of its
     workers, with ``priority`` and for ``tenant``; None if the starting process carries it out.
@@ -136,7 +136,7 @@ class RunRow:
     time at which a waiting run continues by itself; ``spent_s`` its working time in seconds; ``result`` and ``error`` are
     JSON data. ``created`` and ``updated`` are unix seconds. ``deaths`` counts the owners that died one after the other
     while they worked on it, and recorded nothing in between. ``queue`` is the queue of its workers, ``tenant`` the tenant
-    that is charged; ``cancelling``: the workers are to cancel it. ``parent`` is the run it is a branch of. ``build`` is the
+    to charge; ``cancelling``: the workers are to cancel it. ``parent`` is the run it is a branch of. ``build`` is the
     build of its last worker.
     """
 
@@ -166,7 +166,7 @@ class RunRow:
 # A row of totals: contents are gone, costs remain countable (decision 25)
 @frozen(kw_only=True)
 class PastRow:
-    """A run whose records were removed, without its input and output.
+    """A run with removed records, without its input and output.
 
     ``name`` is the name of its program, ``error`` the code of its failure; ``usage`` the tokens and ``cost`` the USD of all
     its records, with those of its branches on workers. The rest is as in :class:`RunRow`.
@@ -280,7 +280,7 @@ class OwnedRun:
 class Deposit:
     """The rest of a run's US dollars and tokens, for itself and the runs of its branches; None: no limit.
 
-    ``held_usd`` and ``held_tokens`` are set aside by the run itself for calls that are being made.
+    ``held_usd`` and ``held_tokens`` are set aside by the run itself for calls in progress.
     """
 
     usd: float | None

@@ -1,4 +1,4 @@
-"""Scores of live runs, as observers of a flow are told them."""
+"""Scores of live runs, as observers of a flow receive them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LiveScore:
 
 @runtime_checkable
 class ScoreObserver(Protocol):
-    """An observer of a flow that is told the scores of its runs as well: :class:`~agentflow.OpenTelemetry`."""
+    """An observer of a flow that receives the scores of its runs as well: :class:`~agentflow.OpenTelemetry`."""
 
     def scored(self, score: LiveScore) -> Awaitable[None] | None:
         """Take a score; called on the event loop, after the score was stored. It may be async."""

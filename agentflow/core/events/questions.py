@@ -11,8 +11,8 @@ from agentflow.core.events.journal_rows import effect_key
 
 @frozen
 class ExternalCall:
-    """A call of a tool that a question is about: ``name`` and ``arguments`` of the call, and ``call_id``, that of the model's
-    tool call if a model asked for it. If somebody else carries it out, the answer to its question is the result."""
+    """The tool call of a question: ``name`` and ``arguments`` of the call, and ``call_id``, that of the model's
+    tool call if a model asked for it. If someone else carries it out, the answer to its question is the result."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -33,8 +33,8 @@ class Question:
 
     ``question`` is the text, safe to show for an approval; ``schema`` the JSON Schema of the answer (None: any data);
     ``reason`` says whether the program asks or a tool needs an approval, which is ``true`` or ``false``. ``run_id`` and
-    ``path`` locate the call; ``key`` is the key for ``flow.send``. ``external`` is the call of an external tool, whose result is the
-    answer; ``call`` is the call that an approval is for, if its arguments may be edited.
+    ``path`` locate the call; ``key`` is the key for ``flow.send``. ``external`` is the call of an external tool, with the answer as
+    its result; ``call`` is the call to approve, if its arguments may be edited.
     """
 
     question: str

@@ -7,8 +7,8 @@ from agentflow.core.data.frozen import frozen
 
 @frozen(kw_only=True)
 class RunQuery:
-    """Which runs a store is to list: those that were changed at ``since`` or later and before ``until`` (unix seconds), are stored in
-    one of ``statuses`` (empty: any), and whose stored input has all texts of ``holds``, as JSON.
+    """The runs that a store is to list: those changed at ``since`` or later and before ``until`` (unix seconds), stored in
+    one of ``statuses`` (empty: any), with all texts of ``holds`` in their stored input, as JSON.
 
     A store may list others too. ``after`` is the last change and the id of a run: the list continues behind it.
     """

@@ -23,7 +23,7 @@ _WRITTEN: Mapping[str, str] = {
 def middleware_in(option: str, value: object, where: str) -> tuple[Any, ...]:
     """The functions of an ``option`` that holds middleware, as ``where`` states it; empty for None.
 
-    Raises ConfigurationError (``config/middleware``) for anything that is not a list of async functions of three parameters.
+    Raises ConfigurationError (``config/middleware``) for anything but a list of async functions of three parameters.
     """
     if value is None:
         return ()
@@ -78,14 +78,14 @@ def _wrong(message: str, hint: str) -> ConfigurationError:
 
 
 def name_of(function: Any) -> str:
-    """The name by which messages and paths call a middleware."""
+    """The name of a middleware in messages and paths."""
     while isinstance(function, partial):
         function = cast(Any, function).func
     return getattr(function, "__name__", type(function).__name__)
 
 
 def inside(function: Any, call: CallContext) -> CallContext:
-    """The call at which the code of a middleware runs, within ``call``. What it calls is not wrapped by it again."""
+    """The call for the code of a middleware, within ``call``. Its own calls are not wrapped by it again."""
     inner = call.at(call.marked_path("around", name_of(function)))
     run = call.run
     inner.run = view_of(
@@ -100,7 +100,7 @@ def inside(function: Any, call: CallContext) -> CallContext:
 async def outcome_of(
     function: Any, work: Awaitable[Any], ctx: CallContext, answers: tuple[type[Exception], ...] = (Denied,)
 ) -> Any:
-    """What a middleware returns, or the exception that it raises if it is one of ``answers``.
+    """The value that a middleware returns, or the exception that it raises if it is one of ``answers``.
 
     Errors of the run and of tasks pass. Raises TaskError (``middleware/raised``) in place of any other exception.
     """

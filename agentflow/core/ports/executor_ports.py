@@ -50,8 +50,8 @@ class CommandResult:
     """How a command ended. ``exit_code`` is None if it was not started or was killed; ``error`` says why it failed.
 
     ``stdout`` and ``stderr`` are head and tail of the output; ``stdout_bytes`` and ``stderr_bytes`` count all of it.
-    ``reason`` is the task-failure reason and ``code`` the stable ``family/name`` of a failure. ``error`` tells the author
-    of the command an alternative, ``hint`` the developer the option that changes it.
+    ``reason`` is the task-failure reason and ``code`` the stable ``family/name`` of a failure. ``error`` suggests an
+    alternative to the author of the command, ``hint`` the option to change to the developer.
     """
 
     success: bool

@@ -74,7 +74,7 @@ class CandidateSource(Protocol):
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors that are near each other where the texts mean the like."""
+    """Turns texts into vectors, near each other for texts with similar meanings."""
 
     @property
     def model(self) -> str:

@@ -55,7 +55,7 @@ Observer = Callable[[Event], None | Awaitable[None]]
 class ProviderAdapter(Protocol):
     """An adapter for a model dialect; one adapter serves many models and many concurrent calls.
 
-    It may have ``async def warm(self)``, which a flow calls beside its beginning: whatever the first call would wait for, such as
+    It may have ``async def warm(self)``, which a flow calls in parallel with its start: it does the work that the first call would wait for, such as
     imports and a connection.
     """
 
@@ -165,7 +165,7 @@ class TurnRules:
 
 
 USUAL_RULES = TurnRules()
-"""The rules of a prompt whose host has none."""
+"""The rules of a prompt without host rules."""
 
 
 @frozen
@@ -174,7 +174,7 @@ class ToolCall:
     asks for it (None: a program or the host calls).
 
     ``repeatable`` says whether a call may be repeated: the tool declares that it is ``read_only`` or ``idempotent``, or is a task
-    or workflow of the flow, whose own calls pass the middleware themselves.
+    or workflow of the flow: its own calls pass the middleware themselves.
     ``dataclasses.replace(call, arguments={...})`` is the same call with other arguments.
     """
 
@@ -185,8 +185,8 @@ class ToolCall:
 
 
 class ModelCall(Protocol):
-    """A model call that middleware may carry out: await it for the answer, or iterate over its deltas, the last of which has
-    the answer."""
+    """A model call that middleware may carry out: await it for the answer, or iterate over its deltas; the last has the
+    answer."""
 
     def __await__(self) -> Generator[Any, Any, ModelResponse]: ...
     def __aiter__(self) -> AsyncIterator[ModelDelta]: ...
@@ -211,17 +211,17 @@ class Tool:
     that it returns. ``read_only`` changes nothing; ``idempotent`` True may be repeated, False may not: a durable run
     interrupted in it does not repeat it without a decision (``on_inflight``); ``sequential`` never runs concurrently with
     another tool call of its turn. ``timeout_s`` bounds one attempt, ``retries`` is the number of further attempts after a
-    failure; ``reuse`` the maximum age of an equal call's result that is used again (``1d``). ``approval`` asks the run's
+    failure; ``reuse`` the maximum age of an equal call's result for it to be reused (``1d``). ``approval`` asks the run's
     approver before each call made with granted (not host) authority, or, if it is a function of arguments and call, before
-    calls for which it does not return False. ``builtin`` tools are offered to a model only if named. ``validates`` says
+    calls where it does not return False. ``builtin`` tools are offered to a model only if named. ``validates`` says
     that ``call`` checks its arguments itself, as ``check`` does without running it; the arguments of other tools are
     checked against the schema first. ``prepare`` is for a tool that decides itself which calls need an approval: it asks
     before the tool starts, and returns the function to run in place of ``call``. ``function`` is the host function it was
-    made from, ``version`` what it says of it, ``task`` the compiled template that a ``subtask`` runs instead of looking one up by name. ``origin`` names
+    made from, ``version`` the version it declares, ``task`` the compiled template that a ``subtask`` runs instead of looking one up by name. ``origin`` names
     its owner, if not the host: approvers are shown it. ``declares_data``: a dict returned by ``call`` is an instance of its
     declared class, not a result. ``deps`` is the type of the run's dependencies that its function declares, if any. ``ends``: its
-    result ends the task whose model called it. ``defer_loading``: it is offered once the model has found it with ``search_tools``. ``around`` is
-    the middleware around its calls. ``external``: somebody else carries it out.
+    result ends the task of the calling model. ``defer_loading``: it is offered once the model has found it with ``search_tools``. ``around`` is
+    the middleware around its calls. ``external``: someone else carries it out.
     """
 
     spec: ToolSpec
@@ -260,7 +260,7 @@ class Tool:
         return self.spec.name
 
     def spec_in(self, run: RunPort) -> ToolSpec:
-        """Its specification in ``run``, which may override what the task that it runs says of itself."""
+        """Its specification in ``run``, which may override that of the task that it runs."""
         declared, journal = self.task, run.journal
         task: Any = declared if journal is None or declared is None else journal.template(declared)
         if task is declared:
@@ -270,7 +270,7 @@ class Tool:
 
     @property
     def reference(self) -> str:
-        """Module and qualified name of its function, with the ``reuse_key`` and the ``version``; what of these it has."""
+        """Module and qualified name of its function, with the ``reuse_key`` and the ``version``, if it has them."""
         target = self.function
         while isinstance(target, functools.partial):
             target = cast(Any, target).func  # pyright: ignore[reportUnknownMemberType]
@@ -334,7 +334,7 @@ class ToolPort(Protocol):
         ...
 
     def ordinary(self, call: CallContext | None = None) -> tuple[ToolSpec, ...]:
-        """The specs of all tools that are not built in, sorted by name: those offered to a model by default in the run of
+        """The specs of all tools but the built-in ones, sorted by name: those offered to a model by default in the run of
         ``call`` (None: in one that begins now).
         """
         ...
@@ -365,7 +365,7 @@ class ToolPort(Protocol):
 class Prompt:
     """A request to a handler: one user message, with everything needed to answer it.
 
-    ``tools`` names the tools offered (None: every tool that is not built in); those in ``toolbox`` are its own objects.
+    ``tools`` names the tools offered (None: every tool but the built-in ones); those in ``toolbox`` are its own objects.
     ``output_schema`` is a JSON Schema for the answer; ``json_output`` asks for JSON without one; ``output_model`` a
     pydantic model for the validated value and for partials. ``tool_choice`` is for the first turn, unless ``rules`` say that it
     is for each. ``max_turns`` bounds the tool loop. ``settings`` are native to
@@ -374,7 +374,7 @@ class Prompt:
     think; ``provider_tools`` are tools of the provider, in its own form, offered in addition to ours. ``schema_text``
     describes the form of the answer in words, after the parts and for this prompt only: it is sent if no schema is, or to a
     server that may ignore one, and never becomes part of the history. Without ``base_system`` the turn loop's own system
-    text is left out. ``agent`` is the name of the task that asks; ``handed`` is the conversation that it goes on with in
+    text is left out. ``agent`` is the name of the task that asks; ``handed`` is the conversation that it continues in
     place of the session's.
     """
 
@@ -511,7 +511,7 @@ class NameFacts(Protocol):
         ...
 
     def guards(self) -> Callable[[str, Iterable[str]], Mapping[str, Sequence[str]]] | None:
-        """The guarded arguments of a callable that is not a tool, with their allowed sources; None if there are none."""
+        """The guarded arguments of a callable other than a tool, with their allowed sources; None if there are none."""
         ...
 
     async def ready(self) -> None:

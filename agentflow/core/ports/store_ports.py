@@ -85,7 +85,7 @@ class ResultStore(Protocol):
 
 
 class ReusePort(Protocol):
-    """Results that are used again: those of tasks and tools declared with ``reuse``."""
+    """Results for reuse: those of tasks and tools declared with ``reuse``."""
 
     async def once(
         self,
@@ -99,7 +99,7 @@ class ReusePort(Protocol):
         ``content`` not longer ago than ``reuse``.
 
         Of concurrent equal calls one is carried out. Only successes are kept; every caller gets the value as it is read
-        back. Raises the errors of the work, and ConfigurationError for a type whose values cannot be stored
+        back. Raises the errors of the work, and ConfigurationError for a type with values that cannot be stored
         (``durable/no-value``, ``durable/secret``).
         """
         ...
@@ -117,7 +117,7 @@ class PurseStore(Protocol):
         ...
 
     async def settle(self, name: str, starts: float, ends: float | None, spent: Spending, number: int) -> None:
-        """End the lease of this process, of which, or beyond which, it has ``spent`` so much.
+        """End the lease of this process, which has ``spent`` so much of it, or more.
 
         ``number`` rises with each call for a purse: one that was carried out before changes nothing.
         """
@@ -205,11 +205,11 @@ class JobQueue(Protocol):
         ...
 
     def give_back(self, run: str, usd: float, tokens: int) -> asyncio.Future[None]:
-        """Take back the whole reservation of a run, of which ``usd`` and ``tokens`` were not spent."""
+        """Take back the whole reservation of a run; ``usd`` and ``tokens`` are the unspent parts."""
         ...
 
     def give_up(self, run: str, epoch: int, key: bytes) -> asyncio.Future[None]:
-        """Forget the open record of a form, and cancel the runs of its branches; done when that is stored."""
+        """Forget the open record of a form, and cancel the runs of its branches; done once stored."""
         ...
 
     async def cancelled(self) -> list[str]:
@@ -224,7 +224,7 @@ class JobQueue(Protocol):
         ...
 
     async def load(self) -> list[QueueLoad]:
-        """Pending work by queue and tenant; tenants whose runs have all ended are omitted."""
+        """Pending work by queue and tenant; tenants without unfinished runs are omitted."""
         ...
 
     async def workers(self) -> list[WorkerInfo]:
@@ -236,7 +236,7 @@ class JobQueue(Protocol):
         ...
 
     async def schedule(self, name: str, cron: str, zone: str, new: NewRun) -> Schedule:
-        """Store a schedule, by which workers start ``new`` from the next due time on, replacing the one of the same name.
+        """Store a schedule, for workers to start ``new`` from the next due time on, replacing the one of the same name.
 
         Raises ConfigurationError (``config/schedule``) for an invalid cron line or time zone.
         """
@@ -261,7 +261,7 @@ class JobQueue(Protocol):
         """Hand jobs of ``queues`` to ``handle``, at most ``slots`` at a time, until ``stop`` is set and those at work have ended.
 
         A queue's number is how many of its jobs all workers together have at a time; 0 is any number. A job may be handed
-        over more than once, and late. ``handle`` raises nothing. ``build`` is said to others, and with the runs that are owned. While the database is away nothing is handed over.
+        over more than once, and late. ``handle`` raises nothing. ``build`` is announced to others, and stored with the owned runs. While the database is away nothing is handed over.
         """
         ...
 
@@ -277,17 +277,17 @@ class JournalStore(Protocol):
 
     @property
     def sessions(self) -> SessionStore:
-        """The conversations stored beside the runs."""
+        """The conversations stored with the runs."""
         ...
 
     @property
     def results(self) -> ResultStore:
-        """The results stored beside the runs for reuse."""
+        """The results stored with the runs for reuse."""
         ...
 
     @property
     def purses(self) -> PurseStore:
-        """The purses stored beside the runs."""
+        """The purses stored with the runs."""
         ...
 
     async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
@@ -348,7 +348,7 @@ class JournalStore(Protocol):
         ...
 
     async def find(self, run: str) -> RunRow | None:
-        """A run; one that is running without a living owner is ``queued``."""
+        """A run; a running one without a living owner is ``queued``."""
         ...
 
     async def list(self, *, limit: int = 100, query: RunQuery | None = None) -> list[RunRow]:
@@ -356,7 +356,7 @@ class JournalStore(Protocol):
         ...
 
     async def statuses(self, runs: Sequence[str]) -> dict[str, RunStatus]:
-        """The status of those runs that are stored; one whose owner has just died may still be ``running``."""
+        """The status of the stored ones among those runs; it may still be ``running`` just after the owner died."""
         ...
 
     async def abandoned(self) -> list[RunRow]:
@@ -371,10 +371,10 @@ class JournalStore(Protocol):
         ...
 
     async def gc(self, before: float | None, bounds: LogBounds | None = None, *, forget: float | None = None) -> int:
-        """Remove runs that ended before the unix time ``before``, and results that are older; then the oldest of both until
+        """Remove runs that ended before the unix time ``before``, and older results; then the oldest of both until
         the rest is within ``bounds``. Returns the number of runs.
 
-        Unfinished runs stay, with the runs whose records they may need. A PastRow is kept of each removed run, except
+        Unfinished runs stay, with the runs that have records they may need. A PastRow is kept of each removed run, except
         branches and runs that ended before the unix time ``forget``.
         """
         ...
@@ -400,7 +400,7 @@ class BlobStore(Protocol):
     """
 
     def write(self, name: str, body: bytes) -> None:
-        """Store a value, which outlives a crash of the machine from then on; one that is there stays."""
+        """Store a value, which outlives a crash of the machine from then on; an existing one stays."""
         ...
 
     def read(self, name: str) -> bytes | None:
@@ -474,7 +474,7 @@ class EventStore(EventSink, Protocol):
     def gc(self, bounds: LogBounds, spare: Collection[str] = ()) -> list[str]:
         """Remove the oldest logs until the rest is within ``bounds``. Returns the ids of their runs.
 
-        The runs in ``spare`` stay, those whose log shows that they wait to be resumed, and unfinished ones written to
+        The runs in ``spare`` stay, those that wait to be resumed according to their log, and unfinished ones written to
         within :data:`~agentflow.core.data.event_log.LIVE_S` seconds.
         """
         ...

@@ -16,8 +16,8 @@ class Toolbox(Mapping[str, Tool]):
     """The tool objects of one task or prompt, by name, and the middleware around the calls of its model; it never changes.
 
     The model of that task calls these even if the flow has others of the same names. Parameters: ``entries``, each a tool
-    and the compiled schema that its arguments are checked against (None: it checks them itself); no two tools have one
-    name. ``around_tool`` and ``around_model`` are the task's own middleware, ``mark`` says what that holds, where results are
+    and the compiled schema for its arguments (None: it checks them itself); no two tools have one
+    name. ``around_tool`` and ``around_model`` are the task's own middleware, ``mark`` identifies its state, where results are
     reused.
     """
 
@@ -61,7 +61,7 @@ class Toolbox(Mapping[str, Tool]):
         return self._entries.get(name)
 
     def only(self, names: Iterable[str] | None) -> Toolbox:
-        """The toolbox with those of its tools that are among ``names`` (None: all of them)."""
+        """The toolbox with those of its tools among ``names`` (None: all of them)."""
         kept = self._entries.keys() if names is None else self._entries.keys() & {*names}
         if len(kept) == len(self):
             return self

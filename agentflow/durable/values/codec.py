@@ -1,18 +1,18 @@
 """Values of programs as JSON data that can be stored, and back: ``decode(encode(value)) == value``.
 
 Numbers, texts, booleans, null, lists and dicts stand for themselves, dicts with their keys in order. Everything else is an
-object whose only key begins with ``$``:
+object with a single key, which begins with ``$``:
 
 ========  ==================================================================
 ``$s``    a symbol
-``$f``    a float that is not finite; ``$i`` an integer too long for JSON readers, in hexadecimal
-``$u``    a text in which two lone surrogates would be read as one character, cut between them
-``$d``    a dict with keys that are not text or begin with ``$``: its pairs
+``$f``    an infinite float or NaN; ``$i`` an integer too long for JSON readers, in hexadecimal
+``$u``    a text with two lone surrogates that would be read as one character, cut between them
+``$d``    a dict with keys other than text or that begin with ``$``: its pairs
 ``$r``    a TaskResult, ``$e`` an ErrorValue, ``$m`` a MatchItem, ``$q`` a SubtaskRequest
 ``$c``    a procedure (see :mod:`agentflow.lang.portable`), ``$n`` a primitive by name
 ``$v``    a value of Python's own types by its name and a text (Decimal, dates and times, UUID, bytes, paths), ``$o`` a set
-``$t``    data of an annotated type, with the form in which that has written it
-``$p``    a pydantic model without an annotation: the dict of its fields, which is what it becomes
+``$t``    data of an annotated type, in the form written by the type
+``$p``    a pydantic model without an annotation: the dict of its fields, which it becomes
 ``$g``    deep or widely shared data: a numbered list of its containers; ``$k`` refers to one by number
 ========  ==================================================================
 
@@ -93,7 +93,7 @@ READERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
 
 
 LONG_NOTE = 1_000
-"""Characters up to which a text is stored unchanged."""
+"""Maximum number of characters of a text stored unchanged."""
 SMALL = 1 << 62
 """The size of integers above which they are not."""
 
@@ -143,9 +143,9 @@ MAX_CONTAINERS = 20_000
 MAX_TEXT = 8_000_000
 """Numbers of containers and characters beyond which shared data is written only once."""
 _PROGRAMS = 64
-"""Number of texts of procedures that are kept compiled."""
+"""Number of texts of procedures kept compiled."""
 LONG_TEXT = 1_000
-"""Characters of a text up to which it is short."""
+"""Maximum number of characters of a short text."""
 _INTEGER_BITS = 10_000
 _RESULT_USAGE = 5
 """Index of the usage in the data of a TaskResult."""
@@ -166,7 +166,7 @@ class _TooMuch(Exception):
 
 
 class Codec:
-    """Writes and reads values. ``names`` resolves the free names of procedures that are read back, each text compiled once.
+    """Writes and reads values. ``names`` resolves the free names of procedures read back, each text compiled once.
 
     ``following`` says how values are followed where they are read back: a flow may be given a policy later. None: not at all.
     """
@@ -177,7 +177,7 @@ class Codec:
         self._programs = ProgramCache(_PROGRAMS)
 
     def encode(self, value: Any, *, strict: bool = False) -> Any:
-        """``value`` as JSON data. Raises NotData, which names the part that is not data; with ``strict`` also for values
+        """``value`` as JSON data. Raises NotData, which names the invalid part; with ``strict`` also for values
         that would be read as another type: a model, a member of an Enum."""
         return _Writer(strict=strict).write(value)
 
@@ -199,13 +199,13 @@ class Codec:
 
 
 def comparable(value: Any) -> Any:
-    """``value`` as data that is equal for equal values: keys are sorted, and a value that is not data is represented by its
+    """``value`` as data, equal for equal values: keys are sorted, and a value other than data is represented by its
     type."""
     return _Writer(lenient=True).write(value)
 
 
 def text_result(value: object) -> Any:
-    """The data of a result that is a short text and nothing else, as those of most tools are; None for any other value.
+    """The data of a result with a short text and nothing else, like those of most tools; None for any other value.
 
     Only the text in it is new, and it reads back as an equal result.
     """
@@ -219,7 +219,7 @@ def text_result(value: object) -> Any:
 
 
 def is_text(value: object) -> TypeGuard[TaskResult]:
-    """Whether ``value`` is a result that is a text and nothing else: its stored form surely reads back as an equal value."""
+    """Whether ``value`` is a result with a text and nothing else: its stored form surely reads back as an equal value."""
     return (
         type(value) is TaskResult
         and type(value.content) is str
@@ -253,7 +253,7 @@ def read_usage(tokens: Iterable[int] | None) -> Usage:
 
 
 class _Writer:
-    """Writes one value. ``lenient``, for fingerprints, writes the type of a value that is not data, and sorts keys;
+    """Writes one value. ``lenient``, for fingerprints, writes the type of a value other than data, and sorts keys;
     ``strict`` refuses values that would be read as another type."""
 
     def __init__(self, *, lenient: bool = False, strict: bool = False) -> None:
@@ -306,7 +306,7 @@ class _Writer:
         return self._container(value, partial(self._any, depth=depth))
 
     def _container(self, value: Any, write: Callable[[Any], Any]) -> Any:
-        """A value that is neither text nor number; ``write`` writes its parts."""
+        """A value other than text or number; ``write`` writes its parts."""
         kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
         if kind is list or kind is tuple or kind is SharedList:
             return [write(each) for each in value]
@@ -336,13 +336,13 @@ class _Writer:
         return {"$d": [[write(key), write(each)] for key, each in value.items()]}
 
     def _object(self, value: Any, write: Callable[[Any], Any]) -> Any:
-        """A value that is not a plain text or number, a list or a Python dict."""
+        """A value other than a plain text or number, a list or a Python dict."""
         if isinstance(value, TaskResult):
             return {"$r": self._result(value, write)}
         if isinstance(value, Symbol):
             return {"$s": write(value.name)}
         if type(value) is Label:
-            # What identifies an effect is what was asked, wherever it came from.
+            # The request identifies an effect, no matter its origin.
             return write(value.value) if self._lenient else {"$l": [sorted(value.sources), write(value.value)]}
         kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
         native = NATIVE.get(kind)
@@ -372,7 +372,7 @@ class _Writer:
             return self._foreign(f"{kind.__module__}.{kind.__qualname__}")
         if isinstance(value, BaseModel):
             return {"$p": write(self._fields(value))}
-        # Subclasses (the members of enums, for example) are what they are in the language: numbers and texts.
+        # Subclasses (the members of enums, for example) are written as the language sees them: as numbers and texts.
         if isinstance(value, str):
             return write(str.__str__(value))
         if isinstance(value, int):
@@ -478,7 +478,7 @@ def _shared(item: Any) -> bool:
 
 
 def _is_all_of(value: BaseModel, data: Any) -> bool:
-    """Whether a model of the class of ``value`` that is made of the data of its fields equals it."""
+    """Whether a model of the class of ``value``, built from the data of its fields, equals it."""
     kind = type(value)
     try:
         return kind.model_validate_json(json.dumps(data)) == value
@@ -515,9 +515,9 @@ def _assigned(closure: Closure) -> str | None:
 
 _TEXT_NOTES = ("template_used", "context_source", "model", "program")
 _COUNT_NOTES = ("context_files_count", "turns")
-"""The fields of notes that are stored as they are, by their keys, which are their names."""
+"""The fields of notes stored as they are, by their keys, which are their names."""
 _MADE_NOTES = frozenset({*Notes.FIELDS, "$d"}) - {*_TEXT_NOTES, *_COUNT_NOTES}
-"""The keys of notes whose entries are rebuilt from their data."""
+"""The keys of notes with entries rebuilt from their data."""
 _TEXT, _COUNT = frozenset({str, type(None)}), frozenset({int, type(None)})
 _HELD = frozenset({list, dict})
 """Types of JSON data that may hold other data."""

@@ -44,7 +44,7 @@ _CODEC = Codec()
 # By annotation, never pickle: reading must not run code (decision 41)
 class DataAdapter(Generic[R]):
     """Writes values of the type ``kind`` as data, and reads them. ``secret`` names a secret type in it, or is None.
-    ``checks``: data that needs no adapter is validated too, as for values whose annotation is a promise."""
+    ``checks``: data that needs no adapter is validated too, as for values with an unchecked annotation."""
 
     __slots__ = ("_adapter", "_named", "checks", "kind", "secret")
 
@@ -165,7 +165,7 @@ def adapter_of(function: Callable[..., Any], what: str, *, checks: bool) -> Data
     """
     try:
         kind = annotated(function).get("return", Any)
-    except (NameError, TypeError, AttributeError):  # of host code that nobody declared: it says nothing then
+    except (NameError, TypeError, AttributeError):  # of undeclared host code: it says nothing then
         return None
     if not checks and (kind in LEAVES or kind in (list, dict)):
         return None
@@ -175,7 +175,7 @@ def adapter_of(function: Callable[..., Any], what: str, *, checks: bool) -> Data
 def checked(
     make: Callable[..., DataAdapter[Any] | None], kind: Any, what: str, checks: bool
 ) -> DataAdapter[Any] | None:
-    """An adapter whose values may be stored. Raises the errors of :func:`adapter_of`."""
+    """An adapter of storable values. Raises the errors of :func:`adapter_of`."""
     try:
         adapter = make(kind, checks=checks)
     except ConfigurationError as error:
@@ -229,7 +229,7 @@ def _fields_of(kind: Any) -> list[Any]:
 
 
 def _without_aliases(schema: Any) -> Any:
-    """A core schema of pydantic in which every field is read by its own name."""
+    """A core schema of pydantic that reads every field by its own name."""
     if isinstance(schema, list):
         return [_without_aliases(each) for each in cast("list[Any]", schema)]
     if isinstance(schema, tuple):  # a choice of a union with its label

@@ -66,14 +66,14 @@ TAGS: Mapping[str, type[AgentflowError]] = MappingProxyType(
 )
 """The class of each tag. A tag is never reused for another class; an error of a host's own class is stored as its base class."""
 NO_VALUE = "durable/no-value"
-"""The code for an effect that was carried out but whose result cannot be stored."""
+"""The code for an effect that was carried out but has a result that cannot be stored."""
 _CLASSES = {kind: tag for tag, kind in TAGS.items()}
 _STATE = (
     *("message", "code", "hint", "__notes__"),
     *("value", "irritants", "name", "kind", "_reason", "resource", "limit", "allowed", "used", "purse", "ends_at"),
     *("status", "why", "request_id", "partial", "provider", "model", "retry_after", "attempts"),
 )
-"""The attributes of errors that are stored if present."""
+"""The attributes of errors stored if present."""
 
 
 def write_error(error: AgentflowError, write: Callable[[Any], Any]) -> Any:

@@ -29,14 +29,14 @@ _SMALL = 1 << 62
 def fingerprint(kind: str, *content: Any) -> bytes:
     """A digest of the content of an effect, equal for equal content in every process and for any order of keys.
 
-    A value that is not data counts by its type.
+    A value other than data counts by its type.
     """
     quick = quick_fingerprint(kind, *content)
     return _digest(comparable([kind, *content])) if quick is None else quick
 
 
 def quick_fingerprint(kind: str, *content: Any) -> bytes | None:
-    """The :func:`fingerprint` of small content that is plain JSON, as that of most effects; None for any other content."""
+    """The :func:`fingerprint` of small content in plain JSON, like that of most effects; None for any other content."""
     written: list[Any] = [kind]
     for each in content:
         if not _stands(each, 2):
@@ -48,7 +48,7 @@ def quick_fingerprint(kind: str, *content: Any) -> bytes | None:
 
 def without_below(parts: Any) -> Any:
     """The parts of an effect's content, the list of :func:`content_of` or by name, without the tasks that a model may run; the
-    same object if there are none: the requests of the task itself are the same, whatever these do."""
+    same object if there are none: these never change the requests of the task itself."""
     if isinstance(parts, dict):
         named = cast("dict[str, Any]", parts)
         return {name: each for name, each in named.items() if name != TASKS_BELOW} if TASKS_BELOW in named else named
@@ -80,7 +80,7 @@ def marks_of(arguments: Any, definition: Any = None) -> str:
     part, nothing for a single part.
 
     They locate the difference after :func:`fingerprint` has found one. Every record has them, so they are checksums of 16
-    bits, of which one in 65,536 misses a difference; the part names come from the comparing side.
+    bits; one in 65,536 misses a difference; the part names come from the comparing side.
     """
     parts: list[Any] = []
     if isinstance(arguments, dict):
@@ -98,7 +98,7 @@ def marks_of(arguments: Any, definition: Any = None) -> str:
     for each in parts:
         kind: Any = type(each)  # pyright: ignore[reportUnknownVariableType]
         if (kind is str and len(each) <= LONG_TEXT) or (kind is int and -_SMALL < each < _SMALL):
-            written = ascii(each)  # what most arguments are; this runs for every effect
+            written = ascii(each)  # the form of most arguments; this runs for every effect
         elif is_long(each):
             marks += _UNKNOWN
             continue
@@ -109,7 +109,7 @@ def marks_of(arguments: Any, definition: Any = None) -> str:
 
 
 def differing(was: str, parts: Mapping[str, Any]) -> list[str]:
-    """The parts in which content differs from the marks ``was``; empty if their numbers differ."""
+    """The parts of the content that differ from the marks ``was``; empty if their numbers differ."""
     now = marks_of([*parts.values()])
     if len(was) != len(now):
         return []

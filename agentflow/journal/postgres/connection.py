@@ -19,7 +19,7 @@ _SESSION = {"jit": "off", "application_name": "agentflow"}
 
 
 class AsyncpgConnection(journal.DatabaseConnection, Protocol):
-    """The methods of asyncpg's connection that are used here; asyncpg has no type hints."""
+    """The methods of asyncpg's connection used here; asyncpg has no type hints."""
 
     def transaction(self) -> AbstractAsyncContextManager[None]: ...
     async def add_listener(self, channel: str, callback: Callable[..., None]) -> None: ...
@@ -55,7 +55,7 @@ def blobs_in(url: str) -> str | None:
 
 
 def _of_driver(url: str) -> str:
-    """A URL without the parameter that is ours."""
+    """A URL without our own parameter."""
     address, mark, query = url.partition("?")
     return address + mark + "&".join([each for each in query.split("&") if not each.startswith("blobs=")])
 

@@ -1,4 +1,4 @@
-"""Logs of runs in PostgreSQL, beside the journal: all machines can read them."""
+"""Logs of runs in PostgreSQL, next to the journal: all machines can read them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PostgresEvents(Events[AsyncpgConnection]):
 
     def append(self, run: str, entries: Sequence[LogEntry], *, last: bool = False) -> None:
         super().append(run, entries, last=last)
-        with contextlib.suppress(OSError):  # whoever follows the run looks now and then, too
+        with contextlib.suppress(OSError):  # followers of the run also look now and then
             self._do(lambda db: db.execute(TELL, run), atomic=False)
 
     def close(self) -> None:

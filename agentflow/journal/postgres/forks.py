@@ -1,6 +1,6 @@
-"""Branches that are separate runs: begun together, and counted when they end.
+"""Branches as separate runs: begun together, and counted when they end.
 
-``af_fork`` has a row for each form whose branches are at work: ``need`` of them have not ended; in state 1 one of them has
+``af_fork`` has a row for each form with branches at work: ``need`` of them are unfinished; in state 1 one of them has
 failed and the others are to be cancelled, in state 2 the surrounding run no longer waits for them, in state 3 one has won a
 race. ``error`` is the outcome that settled the form: the failure, or the path of the winner; before that the failures that
 did not settle it. The row of the surrounding run is touched once, when the last branch has ended, so that its own records
@@ -155,7 +155,7 @@ async def ended(db: AsyncpgConnection, rows: PostgresRows, run: str, end: Branch
 
 
 async def _cancel(db: AsyncpgConnection, fork: int) -> list[str]:
-    """Cancel the branches that are not at work: those at work are found by their workers. Gives those that need a job."""
+    """Cancel the idle branches: those at work are found by their workers. Gives those that need a job."""
     unbegun = await db.fetch(_UNBEGUN, fork)
     await db.execute("update af_fork set need = need - $2 where id = $1", fork, len(unbegun))
     await db.execute("delete from af_lease where run = any($1)", [run for (run,) in unbegun])

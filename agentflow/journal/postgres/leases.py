@@ -63,7 +63,7 @@ async def take(db: AsyncpgConnection, run: str, usd: float, tokens: int) -> Leas
     root, left_nanos, left_tokens = left
     money = nanos_covering(usd)
     if (left_nanos is not None and left_nanos < money) or (left_tokens is not None and left_tokens < tokens):
-        if await db.fetchval(_BUSY, root, run):  # asked after the lock was had, so that nobody's lease is missed
+        if await db.fetchval(_BUSY, root, run):  # asked after the lock was had, so that no lease is missed
             return Leased(usd=0.0, tokens=0, later=True)
         money = money if left_nanos is None else max(0, min(money, left_nanos))
         tokens = tokens if left_tokens is None else max(0, min(tokens, left_tokens))
@@ -75,12 +75,12 @@ async def take(db: AsyncpgConnection, run: str, usd: float, tokens: int) -> Leas
 
 
 async def give_back(db: AsyncpgConnection, run: str, usd: float, tokens: int) -> None:
-    """End the reservation of a run, of which ``usd`` and ``tokens`` are left."""
+    """End the reservation of a run; ``usd`` and ``tokens`` are left of it."""
     await db.execute(_BACK, run, nanos(usd), tokens)
 
 
 async def free(db: AsyncpgConnection, run: str) -> None:
-    """Take back the reservation of a run whose process died."""
+    """Take back the reservation of a run after its process died."""
     await db.execute(_BACK, run, None, None)
 
 

@@ -24,7 +24,7 @@ _PASSING = (
     asyncpg.PostgresSystemError,
     OSError,  # TimeoutError too
 )
-"""Errors of a server that is away, starting, stopping, full, or that had to undo one transaction for another."""
+"""Errors of an unavailable server (away, starting, stopping, full), or one that had to undo one transaction for another."""
 _STARTING = (asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError)
 T = TypeVar("T")
 
@@ -124,7 +124,7 @@ class PostgresDatabase:
     """The :class:`~agentflow.journal.writer.Database` behind ``link``.
 
     ``put`` stores records, all or none: neighbouring records together, in one transaction or one statement. Every other job
-    is separate. ``refused`` is the number of jobs whose records belonged to a run that another process had taken over.
+    is separate. ``refused`` is the number of jobs with records of a run that another process had taken over.
     """
 
     def __init__(self, link: DatabaseLink, put: Callable[[AsyncpgConnection, Sequence[Put]], Awaitable[None]]) -> None:

@@ -79,7 +79,7 @@ class OwnerSession:
         self._held.wait()
 
     def close(self) -> None:
-        """Release the lock, and wait until that is done."""
+        """Release the lock, and wait until it is done."""
         with self._starting:
             self._closed = True
             self._held.set()
@@ -142,7 +142,7 @@ async def is_alive(db: AsyncpgConnection, owner: int) -> bool:
 
 
 async def end_stale(db: AsyncpgConnection) -> None:
-    """End the sessions of owners that hang, and remove the rows of those that are gone."""
+    """End the sessions of hanging owners, and remove the rows of vanished ones."""
     for owner, pid in await db.fetch(_STALE, STALE_S):
         if pid is not None:
             await db.execute("select pg_terminate_backend($1)", pid)

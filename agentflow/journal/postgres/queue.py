@@ -73,8 +73,8 @@ def check_schedule(cron: str, zone: str) -> None:
 def next_time(cron: str, zone: str, after: float) -> float:
     """The first time, in unix seconds, that ``cron`` names after ``after``.
 
-    An hour that a line names occurs once a day, also on the day on which clocks go back: only the first counts. A line
-    whose hour is ``*``, or ``*/N``, goes by the time that passes.
+    An hour that a line names occurs once a day, also on the day when clocks go back: only the first counts. A line with
+    ``*``, or ``*/N``, as the hour goes by the elapsed time.
     """
     from croniter import croniter
 
@@ -147,12 +147,12 @@ TELL = f"select pg_notify('{CHANGES}', left($1, 1000))"
 """Says that there is something new of a run: apart from the transaction that stored it, since those that notify commit one by one."""
 TENANT_MOST = 9_999
 """Number of unfinished runs of a tenant that count when its next one is queued."""
-_INSTALLING = 0x61666A6F62  # the advisory lock of whoever makes tables
+_INSTALLING = 0x61666A6F62  # the advisory lock for making tables
 _KEY = "r.run || '@' || r.slice || '.' || r.seq"
 JOB = f"""r.run, r.slice, {_KEY}, r.queue, case when r.status = 'waiting' then extract(epoch from r.wake_at - now())::float8 end,
   100000 * r.priority - (select count(*) from (select from af_run t where t.queue is not null and t.tenant = r.tenant
     and t.status in ('queued', 'running', 'waiting') limit {TENANT_MOST}) as unfinished)"""
-"""The job of a run ``r``. A row that is being inserted is not among the unfinished ones of its tenant yet."""
+"""The job of a run ``r``. A row being inserted is not among the unfinished ones of its tenant yet."""
 JOB_COLUMNS = 6
 _JOBS = f"""
 select {JOB} from af_run r where r.run = any($1) and r.queue is not null
@@ -173,7 +173,7 @@ CANCELLED = """
 select run from af_run r where owner = $1 and status = 'running' and (cancelling
   or (fork is not null and exists (select from af_fork f where f.id = r.fork and f.state > 0)))
 """
-"""The runs of an owner that are to be cancelled: they were asked to be, or another branch of their form failed."""
+"""The runs of an owner to cancel: this was requested, or another branch of their form failed."""
 LOAD = """
 select queue, tenant, count(*) filter (where status = 'queued'), count(*) filter (where status = 'running'),
   count(*) filter (where status in ('waiting', 'interrupted')),
@@ -211,7 +211,7 @@ SWEEP_S = 10.0
 SCHEDULE_S = 1.0
 """Seconds after which a worker looks for due schedules."""
 AT_ONCE = 100
-"""Maximum number of jobs that are claimed together."""
+"""Maximum number of jobs claimed together."""
 _AWAY_S = 1.0
 _SWEEPING = 0x61666A6F73  # the advisory lock of the worker that looks for runs without a job
 _ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
@@ -598,7 +598,7 @@ class _Work:
                 raise
 
     async def _sweep(self, db: AsyncpgConnection) -> None:
-        """Queue runs whose job was lost; only one worker at a time does this."""
+        """Queue runs after their job was lost; only one worker at a time does this."""
         async with db.transaction():
             if await db.fetchval("select pg_try_advisory_xact_lock($1)", _SWEEPING):
                 await self.engine.enqueue(db, await lost(db, SWEEP_S / 2))

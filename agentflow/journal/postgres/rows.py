@@ -1,7 +1,7 @@
 """The rows of PostgreSQL: their columns, and large values of records outside of the database.
 
-A large value is stored as a reference, ``@`` and a digest of the text. It is written before the record that refers to it,
-in whose transaction the writer shares a lock with others. A process that removes unreferenced values holds the lock
+A large value is stored as a reference, ``@`` and a digest of the text. It is written before the record that refers to it;
+in the transaction of the record the writer shares a lock with others. A process that removes unreferenced values holds the lock
 exclusively, so that no writer is about to refer to one of them.
 """
 
@@ -86,7 +86,7 @@ put as (
   on conflict (rid, key) do update set {EFFECT_CHANGED} where af_effect.state = 0)
 select n from job
 """
-"""Stores the records of all jobs whose run has the job's epoch, and returns the numbers of these jobs.
+"""Stores the records of all jobs with a run that has the job's epoch, and returns the numbers of these jobs.
 
 The rows of the runs stay locked against another owner until the records are committed.
 """
@@ -98,7 +98,7 @@ insert into af_effect(rid, key, {EFFECT})
 """Stores one record, unless there is one of its key."""
 
 
-_LOCK = 0x61666C6F62  # the advisory lock of whoever writes or removes values
+_LOCK = 0x61666C6F62  # the advisory lock for writing or removing values
 _AT_ONCE = 1_000
 _TEXTS = slice(VALUE + 1, TURNS + 2)
 """Where value and turns stand among the values of a record, which begin with its key."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from agentflow.journal.errors import other_version
 from agentflow.journal.postgres.connection import AsyncpgConnection
 
-_MIGRATING = 0x61666C6F77  # the advisory lock of whoever makes tables
-_MAKING_ROOM = 0x61667061  # the advisory lock of whoever makes a partition
+_MIGRATING = 0x61666C6F77  # the advisory lock for making tables
+_MAKING_ROOM = 0x61667061  # the advisory lock for making a partition
 _FIRST_PART = 10_000
 _LEAST_PART, _MOST_PART = 1_000, 10_000_000
-"""Number of runs whose records fit into a partition."""
+"""Number of runs per partition, with all their records."""
 _PART_S = 86_400
 _VERSION_1 = """
 create table af_run(rid bigint generated always as identity primary key, run text not null unique, base text,
@@ -120,7 +120,7 @@ create trigger af_make_room after insert on af_run referencing new table as fres
 """Records are partitioned by the number of their run, which rises with time, so that old ones go with their table.
 
 A new partition has room for about as many runs as there were in a day. It is created with the rights of the tables' owner,
-in the transaction of the first run whose records belong there, and attached without blocking readers and writers of the
+in the transaction of the first run with records there, and attached without blocking readers and writers of the
 others.
 """
 _VERSION_9 = """

@@ -1,9 +1,9 @@
 """Durable runs in several databases, *shards*: each tree of runs is in one of them, and no transaction crosses two.
 
-The key of a run is the id of the one that its tree begins with; but a run that is based on another, or continues a
-conversation, is where that is. The shard of a new thing follows from its key and from the ids of the databases (rendezvous
-hashing), so that all processes agree, in whatever order they name them, and an added database takes its share of new things
-only. Things that are elsewhere, because they are older or belong to something else, are searched for.
+The key of a run is the id of the one that its tree begins with; but a run based on another, or continuing a conversation,
+is stored with it. The shard of a new thing follows from its key and from the ids of the databases (rendezvous
+hashing), so that all processes agree, in any order of their names, and an added database takes its share of new things
+only. Things elsewhere, because they are older or belong to something else, are searched for.
 
 Each class below implements a port by a table: a method goes to one shard (:func:`by_run`, :func:`by_session`,
 :func:`leaving`, :func:`held`) or to all of them (:func:`everywhere`, :func:`answering`). Only methods that decide on
@@ -47,11 +47,11 @@ from agentflow.journal.postgres.shared_rates import PostgresRates
 from agentflow.journal.postgres.store import PostgresJournal
 
 MAX_PLACES = 100_000
-"""Number of runs whose shards are cached."""
+"""Number of runs with cached shards."""
 PATIENCE_S = 5.0
 """Seconds that a shard may take to report pending work, before the others continue without it."""
 AWAY_S = 30.0
-"""Seconds for which a shard that took longer is not asked again."""
+"""Seconds until a shard that took longer is asked again."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -105,7 +105,7 @@ class Shards(Generic[S]):
         return first
 
     def held(self, name: str) -> S:
-        """The shard of a thing that is or was held; for an unknown thing any shard, which does not hold it."""
+        """The shard of a thing held now or earlier; for an unknown thing any shard, which does not hold it."""
         return self._held.get(name) or self._places.get(name) or self.every[0]
 
     def hold(self, name: str, shard: S) -> bool:
@@ -159,7 +159,7 @@ async def _together(works: Sequence[Awaitable[T]]) -> list[T]:
 
 
 class _Routed:
-    """A method of a port that is one row of a table: ``go`` does it, with the object, the name and the arguments."""
+    """A method of a port, as one row of a table: ``go`` does it, with the object, the name and the arguments."""
 
     def __init__(self, go: Callable[..., Any]) -> None:
         self._go = go
@@ -347,7 +347,7 @@ class ShardedPurses(_ShardPart):
     list = everywhere(_named)
 
     async def _shard_of(self, name: str, starts: float) -> PostgresJournal:
-        """The shard of a period: a database that is added has new ones only."""
+        """The shard of a period: an added database has new ones only."""
         address = f"purse {name} {starts}"
         return await self.shards.find(f"purse {name}", address, lambda shard: shard.purses.has(name, starts))
 
@@ -448,7 +448,7 @@ class ShardedJournal(_ShardPart):
         new = self.shards.hold(run, shard)  # before it is owned: records follow at once
         try:
             return await shard.own(run, slice)
-        except BaseException:  # also when cancelled: nobody here works on it, unless somebody did before
+        except BaseException:  # also when cancelled: this process does not work on it, unless it did before
             if new:
                 self.shards.release(run)
             raise
@@ -509,7 +509,7 @@ class ShardedEvents:
         return gone
 
     def _of(self, run: str) -> PostgresEvents:
-        """The shard of a run that is written to, found once."""
+        """The shard to write a run to, found once."""
         if run not in self._places:
             self._places[run] = self._where(run)
         return self._places[run]

@@ -88,7 +88,7 @@ where after.created < now() - interval '1 hour' and not exists (
   select from af_run r left join unnest($1::text[]) as gone(run) using (run)
   where r.rid >= p.first and r.rid < p.upto and gone.run is null)
 """
-"""Partitions without a run next to those that are removed. A run that is being stored may still get a number of the one
+"""Partitions without a run to leave next to the removed ones. A run being stored may still get a number of the one
 before the last."""
 _BESIDE = """
 select rid from af_run r where run = any($1)
@@ -101,7 +101,7 @@ _RESULTS = f"select at, content, {ROW_BYTES} + {_bytes('value', 'turns')} from a
 class PostgresJournal(Journal[AsyncpgConnection]):
     """Durable runs in the database at ``url``, ``postgresql://user@host/database``, with those of other processes.
 
-    It has two connections: one for all statements, and one whose lock shows that this process is alive.
+    It has two connections: one for all statements, and one with a lock to show that this process is alive.
     """
 
     def __init__(self, url: str) -> None:
@@ -181,7 +181,7 @@ class PostgresJournal(Journal[AsyncpgConnection]):
 
     async def _status_then(self, db: AsyncpgConnection, row: RunRow, status: RunStatus) -> RunStatus:
         if status == "interrupted" and (row.cancelling or not await forks.is_wanted(db, row.run)):
-            return "queued"  # what is to be cancelled asks nobody
+            return "queued"  # a run to be cancelled asks no questions
         return status
 
     async def _ended(
@@ -236,7 +236,7 @@ class PostgresJournal(Journal[AsyncpgConnection]):
 
     async def _lender(self) -> str:
         if not self._owner.is_held:
-            await self._writer.ask(lambda db: db.fetchval("select 1"))  # raises where there is no such database
+            await self._writer.ask(lambda db: db.fetchval("select 1"))  # raises for a missing database
             await asyncio.to_thread(self._owner.ensure)
         return str(self._owner.id)
 
@@ -290,7 +290,7 @@ class PostgresJournal(Journal[AsyncpgConnection]):
         return await self._writer.do(self.survey_in)
 
     async def remove(self, runs: Sequence[str], results: Sequence[bytes]) -> None:
-        """Remove runs that have ended, and results; those that are not here do not matter."""
+        """Remove runs that have ended, and results; missing ones do not matter."""
         await self._writer.do(lambda db: self.remove_in(db, runs, results))
         await self._sweep()
 

@@ -32,8 +32,8 @@ def schema_of(declared: object) -> dict[str, Any]:
     """The JSON Schema of a declared output: a simple name, a JSON Schema, or a dict of field names to either.
 
     A list of one declaration is a list of such elements; with a second element ``"<=8"``, of at most eight. A dict counts
-    as a JSON Schema if it has ``type``, ``$ref``, ``anyOf``, ``enum`` ... as schemas do; any other dict is an object whose
-    fields are required unless their name ends in ``?``. Raises ValueError.
+    as a JSON Schema if it has ``type``, ``$ref``, ``anyOf``, ``enum`` ... as schemas do; any other dict is an object, with
+    required fields unless their name ends in ``?``. Raises ValueError.
     """
     if isinstance(declared, str):
         return parse_type(declared)
@@ -118,7 +118,7 @@ _WORDS = frozenset(
 )
 """Keywords of schemas other than ``type``."""
 _TYPED = frozenset({"type", "title", "description", "default", "format", "pattern"})
-"""Keywords whose value may be a text, like that of a field."""
+"""Keywords with a value that may be a text, like that of a field."""
 
 
 def _is_json_schema(fields: dict[str, object]) -> bool:

@@ -32,7 +32,7 @@ _TYPE_NAMES = frozenset(TYPES.values())
 def check(value: object, schema: Mapping[str, Any]) -> list[str]:
     """The violations of ``schema`` by ``value``: one line each, with its path, at most 20; empty if there are none.
 
-    A Symbol counts as a string, a tuple as an array, a pydantic model as an object that is not inspected. Raises
+    A Symbol counts as a string, a tuple as an array, a pydantic model as an opaque object. Raises
     ConfigurationError for an invalid schema.
     """
     return Schema(schema).check(value)
@@ -70,7 +70,7 @@ class Schema:
         return run.problems
 
     def without_nulls(self, value: Any) -> Any:
-        """``value`` without properties that are null, optional and not nullable; itself if there are none."""
+        """``value`` without null properties that are optional and not nullable; itself if there are none."""
         try:
             return _without_nulls(self._root, value, Check(), 0)
         except (Full, TooMuch):

@@ -32,7 +32,7 @@ def without(schema: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
 
 
 def reached(root: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``definitions`` (``$defs``) to which ``root`` refers, directly or indirectly."""
+    """The ``definitions`` (``$defs``) that ``root`` refers to, directly or indirectly."""
     reachable: dict[str, Any] = {}
     pending: list[Any] = [{key: each for key, each in root.items() if key != "$defs"}]
     while pending:

@@ -88,7 +88,7 @@ class LinearPatterns:
         pattern = self._patterns.get(text)
         if pattern is None:
             pattern = self._patterns[text] = LinearPattern(text, self._room)
-            spent = pattern.size if pattern.size <= self._room else len(text)  # what is not compiled is read once
+            spent = pattern.size if pattern.size <= self._room else len(text)  # an uncompiled pattern is read once
             self._room = max(0, self._room - spent)
         return pattern
 
@@ -112,7 +112,7 @@ def _check_form(text: str, why: str = "") -> None:
 
 
 def _conditions(text: str) -> list[tuple[bool, str]]:
-    """A pattern with look-ahead at its beginning as several, each of which has to occur or must not."""
+    """A pattern with look-ahead at its beginning as several; each has to occur or must not."""
     if not text.startswith("^"):
         return [(True, text)]
     conditions: list[tuple[bool, str]] = []
@@ -122,7 +122,7 @@ def _conditions(text: str) -> list[tuple[bool, str]]:
         conditions.append((ahead[1] == "=", f"^(?:{text[ahead.end() : end - 1]})"))
         at = end
     rest = text[at:]
-    # An alternative beside the group is not bound to it.
+    # An alternative next to the group is not bound to it.
     return [*conditions, (True, f"^{rest}")] if not _has_alternatives(rest) else [(True, text)]
 
 

@@ -20,14 +20,14 @@ _NUMBER_FORMS = 3
 def capacity(schema: Mapping[str, Any] | None) -> int | None:
     """The number of values, as :func:`canonical` gives them, that ``schema`` allows at most; None if nothing bounds it.
 
-    A keyword that is not understood bounds nothing.
+    An unknown keyword bounds nothing.
     """
     number = None if schema is None else _count(schema, schema, 0)
     return None if number is None or number > MOST else number
 
 
 def canonical(value: Any) -> Any:
-    """JSON data with its keys in order: the order in which an answer names fields must not carry information."""
+    """JSON data with its keys in order: the order of fields in an answer must not carry information."""
     if isinstance(value, dict):
         entries = cast("dict[str, Any]", value)
         return {key: canonical(entries[key]) for key in sorted(entries)}

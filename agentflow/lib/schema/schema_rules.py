@@ -22,7 +22,7 @@ from agentflow.lib.text.suggest import did_you_mean
 MAX_PROBLEMS = 20
 """Maximum number of reported violations; a model repairs the first ones anyway."""
 MAX_DEPTH = 100
-"""Maximum nesting of data, alternatives and references that is followed."""
+"""Maximum nesting of data, alternatives and references to follow."""
 MAX_STEPS = 1_000_000
 """Maximum number of steps in one check (applying one subschema to one value), which take about a second."""
 _APART, _IDENTITY = 10, 4
@@ -101,7 +101,7 @@ class Check:
         return not self.violations(node, value, path, depth)
 
     def identity(self, value: Any, depth: int = 0) -> object:
-        """A hashable stand-in, equal for values that are equal in JSON: ``1`` and ``1.0`` are, ``1`` and true are not.
+        """A hashable stand-in, equal for values equal in JSON: ``1`` and ``1.0`` are, ``1`` and true are not.
 
         Raises TooMuch.
         """
@@ -249,7 +249,7 @@ def required(check: Check, value: Mapping[Any, Any], node: SchemaNode, path: str
 
 
 def dependent_required(check: Check, value: Mapping[Any, Any], node: SchemaNode, path: str, depth: int) -> None:
-    """``dependentRequired``: a name that is present requires others."""
+    """``dependentRequired``: a present name requires others."""
     for name, others in node.arguments["dependentRequired"].items():
         for other in others if name in value else ():
             if other not in value:
@@ -276,7 +276,7 @@ def properties(check: Check, value: Mapping[Any, Any], node: SchemaNode, path: s
 def _additional(
     check: Check, other: SchemaNode, named: Mapping[str, SchemaNode], name: str, item: Any, path: str, depth: int
 ) -> None:
-    """Check a name that is not among those ``named`` against ``other``, and suggest a similar name if none is allowed."""
+    """Check a name missing from those ``named`` against ``other``, and suggest a similar name if none is allowed."""
     if other.arguments.get("false"):
         near = did_you_mean(name, named)
         check.say(path, f"'{clip(name, 80)}' is not allowed" + (f" ({near})" if near else ""))
@@ -292,7 +292,7 @@ def property_names(check: Check, value: Mapping[Any, Any], node: SchemaNode, pat
 
 
 def dependent_schemas(check: Check, value: Mapping[Any, Any], node: SchemaNode, path: str, depth: int) -> None:
-    """``dependentSchemas``: a name that is present requires a subschema of the whole object."""
+    """``dependentSchemas``: a present name requires a subschema of the whole object."""
     for name, schema in node.arguments["dependentSchemas"].items():
         if name in value:
             check.visit(schema, value, path, depth + 1)

@@ -1,6 +1,6 @@
 """Unions of classes in the type of an answer: each member is requested with a tag, which is removed when it is read.
 
-Without one, half a ``Bug`` may be a whole ``Clean`` whose fields all have defaults, and two classes with the same fields
+Without one, half a ``Bug`` may be a whole ``Clean`` that has defaults for all fields, and two classes with the same fields
 cannot be distinguished. If all members have a field with a constant of its own, this field is the tag.
 """
 
@@ -44,7 +44,7 @@ _BESIDE = (type(None), str, int, float, bool)
 
 
 class UnionMissed(ValueError):
-    """An answer that is of no member of a union; ``problems`` says where and why."""
+    """An answer outside all members of a union; ``problems`` says where and why."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -251,7 +251,7 @@ def _is_class(kind: Any) -> bool:
 
 
 def _is_listing(kind: Any, arguments: tuple[Any, ...]) -> bool:
-    """Whether a JSON array has a type whose items are all of its first argument."""
+    """Whether a JSON array has a type with all items of its first argument."""
     items = len(arguments) == 1 or (len(arguments) == 2 and arguments[1] is Ellipsis)
     return items and isinstance(kind, type) and issubclass(kind, Sequence)
 
@@ -299,9 +299,9 @@ def _names(classes: Sequence[type]) -> Members:
 
 
 def _tagged(schema: dict[str, Any], unions: Mapping[Members, None]) -> tuple[dict[str, Any], dict[Members, _Tag]]:
-    """A schema in which the members of these unions have tags, and the tags.
+    """A schema with tags for the members of these unions, and the tags.
 
-    A union whose members have no definitions of these names stays as it is.
+    A union stays unchanged if its members have no definitions of these names.
     """
     root = copy.deepcopy(schema)
     definitions: dict[str, Any] = root.get("$defs", {})

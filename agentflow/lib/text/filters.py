@@ -1,7 +1,7 @@
 """The language of filters: ``status=failed label.product=support name=answer* score.judge<0.5 since=7d``.
 
 A filter is a conjunction of terms. A term is the name of a field, one of ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, and a value:
-a word, or a text in quotes, in which ``*`` stands for any characters and ``?`` for one. Which fields there are, and of which kind, is said by whose filter it is.
+a word, or a text in quotes, where ``*`` stands for any characters and ``?`` for one. The owner of a filter defines the fields and their kinds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agentflow.lib.text.suggest import did_you_mean
 
 Sign: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 Kind: TypeAlias = Literal["text", "number", "seconds", "since", "until", "any"]
-"""What a field holds. ``since`` and ``until`` are bounds of a time; ``any`` is a number where it is compared as one."""
+"""The kind of value of a field. ``since`` and ``until`` are bounds of a time; ``any`` is a number where it is compared as one."""
 
 _NAME = late_pattern(r"[A-Za-z_][\w-]*(?:\.[^\s=!<>'\"]+)?")
 _SIGN = late_pattern(r"\s*(!=|<=|>=|=(?!=)|<|>)")
@@ -242,7 +242,7 @@ def _with(term: Term, value: str | float, *, sign: Sign) -> Term:
 
 
 def _number(value: Any) -> float | None:
-    """A value as a number; None for one that is none."""
+    """A value as a number; None for any other."""
     if isinstance(value, str):
         if (said := _NUMBERS.get(value.lower())) is not None:
             return said

@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled when they are first used."""
+"""Regular expressions compiled when they are first used."""
 
 from __future__ import annotations
 

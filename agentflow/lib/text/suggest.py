@@ -9,8 +9,8 @@ def suggest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidates name most similar to ``name``, or None if none is similar enough.
 
     Similarity is edit distance (a swap of neighbours counts once) over names in lower case with ``_`` as ``-``, at most
-    a third of the name's length, or one; a name of one letter resembles none. Ties go to the one that is nearer as it is
-    written, then to the alphabetically first.
+    a third of the name's length, or one; a name of one letter resembles none. Ties go to the one nearer as written, then
+    to the alphabetically first.
     """
     target = _fold(name)[:80]
     best: tuple[int, int, str] | None = None

@@ -139,7 +139,7 @@ STOP_WORDS: frozenset[str] = frozenset(
 
 _WORD = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
 _SPLITTING = bytes(code if code >= 128 or chr(code).isalnum() or chr(code) == "_" else 32 for code in range(256))
-"""Blanks for every character that is not part of an ASCII word. Characters beyond ASCII are handled with their word."""
+"""Blanks for every character outside an ASCII word. Characters beyond ASCII are handled with their word."""
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
 _CASED_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]*[^\W_A-Z]+|[A-Z]+")
 """A part of a word in the texts of :mod:`agentflow.memory.rerank`: digits belong to the part before them."""
@@ -158,7 +158,7 @@ def stem_in_python() -> Callable[[str], str]:
 
 
 class _Stems(dict[str, str]):
-    """The term of each part of a word; empty for a part that is not worth one."""
+    """The term of each part of a word; empty for a part not worth one."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -225,7 +225,7 @@ class Tokeniser:
         return self._terms[word.encode("utf-8", "surrogatepass")].split()
 
     def name_terms(self, name: str) -> list[str]:
-        """The terms of a file name, in which hyphens and dots also separate words. Do not change the list."""
+        """The terms of a file name; hyphens and dots also separate words. Do not change the list."""
         terms = self._names.get(name)
         if terms is None:
             if len(self._names) >= _KEPT_NAMES:

@@ -1,4 +1,4 @@
-"""Messages for who wrote a settings file: what Python would be called with, as TOML."""
+"""Messages for the author of a settings file: the arguments of a Python call, as TOML."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def reworded(error: AgentflowError, where: str | None) -> ConfigurationError:
 
 
 def fault_words(message: str, value: object) -> str:
-    """What pydantic says about a value, in TOML."""
+    """The message of pydantic about a value, in TOML."""
     said = message.replace("True", "true").replace("False", "false").replace("a valid dictionary", "a table")
     return f"{said}, not {clip(to_toml(value), 80)}"
 
@@ -76,7 +76,7 @@ def _end(text: str, at: int) -> int:
 
 
 def _fields(call: str) -> list[str] | None:
-    """The keywords of a call as TOML; those that are None are left out. None for a text that is no such call."""
+    """The keywords of a call as TOML; None values are left out. None for any other text."""
     try:
         tree = ast.parse(call, mode="eval").body
         if not isinstance(tree, ast.Call) or tree.args or not tree.keywords:

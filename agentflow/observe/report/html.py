@@ -23,7 +23,7 @@ Wire: TypeAlias = Callable[[Record, str], Mapping[str, Any] | None]
 """The HTTP request of a model request to a provider, by name, as ``{url, headers, body}``; None if it is unknown."""
 
 MAX_TEXT = 64 * 1024
-"""Length to which a shown text is cut; its full length is stated. Programs are not cut."""
+"""Maximum length of a shown text, which is cut there; its full length is stated. Programs are not cut."""
 MAX_STEPS = 200_000
 """Number of steps above which successful steps without inner ones are counted instead of shown."""
 MAX_WIRES = 500
@@ -80,7 +80,7 @@ def evaluation_html(title: str, data: Mapping[str, Any]) -> str:
 
 
 def _embedded(data: Mapping[str, Any]) -> str:
-    """The data of a page as its only element besides the script, which no text in it can leave."""
+    """The data of a page as its only element other than the script; no text in it can leave the element."""
     body = gzip.compress(json.dumps(data, separators=(",", ":")).encode("ascii"), 6, mtime=0)
     return f'<script type="text/plain" id="data">{base64.b64encode(body).decode("ascii")}</script>\n'
 
@@ -129,7 +129,7 @@ def _hash(text: str) -> str:
 
 
 class _Packer:
-    """Turns events into JSON data in which a text that is not short is ``U+0001`` and its number in the table."""
+    """Turns events into JSON data where any but a short text is ``U+0001`` and its number in the table."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []

@@ -133,7 +133,7 @@ def _tool(tool: ToolSpec, wire: Wire) -> dict[str, Any]:
 
 
 def _mark(body: dict[str, Any], request: ModelRequest, wire: Wire) -> None:
-    """Add cache breakpoints: marks up to which the server is asked to keep the processed prompt.
+    """Add cache breakpoints: marks that ask the server to keep the processed prompt up to there.
 
     In a conversation, the last message is marked for the next call, and so is the message that was last in the previous
     call: a server searches at most 20 blocks before a breakpoint for cached content. Breakpoints left over go to the system
@@ -183,7 +183,7 @@ def encode_message(message: Message, wire: Wire) -> dict[str, Any]:
 
 
 def _without_searches(blocks: list[dict[str, Any]], tools: frozenset[str]) -> list[dict[str, Any]]:
-    """The blocks of an answer without searches for tools that are not among the ``tools`` of this request: the server refuses
+    """The blocks of an answer without searches for tools missing from the ``tools`` of this request: the server refuses
     those. A later task of a conversation, or another model, may have other tools."""
     stale: set[str] = set()
     for block in blocks:
@@ -208,7 +208,7 @@ def _encode_part(part: Part, wire: Wire) -> dict[str, Any] | None:
     if isinstance(part, ToolResultPart):
         content = [block for each in part.parts if (block := _encode_part(each, wire)) is not None]
         block = {"type": "tool_result", "tool_use_id": part.call_id, "content": content or part.text}
-        # the API refuses anything but text in an answer that is marked so; the text says by itself that it is an error
+        # the API refuses anything but text in an answer marked so; the text says by itself that it is an error
         marked = part.is_error and all([isinstance(each, TextPart) for each in part.parts])
         return {**block, "is_error": True} if marked else block
     if isinstance(part, ToolCallPart):

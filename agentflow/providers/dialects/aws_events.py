@@ -39,7 +39,7 @@ class AwsEventParser:
         return len(self._buffer)
 
     def feed(self, chunk: bytes) -> list[tuple[bytes, bytes]]:
-        """The events that ``chunk`` completes, in order. Raises ProtocolError for a frame that is too large or damaged."""
+        """The events that ``chunk`` completes, in order. Raises ProtocolError for an oversized or damaged frame."""
         self._buffer += chunk
         buffer = self._buffer
         events: list[tuple[bytes, bytes]] = []

@@ -95,7 +95,7 @@ class BaseDecoder:
         return Native(self.dialect, data, self._wire.issuer)
 
     def _issued(self, call: Mapping[str, Any], read: Container[str]) -> Native:
-        """Who issued a tool call, with its keys that are not among those ``read``."""
+        """Who issued a tool call, with its keys missing from those ``read``."""
         rest = {key: value for key, value in call.items() if value not in NOTHING and key not in read}
         return self._native(rest) if rest else self._bare
 
@@ -146,7 +146,7 @@ def tier(value: object) -> dict[str, str]:
 
 
 def unread(response: ModelResponse) -> list[Notice]:
-    """A notice for an answer that is complete and has cost tokens, but of which nothing was recognized."""
+    """A notice for a complete answer that has cost tokens but has no recognized part."""
     usage, parts = response.usage, response.parts
     if response.stop_reason != "end" or usage.output_tokens <= usage.reasoning_tokens:
         return []
@@ -213,7 +213,7 @@ def deltas_of(parts: Iterable[Part]) -> list[ModelDelta]:
 
 
 _EMPTY = re.compile(r"\s*\{\s*\}\s*(?=\{)")
-"""An empty object before the arguments, with which a gateway starts a call."""
+"""An empty object before the arguments, sent by a gateway to start a call."""
 
 
 def parse_arguments(value: object, tool: str) -> tuple[dict[str, Any], str]:
@@ -249,11 +249,11 @@ def check_arguments(value: object, tool: str) -> tuple[dict[str, Any], str]:
 
 
 _PIECES = frozenset({"text", "summary", "content", "data", "signature", "thinking", "reasoning", "arguments"})
-"""Keys whose texts are pieces of one text, though two of them may be equal."""
+"""Keys with pieces of one text as their texts, though two of them may be equal."""
 
 
 def whole(values: list[Any], key: str = "") -> Any:
-    """The value of an unknown ``key`` for which a stream sent ``values`` one after the other."""
+    """The value of an unknown ``key`` if a stream sent ``values`` for it one after the other."""
     values = [value for value in values if value is not None]
     if not values:
         return None
@@ -272,7 +272,7 @@ def whole(values: list[Any], key: str = "") -> Any:
 
 
 def grown(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Usage after a repeated report in a stream: no count decreases, and counts that are not repeated stay."""
+    """Usage after a repeated report in a stream: no count decreases, and counts missing from the repetition stay."""
     usage = dict(old)
     for key, value in new.items():
         before = usage.get(key)

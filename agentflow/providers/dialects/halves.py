@@ -1,4 +1,4 @@
-"""Text that is not UTF-8: halves of characters (surrogates) and stray bytes, joined where they belong together, else U+FFFD.
+"""Text outside UTF-8: halves of characters (surrogates) and stray bytes, joined where they belong together, else U+FFFD.
 
 Python's strings, and texts escaped in JSON, can hold one half of an emoji without the other: from a server that cuts its stream
 between them, from a file name, from a legacy file. No server takes them back and no file can be written with them. Both ways

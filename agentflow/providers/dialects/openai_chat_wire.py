@@ -84,7 +84,7 @@ _STOP: StopTable = MappingProxyType(
 )
 _THINKING_KEYS = ("reasoning_content", "reasoning")
 _READ = frozenset({"role", "content", "tool_calls", "function_call", "refusal", "images", *_THINKING_KEYS})
-"""Keys of a message, or of a piece of it, that are read; others go back to the server as they came."""
+"""Keys read from a message, or from a piece of it; others go back to the server as they came."""
 _READ_OF_CALL = frozenset({"id", "type", "index", "function"})
 _READ_OF_FUNCTION = frozenset({"name", "arguments"})
 _MOST_LOOKS = 8
@@ -124,7 +124,7 @@ def _tool(function: dict[str, Any], strict: bool) -> dict[str, Any]:
 
 
 def _put_system(text: str, role: str, messages: list[dict[str, Any]]) -> None:
-    """Put the system text first: as a message, or at the beginning of the user's message if there is no role for it."""
+    """Put the system text first: as a message, or at the beginning of the user's message if it has no role."""
     if role != "user" or not messages or messages[0]["role"] != "user":
         messages.insert(0, {"role": role, "content": text})
         return
@@ -209,7 +209,7 @@ def _encode_call(call: ToolCallPart, wire: Wire) -> dict[str, Any]:
 
 
 def _rest(data: dict[str, Any], read: frozenset[str]) -> dict[str, Any]:
-    """The entries of ``data`` under keys that are not among those ``read``."""
+    """The entries of ``data`` under keys missing from those ``read``."""
     return {key: value for key, value in data.items() if key not in read and value not in NOTHING}
 
 
@@ -332,7 +332,7 @@ class ChatDecoder(BaseDecoder):
             self._others(delta, out)
 
     def _message(self, message: dict[str, Any], out: list[ModelDelta]) -> dict[str, Any]:
-        """A message in the place of a delta: the next piece, or the whole answer again, of which only the new rest is
+        """A message in the place of a delta: the next piece, or the whole answer again; only its new rest is
         returned."""
         if not self._text and not self._calls:
             self._by_messages = bool(message)

@@ -69,7 +69,7 @@ _QUIET = re.compile(
     r"|failed|partial_image|compacting)|audio\..*|code_interpreter_call_code\.delta|mcp_call_arguments\.delta"
     r"|custom_tool_call_input\.delta|shell_call.*)"
 ).fullmatch
-"""Events whose content is repeated in the item or the final response."""
+"""Events with content repeated in the item or the final response."""
 
 
 def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]:
@@ -179,7 +179,7 @@ class ResponsesDecoder(BaseDecoder):
         self._items: dict[str | int, dict[str, Any]] = {}
         self._text: list[str] = []
         self._asides: set[str | int] = set()
-        """Ids and positions of messages that are not the answer but were written on the way to it."""
+        """Ids and positions of messages written on the way to the answer."""
         self._final: dict[str, Any] = {}
 
     @property
@@ -306,7 +306,7 @@ class ResponsesDecoder(BaseDecoder):
         parts = [part for item in output for part in self._parts(item)]
         if not any(
             [isinstance(part, TextPart | ToolCallPart) for part in parts]
-        ):  # then what was said on the way is all
+        ):  # then the messages on the way are the answer
             parts = [TextPart(part.text, native=part.native) if _is_aside_part(part) else part for part in parts]
         reason = record(data.get("incomplete_details")).get("reason")
         if status == "incomplete" and reason is None:
@@ -362,7 +362,7 @@ class ResponsesDecoder(BaseDecoder):
         if kind == "function_call":
             name = self._wire.back(item["name"])
             arguments, problem = parse_arguments(item.get("arguments") or "", name)
-            if problem:  # servers that read the history refuse what is not JSON
+            if problem:  # servers that read the history refuse invalid JSON
                 native = self._native({**item, "arguments": "{}"})
             return ToolCallPart(item.get("call_id") or item.get("id") or "", name, arguments, native, problem)
         if kind == "reasoning":
@@ -396,7 +396,7 @@ def _is_aside_part(part: Part) -> TypeGuard[ThinkingPart]:
 
 
 def _once(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The items of an output without those that are in it twice: the last of an id counts."""
+    """The items of an output without duplicates: the last of an id counts."""
     if len(output) < 2:
         return output
     return list({item.get("id") or at: item for at, item in enumerate(output)}.values())

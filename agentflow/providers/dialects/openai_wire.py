@@ -72,7 +72,7 @@ _SOUNDS = MappingProxyType({"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpe
 
 
 def check_key(base_url: str | None, api_key: str | None) -> None:
-    """Raise ConfigurationError if the server is the vendor's and there is no key."""
+    """Raise ConfigurationError if the server is the vendor's and the key is missing."""
     if api_key or os.environ.get("OPENAI_API_KEY"):
         return
     if is_host_of(base_url or os.environ.get(ADDRESS_VARIABLE) or ADDRESS, HOSTS):

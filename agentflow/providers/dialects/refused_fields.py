@@ -17,9 +17,9 @@ _INSIDE: Mapping[str, tuple[str, ...]] = {
     "json_schema": ("response_format", "text"),
     "strict": ("tools", "response_format", "text", "output_config"),
 }
-"""Names inside of fields that are refused on their own."""
+"""Names inside of fields refused on their own."""
 _GUESSED = frozenset(["include"])
-"""Fields that are sent on trial also to known servers: whether a deployment's model takes them is in no table."""
+"""Fields sent on trial also to known servers: whether a deployment's model takes them is in no table."""
 _IN_WORDS = (("encrypted content is not supported", "include"),)
 """Refusals that name a field in other words."""
 _MOST = 3
@@ -29,7 +29,7 @@ _MOST = 3
 def refused_field(error: ProviderError, sent: Collection[str], needed: Collection[str]) -> str | None:
     """The field among those that were ``sent`` (without the ``needed`` ones) that a server names as it refuses a request; or None.
 
-    A name that is a plain word counts only where it is quoted, part of a path, or before a colon.
+    A plain word as a name counts only where it is quoted, part of a path, or before a colon.
     """
     if type(error) is not BadRequest:
         return None

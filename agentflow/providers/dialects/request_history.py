@@ -3,9 +3,9 @@
 Servers refuse ids, signatures and blocks that they did not issue, and some refuse parts that others send every day: a call
 without its result, a text without a visible character, an answer that ends with thinking. The treatment of each part:
 
-| part | from this server | from another, or from nobody known |
+| part | from this server | from another, or from an unknown one |
 |---|---|---|
-| id of a tool call | kept | kept if :attr:`Traits.call_id` allows it and no other call has it, otherwise mapped to one that is |
+| id of a tool call | kept | kept if :attr:`Traits.call_id` allows it and no other call has it, otherwise mapped to a valid one |
 | keys that we do not read (``native``) | kept, as :attr:`Traits.echo` says | dropped |
 | thinking, blocks of the dialect | kept if signed, where :attr:`Traits.signed` | dropped |
 | text | kept | as plain text |
@@ -45,17 +45,17 @@ from agentflow.core.data.messages import (
 from agentflow.providers.dialects.traits import Traits
 
 EMPTY = "(no text)"
-"""Stands for a message whose parts were all removed: servers refuse an empty one."""
+"""Stands for a message after all its parts were removed: servers refuse an empty one."""
 NO_RESULT = "no result of this call was recorded"
-"""The result that is added for a call without one."""
+"""The result added for a call without one."""
 _CHAT = "openai.chat"
 _OURS = re.compile(r"made_\d+").fullmatch
 _HIDDEN = ("redacted_thinking", "reasoning")
-"""Types of blocks that are encrypted thinking."""
+"""Types of blocks of encrypted thinking."""
 
 
 def made_id(messages: Iterable[Message], others: Collection[str]) -> str:
-    """An id for a call whose server sent none: unused in ``messages`` and among the ``others`` of its answer."""
+    """An id for a call without one from its server: unused in ``messages`` and among the ``others`` of its answer."""
     taken = {part.id for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
     taken.update(others)
     number = len(taken) + 1
@@ -276,7 +276,7 @@ def _thinks(part: Part) -> bool:
 
 
 def _unpaired(part: Part) -> Part:
-    """An item whose reasoning is not sent, without the id by which its server would require it."""
+    """An item sent without its reasoning, and without the id that would make its server require it."""
     if not isinstance(part, TextPart | ToolCallPart | OtherPart | ThinkingPart) or part.native is None:
         return part
     data = {key: value for key, value in _data(part.native).items() if key != "id"}

@@ -62,7 +62,7 @@ def retry_of(stated: RetryPolicy | Mapping[str, Any] | None) -> RetryPolicy:
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds a response asks to wait: ``retry-after-ms``, or ``retry-after`` as seconds or date (RFC 9110, 10.2.3).
 
-    None if there is no such header, or it is invalid or in the past.
+    None if the header is missing, invalid or in the past.
     """
     for name, unit in (("retry-after-ms", 1_000.0), ("retry-after", 1.0)):
         text = headers.get(name, "").strip()

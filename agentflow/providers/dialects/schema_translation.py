@@ -26,15 +26,15 @@ Place: TypeAlias = Literal["output", "tool", "strict tool"]
 class Subset:
     """A part of JSON Schema.
 
-    Parameters: ``source`` and ``date`` of the rule. ``keywords`` that are kept (None: all). ``formats`` that ``format`` may
+    Parameters: ``source`` and ``date`` of the rule. ``keywords`` to keep (None: all). ``formats`` that ``format`` may
     have (None: any); ``patterns`` which regular expressions: ``any``, ``linear`` (no look-around, no back-references),
     ``anchored`` (linear, from ``^`` to ``$``, without ``\\b``) or ``none``. ``strict`` says that the server enforces the schema, ``closed`` that
     objects have listed properties and no others, ``every`` that all of these are required, ``untyped`` that a schema may leave the type open.
     ``references`` and ``recursion`` say whether there may be references and circles of them, ``cut`` that a circle is cut with
     an open object; ``type_lists`` whether ``type`` may be a list;
-    ``texts_only`` that values of ``enum`` are strings; ``items`` that each array says what its items are; ``empty`` that there may be no properties at all; ``fewest`` are the values of ``minItems`` (None: any).
+    ``texts_only`` that values of ``enum`` are strings; ``items`` that each array declares its items; ``empty`` that the properties may be empty; ``fewest`` are the values of ``minItems`` (None: any).
     ``root_unions`` says whether the root may be a union; ``names`` is the pattern of property names. The rest are limits of the
-    whole schema, None where there is none: levels of nesting, properties, values of ``enum``, characters of names and values, optional
+    whole schema, None for no limit: levels of nesting, properties, values of ``enum``, characters of names and values, optional
     properties, and unions.
     """
 
@@ -86,7 +86,7 @@ _OPENAI_STRICT = Subset(
     characters=120_000,
 )
 _OPENAI_TOOL = Subset("https://github.com/nspady/google-calendar-mcp/issues/39", "2025-06")
-"""A function that is not strict: an object without a union at the top, and arrays that declare their items."""
+"""A non-strict function: an object without a union at the top, and arrays that declare their items."""
 _ANTHROPIC_STRICT = Subset(
     "https://platform.claude.com/docs/en/build-with-claude/structured-outputs#json-schema-limitations",
     "2026-05",
@@ -105,7 +105,7 @@ _ANTHROPIC_STRICT = Subset(
 _ANTHROPIC_TOOL = Subset(
     "https://platform.claude.com/docs/en/managed-agents/self-hosted-sandboxes", "2026-09", items=False, names=_NAMES
 )
-"""A tool that is not strict: no union at the top, and names of a pattern."""
+"""A non-strict tool: no union at the top, and names of a pattern."""
 _GEMINI = Subset(
     "https://ai.google.dev/api/caching#Schema",
     "2026-02",
@@ -154,7 +154,7 @@ _ROWS: Mapping[tuple[SchemaRules, Place], tuple[Subset, ...]] = MappingProxyType
 
 
 def subsets_of(rules: SchemaRules, part: Place) -> tuple[Subset, ...]:
-    """The parts that servers of ``rules`` take in ``part``, the one that is enforced most first."""
+    """The parts that servers of ``rules`` take in ``part``, the most enforced one first."""
     return _ROWS[rules, part]
 
 
@@ -164,7 +164,7 @@ _HERE = "#/$defs/"
 
 
 def is_finite(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema in which all properties are required has a value that ends."""
+    """Whether a schema with all properties required has a finite value."""
     definitions: dict[str, Any] = schema.get("$defs", {})
     finite: set[str] = set()
     while True:
@@ -450,12 +450,12 @@ class Translation:
         return self._kept(rules, told, depth)
 
     def _lenient(self, rules: dict[str, Any], depth: int) -> dict[str, Any]:
-        """A schema whose keywords are all allowed, adapted to the subset's rules for lists, patterns and names."""
+        """A schema with allowed keywords only, adapted to the subset's rules for lists, patterns and names."""
         told: dict[str, Any] = {}
         if self._subset.items and "array" in _kinds(rules) and "items" not in rules:
             first: list[Any] = rules.get("prefixItems", [])
             rules = {**rules, "items": _either(first) if first else {}}
-        elif rules.get("items") is False:  # closed by a number, since few servers know a schema that is false
+        elif rules.get("items") is False:  # closed by a number, since few servers know a ``false`` schema
             rules = {**rules, "items": _either(rules.get("prefixItems", [])), "maxItems": len(rules["prefixItems"])}
         rules = self._nameable(rules, told)
         return self._kept(
@@ -477,7 +477,7 @@ class Translation:
                 kept[key] = each if isinstance(each, bool) else self._visit(each, depth + 1)
             elif key == "pattern" and not self._knows_pattern(each):
                 self.whole = False
-                if self._patterns.of(each).is_plain:  # look-around tells a model little
+                if self._patterns.of(each).is_plain:  # look-around helps a model little
                     told[key] = each
             elif (key == "format" and not self._knows_format(each)) or (
                 key == "minItems" and subset.fewest is not None and each not in subset.fewest
@@ -540,7 +540,7 @@ class Translation:
         return merged
 
     def _plain_union(self, rules: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
-        """A schema whose only union is ``anyOf``, without constraining keywords next to it."""
+        """A schema with ``anyOf`` as its only union, without constraining keywords next to it."""
         keep = "oneOf" in (self._subset.keywords or ())
         if "oneOf" in rules and "anyOf" not in rules and not keep:
             rules = {("anyOf" if key == "oneOf" else key): each for key, each in rules.items()}
@@ -597,7 +597,7 @@ class Translation:
         return rules
 
     def _object(self, rules: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
-        """An object whose properties are listed, and required where the subset demands it."""
+        """An object with listed properties, required where the subset demands it."""
         subset = self._subset
         more = rules.get("additionalProperties")
         named: dict[str, Any] = rules.get("properties", {})
@@ -623,7 +623,7 @@ class Translation:
         return self._nameable(rules, told)
 
     def _nameable(self, rules: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
-        """An object without the properties whose names the subset does not take, which are told."""
+        """An object without the properties with names outside the subset; these go to ``told``."""
         names = self._subset.names
         properties: Any = rules.get("properties")
         if names is None or not isinstance(properties, Mapping):
@@ -696,7 +696,7 @@ def _has_default(schema: Any) -> bool:
 
 
 def _or_null(schema: Any) -> Any:
-    """A schema, or null for a property that is left out."""
+    """A schema, or null for an omitted property."""
     rules: dict[str, Any] = dict(schema)
     if "null" in _kinds(rules) or any([each.get("type") == "null" for each in rules.get("anyOf", ())]):
         return rules
@@ -723,7 +723,7 @@ class SchemaForm:
 
 _NO_FORM = SchemaForm(None)
 _GOES_ON = "(... goes on in the system text)"
-"""The end of a description that is longer than a server takes."""
+"""The end of a description too long for a server."""
 
 
 def _form(schema: Mapping[str, Any], wire: Wire, part: Place) -> SchemaForm:

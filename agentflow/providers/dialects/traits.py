@@ -1,4 +1,4 @@
-"""What a server takes and what it refuses, beyond its dialect: the row of a known server, a guess, or what a user states.
+"""The features that a server takes or refuses, beyond its dialect: the row of a known server, a guess, or the traits that a user states.
 
 A dialect says how a request is written. Servers that speak the same one still differ in the fields they accept, in the ids and
 schemas they allow and in the roles they know. Encoders ask the traits of the server and never its name. The rows of known
@@ -24,7 +24,7 @@ SchemaRules: TypeAlias = Literal["openai", "anthropic", "gemini", "common", "pla
 (``plain``)."""
 _WEAKER: Mapping[str, OutputForm] = MappingProxyType({"json_schema": "json_object", "json_object": "prompt"})
 _FORMATS = ("response_format", "text", "output_config", "json_schema")
-"""Fields that hold the form of the answer, and the value that is refused most often."""
+"""Fields that hold the form of the answer, and the most often refused value."""
 _LIMITS: Mapping[str, LimitField] = MappingProxyType(
     {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 )
@@ -52,30 +52,30 @@ class Traits:
         limit_field: the request field that holds the maximum length of an answer.
         output: how the form of an answer is asked for: ``json_schema``, ``json_object`` (any JSON object; the schema is in the
             prompt) or ``prompt`` (no field at all).
-        output_with_tools: whether that field may stand beside tools.
-        output_in_streams: whether it may stand in a request for a stream.
-        schemas: whose subset of JSON Schema the server takes.
-        strict: whether the server enforces a schema that is marked strict.
+        output_with_tools: whether that field may be sent together with tools.
+        output_in_streams: whether it may be sent in a request for a stream.
+        schemas: the subset of JSON Schema that the server takes, by vendor.
+        strict: whether the server enforces a schema marked strict.
         system_role: the role of the system text in Chat Completions.
         call_id: a regular expression that the ids of tool calls have to match as a whole.
-        model_names: whether the name of a model tells what it can do, rather than how a deployment or a gateway calls it.
+        model_names: whether the name of a model shows its abilities, rather than being the choice of a deployment or a gateway.
         alternates: whether the roles of messages have to alternate, the user's first.
         signed: whether the server refuses its own thinking without a signature or encrypted content.
         echo: where keys that the server added to an answer and to its calls, thinking among them, go back to it: in ``all``
             messages, in those with tool ``calls``, in ``none``.
         call_signature: the ``thought_signature`` of a call that another server wrote.
-        blank_thinking: the key under which an answer with tool calls has at least an empty text.
-        description_limit: the most characters of a tool's description; what is longer goes on in the system text. 0: any length.
+        blank_thinking: the key of at least an empty text in an answer with tool calls.
+        description_limit: the most characters of a tool's description; the rest continues in the system text. 0: any length.
         least_limit: the smallest length of an answer that may be asked for; a smaller one is raised to it.
         tools: whether the model behind the server calls tools; a request that offers some to one that does not is refused here.
-        pictures: whether the model behind the server takes pictures; if not, pictures that tools give are told in words.
+        pictures: whether the model behind the server takes pictures; if not, pictures from tools are described in words.
         user_after_results: whether the user may speak directly after the results of tools in Chat Completions.
         omit: request fields that the server refuses, which are left out: ``stream_options``, ``prompt_cache_key``, ``store``.
         own: whether the server is one of your own rather than a vendor: it answers few calls at once and each slowly. Decided by
             the address (this machine or a private network) unless stated.
         slots: the calls that the server answers at once. 0: not known.
-        tool_search: whether the server itself finds tools whose loading is deferred, with models that can.
-        vendor: the name of the row; empty for a server that is not known.
+        tool_search: whether the server itself finds deferred tools, with models that can.
+        vendor: the name of the row; empty for an unknown server.
         sure: False where the traits are a guess from the dialect.
         stated: the names that a user stated. source: where the row's rules are documented, and the month they were read.
     """
@@ -153,7 +153,7 @@ def hint_for_field(field: str, traits: Traits) -> str:
 
 
 def stated_traits(traits: Mapping[str, Any] | Traits, base: Traits | None = None) -> Traits:
-    """``base`` (default: the guess without a dialect) with what a user states: a mapping of names, or whole Traits.
+    """``base`` (default: the guess without a dialect) with the traits that a user states: a mapping of names, or whole Traits.
 
     Raises ConfigurationError (``config/option``) for an unknown name and for a value that the trait cannot have.
     """

@@ -26,7 +26,7 @@ from agentflow.providers.dialects.traits import UNKNOWN, Traits
 def parse_json(data: bytes, what: str = "an event") -> Any:
     """The value of a JSON text from the network.
 
-    Raises ProtocolError for anything that is not JSON in UTF-8, is nested too deeply or has more than
+    Raises ProtocolError for anything but JSON in UTF-8, for data nested too deeply or with more than
     :data:`~agentflow.lib.schema.json_types.MAX_JSON_VALUES` values.
     """
     if len(data) > MAX_JSON_VALUES and has_too_many_values(data):  # few texts are long enough to be counted
@@ -70,7 +70,7 @@ def dump_json(data: Any) -> bytes:
 async def body_of(request: ModelRequest, data: Any) -> bytes:
     """The body of ``request`` as bytes; a long one is encoded in slices of the loop. Raises as :func:`dump_json`."""
     if len(request.system) > LONG_TEXT or are_long([part for message in request.messages for part in message.parts]):
-        with suppress(ValueError, TypeError):  # data that is not plain JSON is written or refused below
+        with suppress(ValueError, TypeError):  # data other than plain JSON is written or refused below
             return await in_slices(_body(data))
     return dump_json(data)
 
@@ -101,7 +101,7 @@ def string(value: Any) -> str:
 
 
 class Wire:
-    """One request on the wire: the ``traits`` of the server that is asked, the ``issuer`` of its answers, its ``messages``
+    """One request on the wire: the ``traits`` of the requested server, the ``issuer`` of its answers, its ``messages``
     as that server takes them (see :mod:`agentflow.providers.dialects.request_history`; ``plain`` if they are mere texts), the names and
     arguments of its tool calls.
 
@@ -175,13 +175,13 @@ class Wire:
 
     @property
     def searched(self) -> frozenset[str]:
-        """The names of the tools, if the server searches those that are deferred; none in any other request."""
+        """The names of the tools, if the server searches deferred ones; none in any other request."""
         if not self.traits.tool_search or not any([tool.deferred for tool in self._tools]):
             return frozenset()
         return frozenset([self.to_wire(tool.name) for tool in self._tools])
 
     def new_id(self) -> str:
-        """An id for a tool call whose server sent none, unique in the conversation."""
+        """An id for a tool call without one from its server, unique in the conversation."""
         call_id = made_id(self._asked, self._made)
         self._made.add(call_id)
         return call_id
@@ -191,7 +191,7 @@ class Wire:
         for message in self.messages:
             for part in message.parts:
                 if isinstance(part, ToolCallPart) and is_long(part.arguments):
-                    with suppress(ValueError, TypeError):  # what is not plain JSON data is written or refused later
+                    with suppress(ValueError, TypeError):  # data other than plain JSON is written or refused later
                         self._texts[id(part)] = yield from encoded(part.arguments, compact=True)
 
     def arguments(self, call: ToolCallPart) -> str:

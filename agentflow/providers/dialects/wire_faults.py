@@ -117,8 +117,8 @@ _MINIMAX: Mapping[object, str] = MappingProxyType(
 
 @frozen
 class Fault:
-    """The contents of an error body: its textual ``kind``, ``code`` if that is an HTTP status, its ``message``, and the request
-    field that it is about (``param``)."""
+    """The contents of an error body: its textual ``kind``, ``code`` if it is an HTTP status, its ``message``, and the request
+    field at fault (``param``)."""
 
     kind: str
     code: int | None

@@ -34,7 +34,7 @@ from agentflow.providers.table import Router
 from agentflow.run.bounds.sinks import reach_of
 
 _INNER_LEVELS = 8
-"""Depth to which inner programs are followed."""
+"""Maximum depth of inner programs to follow."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class NamesAround:
         return NameInfo("task", None, open=True) if isinstance(last, Mapping) else last.info
 
     def prepare(self, fields: Mapping[str, Any]) -> Template:
-        """Build the template of a definition from its fields. Raises AgentflowError that says what is wrong with them."""
+        """Build the template of a definition from its fields. Raises AgentflowError that says how they are wrong."""
         return self.names.prepare(fields)
 
     def known_names(self) -> Iterable[str]:
@@ -64,7 +64,7 @@ class InnerPrograms:
     """Analyses the programs that a program runs, with the authority of that program.
 
     ``grants`` are those of the program, ``templates`` the tasks that it and those around it define; ``outer`` are the
-    programs that are being analysed, the outermost first.
+    programs being analysed, the outermost first.
     """
 
     facts: NameFacts
@@ -164,8 +164,8 @@ def authority_of(
 ) -> Authority:
     """The reach of a program with this analysis, directly and through its tasks.
 
-    ``templates`` are the tasks that it defines; ``models_of`` returns the models that may answer a task. A call whose
-    target is data reaches everything that ``grants`` (None: the host's authority) allow. ``flows`` are the flows of data in
+    ``templates`` are the tasks that it defines; ``models_of`` returns the models that may answer a task. A call with a
+    target from data reaches everything that ``grants`` (None: the host's authority) allow. ``flows`` are the flows of data in
     the text, ``bindings`` its inputs.
     """
     names = {name for kind, name in analysis.reaches if kind == "task"}
@@ -219,19 +219,19 @@ _MODEL, _TOOL, _USD, _INPUT, _OUTPUT = "model", "tool", "usd", "input", "output"
 FIGURES = ("model_calls", "tool_calls", "width", "usd", "input_tokens", "output_tokens")
 """The figures of :class:`Bounds`."""
 _DEEPEST = 6
-"""Depth to which tasks in the texts of tasks are followed."""
+"""Maximum depth of tasks in the texts of tasks to follow."""
 
 
 @frozen
 class Bounds:
-    """Upper bounds of what a program may do, as polynomials in named sizes (``1 + 2*len(files)``).
+    """Upper bounds of the work of a program, as polynomials in named sizes (``1 + 2*len(files)``).
 
     ``model_calls`` and ``tool_calls`` include those of its tasks; ``width`` is the number of calls that run at once.
     ``input_tokens``, ``output_tokens`` and ``usd`` (US dollars) assume that every call has the longest input and answer
     that its model allows. ``calls`` has the calls of each task, tool and other effect, under names such as ``task:review``.
-    ``unbounded`` are the parts without a bound, with span and reason; ``by_data`` the spans of calls whose target is data;
+    ``unbounded`` are the parts without a bound, with span and reason; ``by_data`` the spans of calls with a target from data;
     ``authority`` is the program's reach. ``loose`` names tasks that may take far more turns than they need, with advice;
-    ``notes`` name the causes of bounds that are larger than necessary, or unknown, and rules of a policy that do not apply.
+    ``notes`` name the causes of unknown or needlessly large bounds, and rules of a policy that do not apply.
     """
 
     model_calls: Bound
@@ -256,7 +256,7 @@ class Bounds:
     def at(self, sizes: Mapping[str, float]) -> dict[str, float | None]:
         """The value of each of :data:`FIGURES` for lists of these ``sizes``: ``{"files": 50}``.
 
-        None for a figure without a bound, or whose sizes are not all given.
+        None for a figure without a bound, or with missing sizes.
         """
         values = named_sizes(sizes)
         return {name: _at(getattr(self, name), values) for name in FIGURES}
@@ -327,9 +327,9 @@ class ProgramEstimator:
         allowance: StepAllowance | None = None,
         limits: Limits | None = None,
     ) -> Bounds:
-        """The bounds of a program text. ``bindings`` are the values of its variables, ``sources`` names of variables whose
-        values are not known yet, as are those of all unbound names; ``allow`` are the only names that it may call,
-        ``defined`` the tasks defined by programs around it, ``allowance`` what macros may use, ``limits`` those of the
+        """The bounds of a program text. ``bindings`` are the values of its variables, ``sources`` names of variables with
+        unknown values, as are those of all unbound names; ``allow`` are the only names that it may call,
+        ``defined`` the tasks defined by programs around it, ``allowance`` the resources of macros, ``limits`` those of the
         run (None: the flow's).
 
         Raises SexpSyntaxError and SexpEvaluationError for a text that cannot be compiled.
@@ -365,7 +365,7 @@ class ProgramEstimator:
         self, template: TaskTemplate, model_calls: int, limits: Limits, note: Callable[[str], None]
     ) -> dict[str, float]:
         """The most tokens and US dollars that the model calls of a task may take in a run within ``limits``. ``note`` gets a text for
-        each unknown price, and one for each answer that is only as short as the window."""
+        each unknown price, and one for each answer bounded by the window alone."""
         most: dict[str, float] = {}
         for name in self._models_of(template):
             full, dialect, window, cost = self._route(name)
@@ -416,13 +416,13 @@ class ProgramEstimator:
 
 
 def _is_capped(template: TaskTemplate, dialect: str) -> bool:
-    """Whether the server is sent the maximum answer length of a task, in a run whose tokens are not limited."""
+    """Whether requests to the server state the maximum answer length of a task, in a run with unlimited tokens."""
     own = template.max_output_tokens is not None or any(name in template.settings for name in CAP_SETTINGS)
     return own or dialect in _ALWAYS_CAPPED
 
 
 _ALWAYS_CAPPED = frozenset({"anthropic", "local", "offline", ""})
-"""Dialects whose requests always state a maximum length of the answer, the stand-in without a model, and none."""
+"""Dialects with requests that always state a maximum length of the answer, the stand-in without a model, and none."""
 _FEWER: Mapping[Surface, str] = MappingProxyType(
     {
         "sexp": "(tools) offers none, (max-turns 4) fewer turns",

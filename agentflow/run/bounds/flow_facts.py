@@ -88,13 +88,13 @@ class Facts:
         return replace(tool.facts(), source=source, sinks={key: " ".join(allowed) for key, allowed in sinks.items()})
 
     def guards(self) -> Callable[[str, Iterable[str]], Mapping[str, Sequence[str]]] | None:
-        """The guarded arguments of a callable that is not a tool, with their allowed sources; None without rules."""
+        """The guarded arguments of a callable other than a tool, with their allowed sources; None without rules."""
         policy = self.in_force.policy
         if policy is None or not (policy.rules or policy.narrowed_by):
             return None
 
         def guards(name: str, arguments: Iterable[str]) -> Mapping[str, Sequence[str]]:
-            more = policy.named_arguments(name) if name == "solve" else ()  # a solve has what its inputs name
+            more = policy.named_arguments(name) if name == "solve" else ()  # a solve has its inputs as arguments
             return policy.sinks(name, sorted({*arguments, *more}), None)
 
         return guards
@@ -129,7 +129,7 @@ class Facts:
             if (tool := self.tool(name)) is not None:
                 return tool
             is_task = self.templates.find_compiled(name, defined) is not None
-            return ToolFacts(name=name, calls_models=is_task)  # the run says that there is no such tool
+            return ToolFacts(name=name, calls_models=is_task)  # the run reports the unknown tool
 
         def ordinary() -> list[str]:
             return [spec.name for spec in self.tools.ordinary()]

@@ -24,12 +24,12 @@ _WITH_FILES = frozenset({"context", "file_paths", "files", "*"})
 _PRIMES = "system:prime_handler_data_context"
 _FILE_TOOLS = frozenset({"system:read_files", "system:list_directory"})
 _MOST = 10_000
-"""Parts of a value that are looked at."""
+"""Parts of a value looked at."""
 _ANYBODY = ("anyone", "*")
 
 
 Guards: TypeAlias = "Callable[[str, Iterable[str]], Mapping[str, Sequence[str]]]"
-"""The guarded arguments of a callable that is not a tool, with their allowed sources."""
+"""The guarded arguments of a callable other than a tool, with their allowed sources."""
 
 
 def reach_of(
@@ -70,7 +70,7 @@ def reach_of(
 
 
 def _others(flows: Flows, tasks: Mapping[str, Sequence[TaskFacts]], held: Held) -> dict[str, set[str]]:
-    """The callables of a program that are not tools, with their arguments by name."""
+    """The callables of a program other than tools, with their arguments by name."""
     arguments: dict[str, set[str]] = {}
     for name, facts in tasks.items():
         arguments[name] = {each for fact in facts for each in fact.template.params}

@@ -40,7 +40,7 @@ from agentflow.run.strand.procedure_calls import name_of_function, parameters_of
 
 
 class WrittenFiles:
-    """The sources of files by their real paths, in the file ``path``, whose last line about a file counts.
+    """The sources of files by their real paths, in the file ``path``; its last line about a file counts.
 
     It is read once, when it is first asked for.
     """
@@ -103,7 +103,7 @@ class WrittenFiles:
 
 
 _NOTED = 10_000
-"""The latest effects whose flow is kept, for explanations."""
+"""The maximum number of latest effects with a stored flow, for explanations."""
 _TRAIL = 5
 
 
@@ -118,7 +118,7 @@ class EffectFlow:
     span: Span | None
 
     def takes(self, source: str) -> str | None:
-        """The argument by which a source reached the effect; "" if the whole effect depends on it, None if it did not reach
+        """The argument that carried a source to the effect; "" if the whole effect depends on it, None if it did not reach
         it."""
         for argument, sources in self.labels.items():
             if source in sources:
@@ -243,7 +243,7 @@ class RunGuard:
 
     def _looked_up(self, tool: str, registered: Tool | None) -> Sources:
         if registered is not None and registered.kind == "subtask":
-            return NO_SOURCES  # a task adds nothing to what it reads
+            return NO_SOURCES  # a task adds nothing to the sources it reads
         source = self.policy.source_of(tool, (registered.source if registered is not None else None) or "")
         return NO_SOURCES if source == USER else frozenset((source,))
 
@@ -414,7 +414,7 @@ class RulesMet:
         return name in _UNNAMED or self._tools.find(name) is not None or self._tasks.find_compiled(name) is not None
 
     def _check_readers(self, policy: Provenance) -> None:
-        """Refuse readers of an unmatched source whose name resembles that of one without a rule for its readers."""
+        """Refuse readers of an unmatched source with a name that resembles that of one without a rule for its readers."""
         for one in (policy, *policy.narrowed_by):
             if not one.readers:
                 continue

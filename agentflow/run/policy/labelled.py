@@ -44,7 +44,7 @@ _NONE: Mapping[str, Sources] = {}
 
 
 class LabelledStrand(Strand):
-    """A strand whose values may stand in boxes. ``ambient`` are the sources on which everything it does depends.
+    """A strand with values that may stand in boxes. ``ambient`` are the sources that all its work depends on.
 
     These are the sources of the data that chose the running code: a program's text, or a procedure.
     """
@@ -111,7 +111,7 @@ class LabelledStrand(Strand):
 
     async def perform(self, effect: Effect | Label, span: Span | None) -> Any:
         """Carry out an effect, if the policy lets the sources of its arguments reach them; its value is labelled."""
-        if isinstance(effect, Label):  # what is asked for was made of what came from somewhere
+        if isinstance(effect, Label):  # the effect was built from values with sources
             return await self.under(effect.sources, self.perform(effect.value, span))
         around = self.ambient
         labels = _NONE
@@ -237,7 +237,7 @@ class LabelledStrand(Strand):
 class HostStrand(LabelledStrand):
     """A strand for effects of the host's own code, which receives bare values.
 
-    Its use of them is opaque, so each effect depends on all earlier results, except an argument that is, as a whole, a
+    Its use of them is opaque, so each effect depends on all earlier results, except an argument that as a whole equals a
     value endorsed before. Branches depend on everything read before they began, but not on one another.
     """
 
@@ -298,7 +298,7 @@ class HostStrand(LabelledStrand):
 
 
 def _as_endorsed(value: Any) -> Work[str]:
-    """A host value as the text by which an endorsed value is recognized."""
+    """A host value as the text that identifies an endorsed value."""
     data, _ = yield from copied(value, opened)
     return (yield from encoded(data))
 

@@ -1,4 +1,4 @@
-"""Operations of programs whose values may stand in boxes: those that look into a value open its box and put its sources
+"""Operations of programs with values that may stand in boxes: those that look into a value open its box and put its sources
 into their result.
 
 The seconds of a time-out, the tries of a retry and the decision of a director loop are opened where they are used.
@@ -96,8 +96,8 @@ async def define_task(
     env: SexpEnvironment,
     *values: Any,
 ) -> Any:
-    """``(defatom ...)``: a task whose texts a program made from data depends on the sources of that data whenever it is
-    called."""
+    """``(defatom ...)``: a task with texts that a program built from data depends on the sources of that data whenever it
+    is called."""
     opened, sources = await _opened(rt, list(values))
     sources = joined(sources, _labelled(rt).ambient)
     if sources:

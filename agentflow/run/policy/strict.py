@@ -33,8 +33,8 @@ from agentflow.tasks.step_history import ProgramSteps
 class StrictStrand(LabelledStrand):
     """A strand of a flow with a strict policy.
 
-    ``began`` are the ambient sources at the start of its program, ``floor`` those at the start of the run, whose session it
-    uses.
+    ``began`` are the ambient sources at the start of its program, ``floor`` those at the start of the run that has the
+    session it uses.
     """
 
     __slots__ = ("_names_in_arms", "began", "changeable", "floor", "trying")
@@ -85,7 +85,7 @@ class StrictStrand(LabelledStrand):
         return value.value
 
     def left(self, before: Sources, value: Any) -> Any:
-        """A value that is given where the ambient sources were ``before``, and are again unless an error may be caught."""
+        """A value computed where the ambient sources were ``before``; they are again, unless an error may be caught."""
         now = self.ambient
         if now is before:
             return value
@@ -105,7 +105,7 @@ class StrictStrand(LabelledStrand):
         cell.v = self.upgraded(cell.v, since)
 
     def written(self, name: str, old: Any, value: Any, since: Sources) -> Any:
-        """The new value of a variable whose ``old`` value must already depend on ``since``.
+        """The new value of a variable that must already depend on ``since`` by its ``old`` value.
 
         Raises SexpEvaluationError (``provenance/write``) if it does not: with the opposite outcome of the condition, the
         unchanged value would carry no trace of it.

@@ -34,7 +34,7 @@ def _strict(rt: Strand) -> StrictStrand:
 
 
 def _whole(code: Code, *, looked_at: bool = False) -> Code:
-    """The code of a branch or of a part that is done in place; ``looked_at``: whether its value says that it failed decides something."""
+    """The code of a branch or of a part done in place; ``looked_at``: something depends on whether its value is a failure."""
     done = whole(code, look_outside if looked_at else None)
 
     async def watched(rt: Any, d: int, *arguments: Any) -> Any:
@@ -125,7 +125,7 @@ async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> 
 
 
 async def director_loop(rt: Strand, d: int, span: Span, names: tuple[str, ...], *values: Any) -> Any:
-    """The loop, whose controller decides whether there is another round."""
+    """The loop; its controller decides whether there is another round."""
     strict = _strict(rt)
     before = strict.ambient
     clauses = dict(zip(names, values, strict=True))

@@ -127,7 +127,7 @@ class _Fork:
             await self.ends(index)
 
     async def settles(self, index: int, error: Exception | None = None) -> bool:
-        """Whether branch ``index``, which succeeded or failed with ``error``, settles the form; if so, that is recorded."""
+        """Whether branch ``index``, which succeeded or failed with ``error``, settles the form; if so, it is recorded."""
         return self.verdict is None or await self.verdict.settles(index, error)
 
     async def ends(self, index: int) -> None:
@@ -245,7 +245,7 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
     if winner:
         fork.join(winner[0])
         return fork.values[winner[0]]
-    # No branch succeeded: report by index, since the order in which they failed may differ in the next run.
+    # No branch succeeded: report by index, since the order of their failures may differ in the next run.
     if failed:
         return failed[max(failed)]
     if not errors:
@@ -255,7 +255,7 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
 
 
 def all_failed(causes: Sequence[AgentflowError], span: Span) -> SexpEvaluationError:
-    """The error of a race none of whose branches succeeded; ``causes`` are their errors, in order."""
+    """The error of a race without a successful branch; ``causes`` are their errors, in order."""
     error = SexpEvaluationError(
         "every branch of the race failed: "
         + "; ".join(f"{each.code}: {cut(each.message, 200)}" for each in causes[:20]),

@@ -1,8 +1,8 @@
-"""What a run has used so far, shared by all its strands, and its permits: how many strands may be active at once.
+"""The use of a run so far, shared by all its strands, and its permits: how many strands may be active at once.
 
 A run begins with one active strand. A form that waits for its branches gives its permit to the first of them and takes
 it back from the last (:mod:`agentflow.run.strand.crew`), and so does host code while a procedure or program that it called
-runs (:class:`CallBack`). So whatever holds a permit can continue without another one, and forms nested to any depth end
+runs (:class:`CallBack`). So the holder of a permit can continue without another one, and forms nested to any depth end
 under a limit of 1.
 """
 
@@ -48,7 +48,7 @@ def resident_bytes() -> int | None:
 
 
 def waiting(call: CallContext) -> AbstractContextManager[object]:
-    """A block in which ``call`` waits for a permit; publishes a pair of Wait events if there are observers."""
+    """A block while ``call`` waits for a permit; publishes a pair of Wait events if there are observers."""
     return call.scope(WaitStarted, call.path, reason="permit") if call.run.watched else nullcontext()
 
 
@@ -57,8 +57,8 @@ class Permits:
     """The permits of a run or, within ``outer`` ones, of a part of it that has fewer.
 
     ``active`` is the number of permits held, ``most`` the highest number so far. A permit of a part is also one of the run.
-    All wait in the run's queue, ordered by priority and then by depth in the run, deepest first: what was begun ends before
-    more begins, and nested forms have few waiting strands. ``idle`` of the run's permits is called when none is held, if
+    All wait in the run's queue, ordered by priority and then by depth in the run, deepest first: begun work ends before more
+    begins, and nested forms have few waiting strands. ``idle`` of the run's permits is called when none is held, if
     only for a moment.
     """
 
@@ -196,10 +196,10 @@ class Permits:
 
 
 class CallBack:
-    """A block in which host code waits for something it runs in its run: the host's permit passes to what runs there.
+    """A block for host code that waits for something it runs in its run: the host's permit passes to the inner work.
 
     Host code may enter several such blocks at once: the first uses the host's own permit, the others take one each, and the
-    last returns it to the host. Parameters: ``call`` is the call of the host code, ``inner`` that of what runs in the block.
+    last returns it to the host. Parameters: ``call`` is the call of the host code, ``inner`` that of the work in the block.
     """
 
     __slots__ = ("_call", "_host", "_permits")
@@ -252,7 +252,7 @@ SLICE_S = 0.002
 
 
 class Slices:
-    """Tells the branches of one run, however many are ready at once, when their common slice of the loop is used up.
+    """Signals to the branches of one run, however many are ready at once, when their common slice of the loop is used up.
 
     ``end`` is the end of the slice on the monotonic clock; a branch that sees it in the past awaits :meth:`pause`.
     """
@@ -282,7 +282,7 @@ BYTES_PER_STEP = 512
 LOOK_EVERY = 8 << 20
 """Bytes added to the account of a run past its limit after which it checks the process."""
 GRACE = 1.1
-"""Factor of its limit by which the process may grow while another run, which has allocated more, is to end first."""
+"""The process may grow by this factor of its limit while another run, which has allocated more, is to end first."""
 _FIRST_LOOK = 16
 """Fraction of the limit (1/16) at which the process is first measured: growth counts from there. Smaller runs cost nothing."""
 
@@ -290,15 +290,15 @@ _LARGE = 8
 """Fraction of the limit (1/8) beyond which an allocation counts as growth before it happens."""
 
 MemoryAccounts = WeakSet["MemoryAccount"]
-"""The accounts of concurrent runs that are large enough to matter."""
+"""The sufficiently large accounts of concurrent runs."""
 
 
 # By account and growth: the process's own figure names no run (decision 16)
 class MemoryAccount:
-    """What a run, or a part of it with a limit of its own (within ``outer``), has allocated: ``used`` bytes.
+    """The memory allocated by a run, or a part of it with a limit of its own (within ``outer``): ``used`` bytes.
 
-    Parameters: ``limit`` in bytes, None for none; ``beside`` the accounts of the flow's other runs, of which the largest
-    ends first.
+    Parameters: ``limit`` in bytes, None for none; ``beside`` the accounts of the flow's other runs; the largest ends
+    first.
     """
 
     __slots__ = ("__weakref__", "_base", "_beside", "_limit", "_next", "_outer", "used")
@@ -379,7 +379,7 @@ _HELD_S = 0.2
 
 _probe: tuple[list[Any]] = ([],)
 _ALONE = getrefcount(_probe[0])
-"""The reference count of a list that is held by one container only."""
+"""The reference count of a list held by one container only."""
 
 
 class LargeLists:
@@ -440,17 +440,17 @@ FORM_S = 1.0
 GRANTED_S = 2.0
 """Seconds allowed to all forms of programs with grants together while a run is being stopped."""
 LEAST_S = 0.01
-"""Seconds below which a form is allowed none: each of thousands would find what was restored since the one before."""
+"""Minimum seconds of a form; with fewer left it gets none: each of thousands would find the time restored since the last."""
 HOST_S = 3.0
 """Seconds allowed to all forms of the host's own programs together."""
 
 
 # Seconds for all clean-up together: many short forms must not add up (decision 20)
 class CleanupTime:
-    """The time allowed to the ``finally`` forms of a run that is being stopped: ``each`` form, and all of them together.
+    """The time allowed to the ``finally`` forms of a run being stopped: ``each`` form, and all of them together.
 
     All times are in seconds. Forms of programs with grants (``granted``) cannot use up the time of the host's (``host``).
-    Time in which several forms run counts once. Used time is restored at the same rate while no form runs, so that a run
+    Time when several forms run counts once. Used time is restored at the same rate while no form runs, so that a run
     that continues has all of it for its next stop.
     """
 
@@ -502,12 +502,12 @@ class Fuelled(Protocol):
 class Budget:
     """Steps, effects, branches and time of one run. Strands take steps in slices and return unused ones.
 
-    ``steps_used`` is exact at any time. A budget with a ``parent`` bounds a part of a run: what it uses also counts for
-    the parent, and ``root`` is the budget of the whole run. The time limit ``limits.wall_s`` counts from
+    ``steps_used`` is exact at any time. A budget with a ``parent`` bounds a part of a run: its use also counts for the
+    parent, and ``root`` is the budget of the whole run. The time limit ``limits.wall_s`` counts from
     :meth:`start_clock`, the part's own ``wall_s`` from its creation. ``permits`` bound how many strands are active at once,
-    ``slices`` how long they keep the loop, ``large_lists`` are freed in slices, ``memory`` what the run allocates (``beside``: the accounts of other runs);
-    ``cleanup`` is how long ``finally`` forms may take when it is stopped, ``pausing`` the number of strands that are just
-    letting others run. ``met`` is the error raised by a limit of this budget: whatever the budget bounds is over then.
+    ``slices`` how long they keep the loop, ``large_lists`` are freed in slices, ``memory`` the allocations of the run (``beside``: the accounts of other runs);
+    ``cleanup`` is how long ``finally`` forms may take when it is stopped, ``pausing`` the number of strands just letting
+    others run. ``met`` is the error raised by a limit of this budget: the bounded work is over then.
     """
 
     __slots__ = (
@@ -565,14 +565,14 @@ class Budget:
         self.met: LimitExceeded | None = None
 
     def narrower(self, concurrency: int) -> Budget:
-        """The budget of a part in which fewer strands may be active at once; it shares all other counts with this one."""
+        """The budget of a part that allows fewer active strands; it shares all other counts with this one."""
         part = Budget(replace(self.limits, concurrency=concurrency), parent=self)
         part.steps, part.strands = None, self.strands
         return part
 
     @property
     def steps_used(self) -> int:
-        """Steps taken so far: those granted, minus those that strands have not used yet."""
+        """Steps taken so far: those granted, minus those that strands have yet to use."""
         used = self._steps_granted
         for strand in self.strands:
             if strand.fuel > 0:
@@ -618,7 +618,7 @@ class Budget:
 
     @property
     def steps_left(self) -> int | None:
-        """Steps that can still be taken; None if there is no limit."""
+        """Remaining steps; None if there is no limit."""
         left: int | None = None
         budget: Budget | None = self
         while budget is not None:
@@ -704,9 +704,9 @@ class Budget:
             self.parent.charge_branches(count, span)
 
     def meet(self, error: LimitExceeded) -> LimitExceeded:
-        """Remember ``error`` in this budget, and in those around it whose limit is reached with it.
+        """Remember ``error`` in this budget, and in those around it that reach their limit with it.
 
-        From then on whatever they bound is over, even if the error is caught; a part with narrower limits ends alone.
+        From then on the work they bound is over, even if the error is caught; a part with narrower limits ends alone.
         """
         at: Budget | None = self
         while at is not None:
@@ -731,7 +731,7 @@ class Budget:
 
 
 def out_of_time(seconds: float, span: Span | None = None) -> LimitExceeded:
-    """The error for a run whose wall time is up."""
+    """The error for a run past its wall time."""
     return LimitExceeded(
         f"the run has used its {seconds:g} s", limit="wall_s", allowed=seconds, used=seconds, span=span
     )

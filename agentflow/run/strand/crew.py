@@ -20,10 +20,10 @@ BEGUN_AT_ONCE = 8
 class Crew(Generic[T]):
     """Workers that process ``items``, as many at once as ``width`` and the run's permits allow.
 
-    The first worker uses the permit of whoever awaits :meth:`run`, which is returned when all have ended. Another starts
+    The first worker uses the permit of the caller of :meth:`run`, and returns it when all have ended. Another starts
     only when there is a permit for it and the workers before it wait for something: memory depends on the workers, not on
-    the items, and items that never wait are processed by few workers. Between two items a worker passes its permit on if
-    somebody waits for one, and pauses when the run's slice of the loop is used up.
+    the items, and items that never wait are processed by few workers. Between two items a worker passes its permit on if a
+    strand waits for one, and pauses when the run's slice of the loop is used up.
 
     ``call`` is the call that they are part of.
     """

@@ -12,7 +12,7 @@ from agentflow.lang.trace import annotate
 
 
 async def on_fresh_task(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run ``work`` in a new task, whose stack starts empty, and wait for it.
+    """Run ``work`` in a new task, which starts with an empty stack, and wait for it.
 
     It waits on a plain future, because cancelling a chain of tasks that await each other recurses. On cancellation, the
     task is cancelled and has ended before CancelledError propagates. Tracebacks are cut here.

@@ -42,7 +42,7 @@ async def define_task(
 ) -> Symbol:
     """``(defatom ...)``: bind the template, prepared when the program was compiled or now, and return its name.
 
-    ``computed`` are the fields, with their spans, whose ``values`` the program has just evaluated.
+    ``computed`` are the fields, with their spans; the program has just evaluated their ``values``.
     """
     if isinstance(definition, dict):
         definition = _prepare(rt, span, definition, computed, values)
@@ -139,7 +139,7 @@ async def run_data(
     *,
     held: dict[str, Any] | None,
 ) -> Any:
-    """The value of a program that is data. ``held`` are the values of its variables, where those of ``options`` were taken out of boxes."""
+    """The value of a program given as data. ``held`` are the values of its variables, where those of ``options`` were taken out of boxes."""
     bindings = pairs_to_dict(options.get("bindings", {}))
     steps = options.get("max-steps")
     if bindings is None or not (steps is None or (type(steps) is int and steps >= 0)):
@@ -158,7 +158,7 @@ async def run_data(
     if call.run.journal is not None:
         call.run = call.run.journal.within(call)
     env = SexpEnvironment(bindings if held is None else held)
-    # tasks of this program, too: what judges the other one asks the call
+    # tasks of this program, too: the judge of the other one asks the call
     outer = call.definitions = rt.definitions(here)
     budget = Budget(rt.limits, parent=rt.budget, steps=steps) if steps is not None else rt.budget
     names = NamesInForce(rt.performer.names, env, view(env, None, outer))
@@ -190,7 +190,7 @@ async def run_data(
 
 
 def _written(program: Any, allowed: int, span: Span) -> Work[str]:
-    """The text of a program that is data. Raises LimitExceeded (``limits/source-bytes``) before writing too long a text."""
+    """The text of a program given as data. Raises LimitExceeded (``limits/source-bytes``) before writing too long a text."""
     if (yield from text_size(program)) // 2 > allowed:
         raise LimitExceeded(
             f"the program would have more than {allowed:,} characters as text",
@@ -202,7 +202,7 @@ def _written(program: Any, allowed: int, span: Span) -> Work[str]:
 
 
 class Forms(Protocol):
-    """The forms at one place in a run whose branches are separate runs."""
+    """The forms at one place in a run that have separate runs as branches."""
 
     async def pmap(self, function: Any, items: Any) -> list[Any]:
         """The procedure's values on all elements, in order."""
@@ -218,7 +218,7 @@ class Forms(Protocol):
 
 
 def _elsewhere(rt: Strand, span: Span) -> Forms | None:
-    """The forms whose branches run elsewhere; None for here. Raises SexpEvaluationError (``branches/no-workers``)."""
+    """The forms with branches elsewhere; None for here. Raises SexpEvaluationError (``branches/no-workers``)."""
     journal = rt.call.run.journal
     return None if journal is None else journal.elsewhere(rt, span)
 

@@ -128,7 +128,7 @@ class EffectRunner:
     """Turns effects into calls of the ports. The state of a run is on the strand and its call, not here.
 
     ``request_from_arguments`` turns a task call's named arguments into a request; it belongs to the task system.
-    ``redactor`` removes secrets from what programs log.
+    ``redactor`` removes secrets from the logs of programs.
     """
 
     tasks: TemplatePort
@@ -274,7 +274,7 @@ class EffectRunner:
         if self.memory is None:
             raise SexpEvaluationError("this evaluator has no memory system", code="context/no-memory", span=span)
         if call.run.watched:
-            await call.run.examine(request.inputs)  # a copy: what the strand could have searched no event shows
+            await call.run.examine(request.inputs)  # a copy: no event shows values that the strand could have searched
         with call.scope(ContextStarted, input=request) as scope:
             answer = await self.memory.find(request, scope.call)
             scope.set(paths=tuple(answer.file_paths), **found_in(call.reading, answer.file_paths))

@@ -77,7 +77,7 @@ def located_error(error: Exception) -> AgentflowError:
 
 
 def not_callable(value: Any) -> SexpEvaluationError:
-    """The error for calling a value that is not a procedure."""
+    """The error for calling a value other than a procedure."""
     kind = type_name(value)
     return SexpEvaluationError(
         f"cannot apply non-callable {print_value(value, limit=80)}, {'an' if kind[0] in 'aeiou' else 'a'} {kind}",

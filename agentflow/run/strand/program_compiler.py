@@ -23,11 +23,11 @@ from agentflow.run.strand.strand import view
 T = TypeVar("T")
 
 SMALL_TEXT = 1_000
-"""Longest text, in characters, that is compiled on the loop: about 3 ms of processor time, at most 10. A thread costs 0.2 ms."""
+"""Longest text, in characters, to compile on the loop: about 3 ms of processor time, at most 10. A thread costs 0.2 ms."""
 
 
 class _CompileAllowance(StepAllowance):
-    """An allowance whose memory is bounded like a run's. It is used by one thread at a time."""
+    """An allowance with memory bounded like a run's. It is used by one thread at a time."""
 
     def __init__(self, steps: int | None, memory: int | None) -> None:
         super().__init__(steps)
@@ -63,7 +63,7 @@ async def beside_the_loop(
     its text :func:`is_small`.
 
     Macros take their steps from ``budget``, that of the run; without one, before the run is opened, ``limits`` bound
-    them, and its wall time the whole. On cancellation the thread is told to stop, and not waited for.
+    them, and its wall time the whole. On cancellation the thread gets a signal to stop, without waiting for it.
     """
     allowance = _CompileAllowance(limits.steps if budget is None else budget.steps_left, limits.memory)
     try:
@@ -85,10 +85,10 @@ async def beside_the_loop(
 
 
 class ProgramCompiler:
-    """Compiles programs for one flow, and keeps what it compiled.
+    """Compiles programs for one flow, and caches the results.
 
-    Parameters: ``effects`` carries out what programs ask for, and so knows their names; ``limits`` hold for a program that
-    has none of its own; ``in_force`` says how values of programs are followed. ``cache`` is public: what runs programs compiles those that they write with it.
+    Parameters: ``effects`` carries out the effects of programs, and so knows their names; ``limits`` hold for a program
+    without its own; ``in_force`` says how values of programs are followed. ``cache`` is public: it also compiles the programs written by running ones.
     """
 
     def __init__(self, effects: EffectRunner, limits: Limits, in_force: PolicyInForce) -> None:
@@ -182,7 +182,7 @@ class ProgramCompiler:
         }
 
     def _revision(self, env: SexpEnvironment | None, defined: Definitions | None) -> tuple[object, object] | None:
-        """A value that is equal as long as every name means the same; None if there are names besides the flow's."""
+        """A value that stays equal as long as every name means the same; None if there are names other than the flow's."""
         ours = defined is None and (env is None or env.is_empty)
         return (self._effects.tasks.revision, self._effects.tools.revision) if ours else None
 

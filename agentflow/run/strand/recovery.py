@@ -35,7 +35,7 @@ _LONGEST_WAIT_S = 30.0
 
 @frozen
 class ErrorValue:
-    """What ``catch`` binds: the error as data, with declared fields for ``get-field``.
+    """The value that ``catch`` binds: the error as data, with declared fields for ``get-field``.
 
     ``code`` is stable (``family/name``), ``reason`` the task-failure reason, ``span`` a dict of line and column or nil,
     ``cause`` the message of the underlying error, ``value`` the argument of ``raise``, ``irritants`` those of ``error``,
@@ -86,7 +86,7 @@ def error_of(value: Any, span: Span) -> AgentflowError:
 
 
 def user_error(message: Any, irritants: list[Any], span: Span) -> SexpEvaluationError:
-    """The error of ``(error "message" irritant ...)``, in whose irritants lists are Python lists."""
+    """The error of ``(error "message" irritant ...)``, with Python lists for lists in its irritants."""
     text = exact(message) if isinstance(message, str) else print_value(message, limit=500)
     shown = " ".join(print_value(each, limit=200) for each in irritants)
     error = SexpEvaluationError(f"{text}: {shown}" if shown else text, code="program/error", span=span)
@@ -143,20 +143,20 @@ async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Co
                 rt.budget.start_part_clock(seconds)
                 async with asyncio.timeout(seconds):
                     await _to_end(rt, final, d)
-        except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - the first error goes on; this is a note on it
+        except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - the first error continues; this is a note on it
             shown = failure.message if isinstance(failure, AgentflowError) else type(failure).__name__
             error.add_note(f"its finally form failed: {shown}")
 
 
 @contextmanager
 def cleaning(rt: Strand, *, limited: bool) -> Generator[None]:
-    """A block in which a strand that is being stopped cleans up: with steps of its own and without a model.
+    """A block for the clean-up of a strand being stopped: with steps of its own and without a model.
 
-    What cleans up after a limit (``limited``) is not recorded: with a higher one the run goes on as if it had not been met.
+    Clean-up after a limit (``limited``) is not recorded: with a higher one the run continues as if it had not been met.
     """
     budget, fuel, call = rt.budget, rt.fuel, rt.call
     rt.call = rt.cleanup_call()
-    # Programs that its tools run are part of the clean-up, not of what is over.
+    # Programs that its tools run are part of the clean-up, not of the ended work.
     rt.call.run, rt.budget = _stopping(call.run, budget, limited=limited)
     rt.budget.strands.add(rt)
     rt.fuel = 0
@@ -167,8 +167,8 @@ def cleaning(rt: Strand, *, limited: bool) -> Generator[None]:
 
 
 def run_of_tool(call: CallContext) -> RunPort:
-    """The run of ``call`` for what host code starts in it: no model call begins there once that code is cancelled, and once
-    it was stopped by a limit it has steps of its own.
+    """The run of ``call`` for the work that host code starts in it: no model call begins there once that code is cancelled,
+    and once it was stopped by a limit it has steps of its own.
     """
     host = call.host
     if host is None:
@@ -186,7 +186,7 @@ def _stopping(run: RunPort, budget: Budget, *, limited: bool) -> tuple[RunPort, 
 
 
 def _without_models(run: RunPort, stopping: Callable[[], bool], budget: object, journal: JournalPort | None) -> RunPort:
-    """``run`` as code sees it that may be stopped: once ``stopping()``, no model call begins, whoever asks for it."""
+    """``run`` as code sees it that may be stopped: once ``stopping()``, no model call begins, for any caller."""
 
     def charge_model_call() -> None:
         if stopping():
@@ -244,7 +244,7 @@ async def retry(
 ) -> Any:
     """``(retry tries form)``: evaluate ``form`` again after a TaskError or a FAILED result, at most ``tries``
     times in all, and return its value. ``worth`` says which of these failures are tried again (None: all). Nothing is tried again
-    beside a call of a plain function that still works on its thread."""
+    while a call of a plain function still works on its thread."""
     asked, tries = tries, bare(tries)
     if type(tries) is not int or tries < 1:
         error = SexpEvaluationError(

@@ -157,8 +157,8 @@ class StrandNaming:
     """Name resolution for a strand, the only subclass.
 
     ``grants`` is the authority in force (that of ``call``, narrowed by the procedures being run); ``performer`` has the
-    flow's tasks and tools. ``env`` is the environment of the program, ``overlay`` has the tasks that branches defined and
-    have not joined, ``outer`` the definitions around the program; ``publish`` gets the tasks that the program defines.
+    flow's tasks and tools. ``env`` is the environment of the program, ``overlay`` has the tasks that branches defined
+    before joining, ``outer`` the definitions around the program; ``publish`` gets the tasks that the program defines.
     ``branch`` says whether other strands may run concurrently, while ``parent`` waits.
     """
 
@@ -190,7 +190,7 @@ class StrandNaming:
             self.outer = parent.outer
 
     def unbound(self, env: SexpEnvironment, name: str) -> Any:
-        """The value of a name whose cell is empty: one bound meanwhile further out, or a primitive. Raises UnboundSymbolError."""
+        """The value of a name with an empty cell: one bound meanwhile further out, or a primitive. Raises UnboundSymbolError."""
         cell = env.find(name)
         if cell is not None:
             return cell.v
@@ -286,7 +286,7 @@ class StrandNaming:
             cell.v = value
 
     def check_owner(self, owner: Any, name: str) -> None:
-        """Refuse ``set!`` on a variable whose owner is waiting for this branch."""
+        """Refuse ``set!`` on a variable with an owner that waits for this branch."""
         at = self.parent
         while at is not None:
             if at is owner:
@@ -361,7 +361,7 @@ EVERY_S = 0.1
 
 
 class WatchedLoops:
-    """Reports the loops of one strand that somebody watches.
+    """Reports the loops of one observed strand.
 
     Parameters: ``call`` is that of the strand; ``effects`` returns the number of effects of the run so far. A round is
     reported if there was an effect since the last report, or after a tenth of a second: rounds that only compute are over
@@ -410,7 +410,7 @@ Operations: TypeAlias = "Mapping[Operation, Callable[Concatenate[Strand, int, Sp
 class Strand(StrandNaming):
     """The object that generated code runs on.
 
-    ``call`` is its call (path, session, grants), ``budget`` what the run may still use. ``performer`` carries out effects;
+    ``call`` is its call (path, session, grants), ``budget`` the remaining budget of the run. ``performer`` carries out effects;
     ``operations`` has the functions of operations. ``fuel`` is the rest of the current slice of steps, ``first_depth`` the
     depth at which the strand begins, chosen so that the depth limit coincides with a hop.
     :class:`~agentflow.run.strand.strand.StrandNaming` resolves its names.
@@ -489,7 +489,7 @@ class Strand(StrandNaming):
         branch: bool | None = None,
         env: SexpEnvironment | None = None,
     ) -> Strand:
-        """A strand for a part of this one's work, at ``call``, within ``budget``; ``branch``: it runs beside others.
+        """A strand for a part of this one's work, at ``call``, within ``budget``; ``branch``: it runs concurrently with others.
 
         ``env`` is the environment of another program, which sees neither this strand's definitions nor its steps.
         """
@@ -521,7 +521,7 @@ class Strand(StrandNaming):
             if result is TAIL:
                 result = await bounce(self, d)
             if time.monotonic() - self._paused > PAUSE_S:
-                await self._pause()  # the awaiting task frees what the program held, in a slice of its own
+                await self._pause()  # the awaiting task frees the objects of the program, in a slice of its own
             return result
         except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a span
             final = located_error(error)
@@ -551,7 +551,7 @@ class Strand(StrandNaming):
         """Begin the next slice of steps: count it, check the clock, and let others run when it is time.
 
         Slices grow up to :data:`SLICE` steps and shrink when steps turn out to be long, so that the strand pauses about
-        every 2 ms whatever its steps do. Concurrent strands of one run share those 2 ms.
+        every 2 ms, with steps of any kind. Concurrent strands of one run share those 2 ms.
         """
         now = time.monotonic()
         taken = now - self._ticked
@@ -576,7 +576,7 @@ class Strand(StrandNaming):
         self._ticked = now
 
     def charge(self, steps: int) -> None:
-        """Charge ``steps`` for work that is larger than a step, before it is done. Raises LimitExceeded.
+        """Charge ``steps`` for work larger than a step, before it is done. Raises LimitExceeded.
 
         Steps beyond the current slice are taken from the budget at once, and the next step checks the clock.
         """
@@ -618,7 +618,7 @@ class Strand(StrandNaming):
         self._paused = time.monotonic()
 
     def rounds(self, rounds: range, span: Span) -> Iterable[int]:
-        """Iterate over the rounds of a loop, reporting progress if somebody takes deltas."""
+        """Iterate over the rounds of a loop, reporting progress if an observer takes deltas."""
         if not self.call.run.streaming:
             return rounds
         if self._loops is None:

@@ -1,4 +1,4 @@
-"""Errors for a call that is used as a value because its ``await`` was forgotten."""
+"""Errors for a call used as a value because its ``await`` was forgotten."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Unawaited:
         raise NotImplementedError
 
     def drop(self) -> None:
-        """Give the call up unless it has begun: the error that is raised replaces the warning."""
+        """Give the call up unless it has begun: the raised error replaces the warning."""
         raise NotImplementedError
 
     def misused(self, written: str) -> WorkflowError:

@@ -87,7 +87,7 @@ class McpEndpoint:
             await self._stop.wait()
 
     async def aclose(self) -> None:
-        """End all sessions, after calls whose runs have ended have sent their results. Idempotent."""
+        """End all sessions, after calls of ended runs have sent their results. Idempotent."""
         self._idle.clear()
         if self._calls and not self._stop.is_set():
             with contextlib.suppress(TimeoutError):

@@ -33,7 +33,7 @@ LANGUAGE = "agentflow://language"
 RUNS = "agentflow://runs/"
 PROMPT = "write_workflow"
 PARKED_TTL = 30 * 86_400.0
-"""Seconds for which a client may return to a call whose durable run asked a question."""
+"""Seconds that a client has to return to a call after its durable run asked a question."""
 _RESOURCE_NOT_FOUND = -32002  # the code of the older revision
 
 Context = ServerRequestContext[Any, Any]

@@ -81,8 +81,8 @@ def form_of(question: Question) -> dict[str, Any]:
 def answer_of(question: Question, reply: object) -> Any:
     """The answer in a client's ``reply`` to the form, not yet checked against the question's schema.
 
-    For an approval it is the content of an accepted form, still to be judged; a form that was not accepted is a no. Raises
-    LookupError if the question was declined, ValueError for text that is not JSON.
+    For an approval it is the content of an accepted form, still to be judged; an unaccepted form is a no. Raises
+    LookupError if the question was declined, ValueError for invalid JSON.
     """
     content = reply.content if isinstance(reply, ElicitResult) and reply.action == "accept" else None
     if question.reason == "approval":

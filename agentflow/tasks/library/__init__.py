@@ -1,4 +1,4 @@
-"""The templates that come with agentflow; their prompts are files beside this one, read at first use."""
+"""The templates that come with agentflow; their prompts are files in this directory, read at first use."""
 
 from __future__ import annotations
 
