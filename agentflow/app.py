@@ -112,37 +112,37 @@ class AgentFlow(ProgramMethods, DurableMethods):
 
     Parameters:
         model: ``dialect:name`` (``anthropic:``, ``openai:`` = responses, ``openai-chat:``), ``offline`` or ``scripted``.
-        system: the text that precedes the system text of every task and prompt; None: that of the settings. It is the
+        system: the text before the system text of every task and prompt; None: that of the settings. It is the
             handler's ``base_system_prompt``.
         root: the directory that file tools and the index may see; a sequence for several.
         base_url: the address of the model server; else the variable of the model's SDK.
-        api_key: the key of that server; else ``AGENTFLOW_API_KEY`` for a
-            ``base_url``, or the SDK's variable, which is sent to the vendor's hosts alone.
+        api_key: the key of that server; else ``AGENTFLOW_API_KEY`` for a ``base_url``, or the SDK's variable, which is
+            sent only to the vendor's hosts.
         provider: a ready ProviderAdapter, instead of ``model``; or :class:`Provider`, the options of the adapter that the flow
-            makes for ``model``.
+            builds for ``model``.
         memory: an object with ``get_relevant_context_for``, instead of the built-in MemorySystem.
         sources: propose files for a question, in addition to those from the index (:class:`CandidateSource`).
-        embeddings: a model that finds files by their meaning; its key is ``AGENTFLOW_EMBEDDINGS_KEY``. Needs the extra
+        embeddings: a model to find files by meaning; its key is ``AGENTFLOW_EMBEDDINGS_KEY``. Needs the extra
             ``embeddings``. Texts of the files are sent to it.
         embeddings_url: the server of that model, with ``/embeddings``; OpenAI's by default.
-        tools: typed functions, async or plain; schemas come from signature and docstring.
-        limits: of each run (:class:`Limits`).
-        rates: how much models are sent a minute: ``{"anthropic:*": Rate(requests_per_min=50, tokens_per_min=40_000)}``;
-            all processes together where ``durable`` is PostgreSQL.
+        tools: typed functions, async or plain; signature and docstring define their schemas.
+        limits: the limits of each run (:class:`Limits`).
+        rates: the most to send to models per minute: ``{"anthropic:*": Rate(requests_per_min=50, tokens_per_min=40_000)}``;
+            shared by all processes if ``durable`` is PostgreSQL.
         prices: the prices of models, added to the built-in prices: ``{"openai-chat:llama*": Price(input=0, output=0)}``.
-        durable: where durable runs are stored, ``sqlite:///runs.db`` or, for several machines, ``postgresql://user@host/db``, or
+        durable: the database of durable runs, ``sqlite:///runs.db`` or, for several machines, ``postgresql://user@host/db``, or
             :class:`Durable` with its options; see :meth:`start`.
-        purses: named accounts over runs, with an allowance for each period:
-            ``Purses({"user-*": Allowance(usd=5, per="1d")})``. A run names the one that pays: ``flow.run(..., purse="user-42")``.
+        purses: named accounts across runs, with an allowance for each period:
+            ``Purses({"user-*": Allowance(usd=5, per="1d")})``. A run names the one to charge: ``flow.run(..., purse="user-42")``.
             The spending is kept in memory, or in the database of ``durable``. None: those of the settings.
         prompt_cache: how long providers are asked to cache the beginning of a prompt, so that the next call reads it for less:
             ``5m``, ``1h``, or False. Default: five minutes, where tools or history are sent or the beginning was sent before.
         fallbacks: models to try, in order, when a call fails before anything was delivered.
-        approve: asked before a tool call that needs approval (takes an ApprovalRequest, gives a bool; may be async).
-        answer: asked the questions of ``ask-human`` in programs (takes a Question, gives the answer; may be async). Without it, and
+        approve: asked before a tool call that needs approval (takes an ApprovalRequest, returns a bool; may be async).
+        answer: asked the questions of ``ask-human`` in programs (takes a Question, returns the answer; may be async). Without it, and
             without ``approve``, a durable run waits until :meth:`send` answers.
         approval_ttl: seconds that questions and approvals of other runs wait for :meth:`send` before they are denied.
-        tasks: tasks and workflows that were declared without a flow (:func:`agentflow.task`), for programs, durable runs and
+        tasks: tasks and workflows declared without a flow (:func:`agentflow.task`), for programs, durable runs and
             workers; a directory of XML task templates; or a list of both.
         workflows: a directory of saved workflows.
         notes: the scope of ``remember`` and ``recall``: ``session``, within a conversation; ``flow``, for every run of
@@ -152,33 +152,33 @@ class AgentFlow(ProgramMethods, DurableMethods):
         index_cache: keep the index of the files on disk, shared by processes: True for the user's cache directory, or a
             directory. Each process indexes in memory otherwise.
         allow_commands: patterns of commands that models may run unasked (``git log *``), added to those of the settings;
-            ``python`` is that of the running environment.
-        shell: grants command texts with shell operators.
+            ``python`` means that of the running environment.
+        shell: allow command texts with shell operators.
         sandbox: the back-end of commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``.
         readable: files and directories that commands and MCP servers may read in the sandbox, added to the roots, the system's
             and those of the settings.
         surface: the language of the programs that models write for ``solve``: ``sexp``, the default, or ``python``.
-        mcp: the MCP servers of the flow (:class:`~agentflow.mcp.McpStdio`, :class:`~agentflow.mcp.McpHttp`), as
-            their tools are named ``server:tool``, once :meth:`connect` was awaited, which ``async with`` does.
-        provenance: the policy of where values may go (:class:`Provenance`), or the path of a file that says it; with one, values
-            know where they came from, and effects ask. None: nothing is followed.
+        mcp: the MCP servers of the flow (:class:`~agentflow.mcp.McpStdio`, :class:`~agentflow.mcp.McpHttp`). Their tools,
+            named ``server:tool``, are available after :meth:`connect`, which ``async with`` awaits.
+        provenance: the policy of where values may go (:class:`Provenance`), or the path of its file; with one, values carry their
+            sources, and effects check them. None: nothing is followed.
         deps: makes the dependencies of each run without its own: a function of any of ``run_id``, ``session``, ``bindings``
             and ``labels``, async or plain, or an async context manager, which is entered when a run begins, when a durable
             run is resumed, and on workers. Tools read them as ``ctx.deps``.
         around_tool: async functions around each call of a tool, ``async def careful(call, run, ctx)``, the outermost first.
-        around_model: the same around each call of a model, ``async def redact(request, run, ctx)``.
-        warm: have the SDK of ``model`` imported, and a connection to a vendor opened, in parallel with the code after :meth:`connect`,
-            so that the first call of a process takes no longer than the second. False: at the first call.
+        around_model: async functions around each call of a model, ``async def redact(request, run, ctx)``.
+        warm: import the SDK of ``model``, and open a connection to a vendor, in parallel with the code after :meth:`connect`, so that
+            the first call of a process takes no longer than the second. False: at the first call.
         settings: a ready :class:`Settings`; else ``agentflow.toml`` of the working directory (never of a root) and
             ``AGENTFLOW_*`` variables are read.
 
     Attributes:
         settings: the settings in force.
-        limits: the limits of a run that names none.
+        limits: the limits of a run without its own.
         tools: the registry of the flow's tools; ``tools=flow.tools`` offers them all.
         workflows: the library of saved workflows.
         notes: the stored notes of ``remember``; None without ``notes=``.
-        database: the address of the durable runs as ``durable=`` gave it; None without.
+        database: the address of the durable runs, as in ``durable=``; None without.
         files: the roots, and access to the files in them.
         commands: runs commands under the flow's policy, in its sandbox.
         mcp: the connections to MCP servers.
@@ -189,8 +189,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
         estimator: forecasts the work and cost of programs, see :meth:`bounds`.
         solver: has a model write programs, see :meth:`solve`.
 
-    Use as ``async with``; :meth:`aclose` otherwise. Raises ConfigurationError (``config/option`` for any other parameter, with the intended
-    one). No key and no network is needed before the first model call: :meth:`connect` works without them.
+    Use it with ``async with``, or call :meth:`aclose` at the end. Raises ConfigurationError (``config/option`` for any other parameter, with the intended
+    one). You need no key and no network before the first model call: :meth:`connect` works without them.
     """
 
     # One straight line: each part takes only those built before it (decision 22)
@@ -410,7 +410,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
 
     @cached_property
     def memory_system(self) -> Any:
-        """The memory that was given, else a :class:`~agentflow.MemorySystem` over the files of the flow."""
+        """The ``memory=`` of the flow, else a :class:`~agentflow.MemorySystem` over its files."""
         if self._index is None:
             return self._memory
         from agentflow.spec.memory import MemorySystem
@@ -474,7 +474,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         return self
 
     async def connect(self) -> None:
-        """Connect the MCP servers, concurrently, and register their tools; ``async with`` does this. A second call does
+        """Connect the MCP servers, concurrently, and register their tools; ``async with`` calls it. A second call does
         nothing. The model's SDK and connection get ready meanwhile and afterwards (``warm``).
 
         Raises ConfigurationError (``mcp/down``, with the server's last output) if a required server cannot be
@@ -490,7 +490,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close connections, the index and the roots' descriptors. Runs must have ended."""
+        """Close connections, the index and the roots' descriptors. All runs must have ended."""
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self.files.aclose)
             stack.push_async_callback(self.commands.aclose)
@@ -519,10 +519,10 @@ class AgentFlow(ProgramMethods, DurableMethods):
     @overload
     def tool(self, **options: Unpack[ToolSettings]) -> Callable[[F], F]: ...
     def tool(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
-        """Register a typed function as a tool; usable as a decorator. Gives the function back.
+        """Register a typed function as a tool, also as a decorator. Returns the function.
 
-        The options are those of :func:`agentflow.tool`. Raises ConfigurationError: ``config/option`` for one that there is
-        not, ``tool/options``, and ``config/durable`` for ``reuse`` without a database.
+        The options are those of :func:`agentflow.tool`. Raises ConfigurationError: ``config/option`` for an unknown one,
+        ``tool/options``, and ``config/durable`` for ``reuse`` without a database.
         """
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -546,8 +546,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
 
         ``program`` is a workflow or task of the flow, a text, or a Path; None where every case is a recorded run. ``cases`` are
         those of :func:`agentflow.evals.read_cases`, or its arguments. ``variants`` are by name: overrides of tasks
-        (``{"reply": {"model": "openai:gpt-5-mini"}}``, ``*`` for all tasks), another program, or ``{}`` for the same again, drawn
-        anew; ``base`` is the unchanged program, or the recorded run itself. ``scorers`` judge each sample, see
+        (``{"reply": {"model": "openai:gpt-5-mini"}}``, ``*`` for all tasks), another program, or ``{}`` for an unchanged
+        repetition, drawn anew; ``base`` is the unchanged program, or the recorded run itself. ``scorers`` judge each sample, see
         :mod:`agentflow.evals`. Each case is drawn ``repeat`` times under each variant. ``limits`` bound the whole evaluation in
         dollars and tokens, and each sample otherwise; at the limit the report is ``partial``, and the same call with
         ``run_id=report.run_id`` and a higher limit does the rest. No answer is paid for twice.
@@ -581,7 +581,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
     async def cases(self, where: str = "", *, since: str | None = None, limit: int = 100, **labels: str) -> list[Case]:
         """Recorded runs as cases of an evaluation: at most ``limit`` durable runs that ended, the last changed first.
 
-        They fit the filter ``where`` (``name=answer* cost>0.10``), were changed ``since`` a length of time ago (``7d``) or a date, and
+        They fit the filter ``where`` (``name=answer* cost>0.10``), were changed ``since`` a duration ago (``7d``) or a date, and
         have these ``labels``. Each has the name of its run, and no expectation. Raises the errors of :meth:`runs`.
         """
         from agentflow.evals.cases import Case
@@ -590,7 +590,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         return [Case(run_id=each.run_id, name=each.run_id, metadata={"program": each.name}) for each in runs]
 
     def score(self, *scorers: Scorer, sample: float = 1.0, where: str = "", purse: str | None = None) -> OnlineScoring:
-        """Score the durable runs that end from now on, in the background, as :mod:`agentflow.evals.online` says: ``sample`` of
+        """Score the durable runs that end from now on, in the background (see :mod:`agentflow.evals.online`): ``sample`` of
         those that fit the filter ``where``; ``purse`` pays for judges. Returns the counts. Raises ConfigurationError."""
         if self._online is None:
             from agentflow.evals.online import OnlineScoring
@@ -600,7 +600,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         return self._online
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
-        """Send every event of every later run to ``observer``, plain or async. Call the returned function to end this."""
+        """Send every event of every later run to ``observer``, plain or async. Call the returned function to unsubscribe."""
         return self.engine.subscribe(observer)
 
     def redact(self, value: T) -> T:

@@ -201,7 +201,7 @@ def finder_of(memory: MemoryPort | None) -> ContextFinder | None:
 
 
 def is_own_memory(memory: object) -> bool:
-    """Whether a memory that was given is a :class:`~agentflow.MemorySystem`."""
+    """Whether the ``memory=`` of a flow is a :class:`~agentflow.MemorySystem`."""
     from agentflow.spec.memory import MemorySystem
 
     return isinstance(memory, MemorySystem)
@@ -234,7 +234,7 @@ def templates_in(directories: str | Sequence[str] | None) -> Sequence[TaskTempla
 
 
 def mcp_servers(table: Mapping[str, Any], servers: Sequence[McpServer]) -> list[McpServer]:
-    """The servers of the settings, and then those that were given. Raises ConfigurationError (``mcp/server``)."""
+    """The servers of the settings, and then those of ``mcp=``. Raises ConfigurationError (``mcp/server``)."""
     if not table:
         return list(servers)
     from agentflow.connect.config import servers_of_table

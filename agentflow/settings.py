@@ -155,7 +155,7 @@ class Settings(BaseModel):
     decompose: int = 0
     """Maximum rounds for a written program to split a task that ran out of context or output (0: never)."""
     prompt_cache: Literal["5m", "1h", False] | None = None
-    """How long providers are asked to cache the beginnings of prompts: ``5m``, ``1h`` or ``false``; by default where it
+    """The time that providers are asked to cache the beginnings of prompts: ``5m``, ``1h`` or ``false``; by default where it
     pays."""
 
     _vouched: bool = PrivateAttr(default=True)

@@ -113,7 +113,7 @@ class McpConnections:
         return every
 
     async def _try_again(self, absent: Connected) -> None:
-        """Connect an absent server, however many attempts that takes; the wait grows with each failure."""
+        """Connect an absent server, with any number of attempts; the wait grows with each failure."""
         name = absent.server.name
         while (error := await _opened(absent)) is not None:
             self.failed[name] = error

@@ -12,7 +12,7 @@ from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.frozen import frozen
 
 Approve: TypeAlias = Literal["all", "writes", "none"]
-"""Which calls by models need approval: all, those of tools that do not declare themselves read-only, or none."""
+"""The calls by models that need approval: all, those of tools that do not declare themselves read-only, or none."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 RESERVED = frozenset({"system", "files"})

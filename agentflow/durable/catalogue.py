@@ -23,14 +23,14 @@ from agentflow.lib.text.filters import Filter
 
 _LOOK_S = 0.2
 _LATE_LOOKS = 10
-"""Number of polls without a new event after which an ended run is taken to have no more events."""
+"""Number of polls without a new event before an ended run counts as complete."""
 RunState: TypeAlias = Outcome | RunStatus | Literal["unfinished"]
 """The status of a durable run, else the outcome of a recorded one; ``unfinished``: its log has no end."""
 
 
 @frozen(kw_only=True)
 class RunSummary:
-    """A run as it is listed.
+    """A run in a listing.
 
     ``started`` and ``updated`` are unix seconds; ``duration_s`` is the length of its last slice in seconds, ``usage`` and
     ``cost_usd`` (US dollars) are totals of the whole run. ``error`` is the message of its failure; ``slices`` the number of

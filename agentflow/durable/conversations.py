@@ -248,7 +248,7 @@ class LastingSession:
 
 
 class RunSession:
-    """The session of a durable run: ``session`` begins with the content that was stored with the run.
+    """The session of a durable run: ``session`` begins with the content stored with the run.
 
     ``target`` is the caller's session, or the stored one: changed when the run has ended.
     """

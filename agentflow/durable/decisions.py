@@ -67,7 +67,7 @@ class JournalVerdict:
                 await wait_for_end()
 
     def _arrive(self, index: int) -> bool:
-        """Note that a branch that lost has reached the point at which it was cancelled."""
+        """Note that a branch that lost has reached the point of its cancellation."""
         self._absent.discard(index)
         if not self._absent:
             self._arrived.set()

@@ -174,7 +174,7 @@ class RunDeliveries:
         self._cut.append(self._row(event, lost=True))
 
     def _first(self, event: str) -> _Entry | None:
-        """The first recorded place of ``event`` that was not come to yet."""
+        """The first recorded place of ``event`` yet to be reached."""
         entries = self._of.get(event)
         while entries and entries[0].over:
             entries.popleft()

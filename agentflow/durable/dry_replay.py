@@ -187,7 +187,7 @@ def _of_type(value: Any) -> Any:
 
 _LOOK_S = 0.002
 _LOOKS = 3
-"""Number of consecutive checks without activity after which the replay has ended."""
+"""Number of consecutive checks without activity that end the replay."""
 
 
 class DryRecords(Records):
@@ -272,7 +272,7 @@ class DryJournal(RunJournal):
             return value
 
     async def typed(self, outcome: Any, adapter: DataAdapter[Any] | None, what: str, call: CallContext) -> Any:
-        """An outcome as it was before it was stored. At an old or altered one that does not fit the replay ends in its strand."""
+        """An outcome in its form before storage. At an old or altered one that does not fit the replay ends in its strand."""
         if call.path not in self.replay.altered:
             return await super().typed(outcome, adapter, what, call)
         try:

@@ -88,7 +88,7 @@ class Following:
                     handle.follow(status if asks else "running", rest if asks else None)
 
     def _drop(self, run: str) -> list[LiveRun]:
-        """Follow a run no more. Gives its handles."""
+        """Stop following a run. Returns its handles."""
         self._changes.remove(run, self._wake)
         return self._handles.pop(run, [])
 

@@ -139,7 +139,7 @@ class TaskOverrides:
         self._every = overrides.get(EVERY, {})
         self._registered: dict[str, Template] = {}
         self._changed: dict[int, tuple[Template, Template]] = {}
-        """Templates with their changed forms, by identity: one is changed once, however often it is called."""
+        """Templates with their changed forms, by identity: one is changed once, for any number of calls."""
         for name, fields in overrides.items():
             for each in fields:
                 _check_field(name, each)

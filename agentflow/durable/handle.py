@@ -141,7 +141,7 @@ class RunEnd(NamedTuple):
 class DurableRun(Generic[T]):
     """A durable run that was started or resumed here, or that had ended before.
 
-    ``run_id`` is its id. ``replayed`` is the number of its effects that were answered from records; ``saved`` and
+    ``run_id`` is its id. ``replayed`` is the number of its effects answered from records; ``saved`` and
     ``saved_cost`` are the tokens and US dollars of those records, its own and those it took over from the run it is based
     on. ``wake_at`` is when a waiting run continues by itself, in unix seconds; None if it waits for answers only.
     """
@@ -238,7 +238,7 @@ class DurableRun(Generic[T]):
     async def cancel(self) -> None:
         """Cancel the run for good, and wait until it has cleaned up. It cannot be resumed afterwards.
 
-        Cancelling it again, from wherever, waits for the same end.
+        Cancelling it again, from anywhere, waits for the same end.
         """
         if self._cancel is not None and self._end is None:
             await self._cancel(self.run_id)

@@ -198,7 +198,7 @@ class RunJournal:
         self.records.parking.watch(permits)
 
     def site(self, span: Span | None) -> list[int] | None:
-        """Where an effect at ``span`` stands in the text of the run."""
+        """The position of an effect at ``span`` in the text of the run."""
         return offsets_in(self.program, span) or self.outside
 
     def within(self, call: CallContext) -> RunPort:
@@ -257,7 +257,7 @@ class RunJournal:
         return value if adapter is None else await self.typed(value, adapter, f"the {kind} {name}", call)
 
     async def typed(self, outcome: Any, adapter: DataAdapter[Any] | None, what: str, call: CallContext) -> Any:
-        """An outcome as it was before it was stored. One that does not fit any more ends the run."""
+        """An outcome in its form before storage. One that no longer fits ends the run."""
         try:
             return from_data(adapter, outcome, what, call.path)
         except JournalError as error:

@@ -344,7 +344,7 @@ class LiveRuns:
         return self._changes
 
     def release(self) -> None:
-        """Give up the runs that were claimed for the workers' queues."""
+        """Give up the runs claimed for the workers' queues."""
         for handle in list(self._claimed):
             handle.suspend()
 
@@ -655,7 +655,7 @@ class LiveRuns:
         return end, {"usage": write_usage(usage), "cost": cost, "steps": steps}, error
 
     async def _value_data(self, owned: OwnedRun, program: Program | PythonProgram, result: RunResult) -> Any:
-        """The value of a run as it is stored. Raises NotData."""
+        """The stored form of the value of a run. Raises NotData."""
         value = result.value
         if isinstance(program, PythonProgram):
             value = program.target.store(value)

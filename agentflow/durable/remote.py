@@ -35,7 +35,7 @@ from agentflow.run.strand import branches
 from agentflow.run.strand.strand import Strand
 
 _MANY = 100
-"""Number of branches from which on their data is encoded off the loop."""
+"""Minimum number of branches for encoding their data off the loop."""
 
 
 class WorkerForms:

@@ -116,7 +116,7 @@ async def listed(
 
 # No column and no table: a run has ended, and has no owner who could write to it (decision 61)
 def score_key(run: str) -> bytes:
-    """The key under which the scores of a run are stored, among the results."""
+    """The key of the scores of a run, among the results."""
     return blake2b(f"score\0{run}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 

@@ -29,7 +29,7 @@ from agentflow.run.reservation import RunFunds
 from agentflow.run.strand.budget import Permits, without_permit
 
 PARKED_S = 5.0
-"""Seconds from which on a wait may be spent outside of the memory."""
+"""Minimum seconds of a wait spent outside of the memory."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Parking:
 
     ``asked`` are the questions that were open when the run was resumed: each is open until the run waits for it again, or is
     idle without doing so. ``ending`` says that something waits for nothing but the end of the run. ``seq`` is the number of answers that have
-    reached the run; ``deadlines`` are the unix times at which active ``timeout`` forms end. Both are stored when the run
+    reached the run; ``deadlines`` are the unix times when active ``timeout`` forms end. Both are stored when the run
     leaves the memory.
     """
 
@@ -84,7 +84,7 @@ class Parking:
 
     @property
     def wake_at(self) -> float | None:
-        """The unix time at which the run continues by itself; None if it does not."""
+        """The unix time when the run continues by itself; None if it does not."""
         times = [*self.deadlines.values(), *(each.due for each in self._waits.values() if each.due is not None)]
         return min(times, default=None)
 

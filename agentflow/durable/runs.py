@@ -237,7 +237,7 @@ class DurableRuns:
         return self._store.jobs is not None
 
     def build(self) -> str:
-        """Which build of the application this process is."""
+        """The build of the application in this process."""
         return build_of(self._engine)
 
     async def take(self, claim: Claim, trials: Trials) -> DurableRun | None:
@@ -477,7 +477,7 @@ class DurableRuns:
         return live.task
 
     async def _end_without_work(self, row: RunRow, live: LiveRun | None) -> None:
-        """Cancel a run as it is, without clean-up."""
+        """Cancel a run in its present state, without clean-up."""
         owned = await self._store.own(row.run)
         await self._store.finish(row.run, owned.run.epoch, "cancelled")
         if live is not None:
@@ -616,7 +616,7 @@ def _check_portable(bindings: Mapping[str, Any], session: Session | None) -> Non
 
 
 def _names(spec: RunSpec) -> list[str] | None:
-    """The names that a run may call, as they are stored."""
+    """The stored form of the names that a run may call."""
     return None if spec.allow is None else sorted(spec.allow)
 
 

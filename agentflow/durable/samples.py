@@ -1,9 +1,9 @@
 """Samples: unstored runs of a case. The records of the case answer, and the results of earlier samples.
 
 A sample has no owner and changes nothing: it owns no run, continues none, has no named conversation, and the rows of
-its case stay as they are. Its tasks are answered from the store of results, by the key of task content, inputs, model,
-options and draw; new results are kept there for the next sample. So an interrupted evaluation repeats no call that
-was paid for, and two variants share their common beginning.
+its case stay unchanged. Its tasks are answered from the store of results, by the key of task content, inputs, model,
+options and draw; new results are kept there for the next sample. So an interrupted evaluation repeats no call
+paid for, and two variants share their common beginning.
 """
 
 from __future__ import annotations

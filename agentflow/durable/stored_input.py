@@ -242,7 +242,7 @@ class StoredInput:
 
 
 def limits_data(limits: Limits | None) -> dict[str, Any] | None:
-    """Limits as JSON data, from which ``Limits(**data)`` restores them."""
+    """Limits as JSON data, restored by ``Limits(**data)``."""
     return None if limits is None else {field.name: getattr(limits, field.name) for field in fields(limits)}
 
 

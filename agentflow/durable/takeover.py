@@ -105,7 +105,7 @@ class Trials:
 
 
 async def poisoned(store: JournalStore, row: RunRow) -> JournalError:
-    """The error for a run with owners that died one after the other, with the steps at which they died."""
+    """The error for a run with owners that died one after the other, with the steps where they died."""
     records = await store.effects(row.run)
     steps = [f"'{record.path}'" for record in records if record.state == EffectState.OPEN]
     last = max(records, key=lambda record: record.ended or 0.0, default=None)

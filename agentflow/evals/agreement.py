@@ -17,8 +17,8 @@ from agentflow.evals.statistics import LEVEL, Interval, interval, mean_of
 class Agreement:
     """How far a judge and people agree on ``count`` answers.
 
-    ``share`` is the share of answers on which they do, ``kappa`` Cohen's kappa: 1 for all, 0 for as many as chance would give, not
-    a number where both only ever said one thing. ``verdicts`` counts the answers by the verdicts of people and of the judge, in
+    ``share`` is the share of answers where they agree, ``kappa`` Cohen's kappa: 1 for all, 0 for as many as chance would give, not
+    a number where both always gave one verdict. ``verdicts`` counts the answers by the verdicts of people and of the judge, in
     this order.
     """
 
@@ -46,7 +46,7 @@ def agreement(
 
     ``people`` are their verdicts by the name of the case, True and False or the numbers of the score, or the entry of the cases'
     ``metadata`` that holds them. The answers are the first draws of ``variant``, by default of the baseline: for recorded runs the
-    answers that were recorded, and that people saw. Cases without a verdict are left out.
+    recorded answers, which people saw. Cases without a verdict are left out.
 
     Raises ConfigurationError: ``evals/score``, ``evals/variant``, and ``evals/people`` where no person judged an answer that the
     judge judged too, or where a verdict is neither a bool nor a number.

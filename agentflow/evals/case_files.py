@@ -38,7 +38,7 @@ def read_cases(source: str | Path | Iterable[Any], *, where: str = "") -> list[C
     A dict has the fields of :class:`Case` (``run`` for the run's id), or the inputs by name together with ``expected`` and the other
     fields: ``{"question": "...", "expected": "..."}``. The columns of a CSV file are the same. The files of pydantic-evals
     (``inputs``, ``expected_output``), of OpenAI's evals (``item``, ``ideal``) and of promptfoo (``tests`` with ``vars``, and
-    ``assert`` as the case's own scorers) are read as they are. YAML needs the extra ``evals``. ``where`` is a filter of the cases, such as
+    ``assert`` as the case's own scorers) are read unchanged. YAML needs the extra ``evals``. ``where`` is a filter of the cases, such as
     ``tag=hard group!=42 input.question=Why*``: of ``name``, ``tag``, ``group``, ``run``, ``input.NAME`` and ``metadata.NAME``.
 
     Returns them in their order. Raises ConfigurationError (``evals/cases``) for an unreadable file, an invalid case, no case

@@ -38,8 +38,8 @@ NOTHING = _Nothing()
 class Case:
     """One case: the ``inputs`` of the program by name, or the recorded run ``run_id``, and the ``expected`` value.
 
-    ``name`` names it in reports (default: its number), ``tags`` and ``metadata`` are yours; cases of one ``group`` are not
-    independent of each other (the turns of one customer, say), and intervals count them as one. ``scorers`` judge this case, in
+    ``name`` names it in reports (default: its number), ``tags`` and ``metadata`` are yours; cases of one ``group`` depend on
+    each other (for example the turns of one customer), and intervals count them as one. ``scorers`` judge this case, in
     addition to those of the evaluation. ``turns`` are the answers of the person in it to the questions of the program, in their order.
     """
 
@@ -60,7 +60,7 @@ class Case:
 
     @property
     def digest(self) -> str:
-        """A digest of its inputs, or of its run: the same for the same case under any name."""
+        """A digest of its inputs, or of its run: it does not depend on the name of the case."""
         data = [self.run_id, self.inputs] if self.inputs else self.run_id
         data = [data, self.turns] if self.turns else data
         text = json.dumps(data, sort_keys=True, default=repr)

@@ -64,7 +64,7 @@ class Plan:
     """The plan of an evaluation: the ``program`` (None: that of each recorded case), its ``variants`` by name, and how.
 
     ``limits`` bound the whole evaluation in dollars and tokens, and each of its samples in everything else. ``live_tools`` are
-    carried out although they may not be repeated, tools and tasks in ``rerun`` although records answer. ``seed`` orders the cases. ``told`` is called after each sample.
+    carried out although they are not repeatable, tools and tasks in ``rerun`` although records answer. ``seed`` orders the cases. ``told`` is called after each sample.
     """
 
     program: Any
@@ -94,7 +94,7 @@ class Plan:
 
 @frozen
 class Subject:
-    """A variant as it is carried out: its program (None: the recorded run's) and its overrides."""
+    """A variant to carry out: its program (None: the recorded run's) and its overrides."""
 
     name: str
     program: Any
@@ -174,7 +174,7 @@ class Evaluation:
             raise ConfigurationError(f"rerun: no tool or task here is called '{name}'", code="evals/rerun", hint=hint)
 
     async def report(self) -> EvaluationReport:
-        """Carry it out. Raises ConfigurationError for a plan that cannot be, and cancellation; the failure of a sample is part
+        """Carry it out. Raises ConfigurationError for an invalid plan, and cancellation; the failure of a sample is part
         of the report."""
         plan = self._plan
         order = list(plan.cases)

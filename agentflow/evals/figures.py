@@ -37,7 +37,7 @@ class VariantReport:
 
     def scores(self, name: str) -> dict[str, list[float]]:
         """The scores called ``name`` of each case that has one, a score for each draw. Raises ConfigurationError
-        (``evals/score``) for a name that no sample has."""
+        (``evals/score``) for a name missing from all samples."""
         self._report.check_score(name)
         scores: dict[str, list[float]] = {}
         for each in self.samples:
@@ -88,12 +88,12 @@ class VariantReport:
 
     @property
     def cost_usd(self) -> float | None:
-        """The cost of its samples in US dollars, as if none had been reused; None for an unknown price."""
+        """The cost of its samples in US dollars, without any reuse; None for an unknown price."""
         return total([each.cost_usd for each in self.samples])
 
     @property
     def paid_usd(self) -> float | None:
-        """The part of the cost that was paid in this evaluation."""
+        """The part of the cost paid in this evaluation."""
         return total([each.paid_usd for each in self.samples])
 
     @property
@@ -104,7 +104,7 @@ class VariantReport:
 
     @property
     def calls_paid(self) -> int:
-        """The model calls that were made for it."""
+        """The model calls made for it."""
         return sum([each.paid_calls for each in self.samples])
 
     @property
@@ -115,7 +115,7 @@ class VariantReport:
 
 class EvaluationFigures:
     """The samples of an evaluation, and the figures that follow from them; the base of
-    :class:`~agentflow.evals.report.EvaluationReport`, which says the fields."""
+    :class:`~agentflow.evals.report.EvaluationReport`, which documents the fields."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class EvaluationFigures:
         return {each.case.name: each.case.group for each in self.samples if each.case.group}
 
     def check_score(self, name: str) -> None:
-        """Raise ConfigurationError (``evals/score``) for the name of a score that no sample has."""
+        """Raise ConfigurationError (``evals/score``) for the name of a score missing from all samples."""
         if name not in self.names:
             raise ConfigurationError(
                 f"no sample has a score '{clip(name, 80)}'",
@@ -323,7 +323,7 @@ def column_of(score: str) -> str:
 
 
 def check_variant(name: str, variants: Sequence[str]) -> None:
-    """Raise ConfigurationError (``evals/variant``) for a name that none of the variants has."""
+    """Raise ConfigurationError (``evals/variant``) for the name of an unknown variant."""
     if name not in variants:
         raise ConfigurationError(
             f"the evaluation has no variant '{clip(name, 80)}'",

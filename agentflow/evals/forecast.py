@@ -1,4 +1,4 @@
-"""The forecast of an evaluation: which calls are reused, which run, and their cost, before one is made."""
+"""The forecast of an evaluation: which calls are reused, which run, and their cost, before the first call."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ JUDGES = "judges"
 class ForecastPart:
     """The forecast of one variant, of the judges, or of all.
 
-    Of the model calls of ``samples`` samples, kept answers and records give ``reused``; ``runs`` are made; ``may_run``
-    depend on their answers. A call that several variants or draws share is made once, and reused by the others.
+    Of the model calls of ``samples`` samples, ``reused`` come from kept answers and records; ``runs`` are made;
+    ``may_run`` depend on their answers. A call that several variants or draws share is made once, and reused by the others.
     ``about`` is the cost of the same tasks before, for the calls that run or may run, and ``at_most`` a static bound at the
     longest inputs and answers, both in US dollars; None if unknown. ``ended`` samples
-    have a first call that was never answered before: the calls after it are not counted.
+    have a first call without an earlier answer: the calls after it are not counted.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Evaluators of other libraries as scorers: those of pydantic-evals and of autoevals, taken as they are.
+"""Evaluators of other libraries as scorers: those of pydantic-evals and of autoevals, without changes.
 
 Neither is imported: an evaluator is known by its methods, ``evaluate`` with one parameter, or ``eval_async``.
 """
@@ -22,7 +22,7 @@ def is_foreign(scorer: object) -> bool:
 
 
 def foreign_name(scorer: Any) -> str:
-    """The name of its score: that of its class, or the one that it was given."""
+    """The name of its score: that of its class, or a name of its own."""
     stated: object = getattr(scorer, "evaluation_name", None)
     return stated if isinstance(stated, str) else type(scorer).__name__
 

@@ -16,7 +16,7 @@ from agentflow.evals.scorers import SampleRun
 
 @frozen
 class Judge:
-    """A model that scores an answer by a criterion; :func:`judge` makes one.
+    """A model that scores an answer by a criterion; :func:`judge` builds one.
 
     ``criterion`` is the quality it judges, ``scale`` the least and the greatest of its whole numbers (None: yes or no), ``model`` the model that
     judges (None: the flow's), ``name`` the name of the score. ``pairwise``: it compares the answer with that of the baseline.
@@ -35,7 +35,7 @@ class Judge:
         return self.prompt(case, run.value)
 
     def prompt(self, case: Case, value: Any, other: Any = None) -> str:
-        """The text that it is asked with; ``other`` is the second answer of a pair."""
+        """The text of its prompt; ``other`` is the second answer of a pair."""
         shown = [f"<input>\n{_shown(case.inputs)}\n</input>"]
         if case.expects:
             shown.append(f"<expected>\n{_shown(case.expected)}\n</expected>")

@@ -43,8 +43,8 @@ _NAMES = tuple(EvaluationOptions.__annotations__)
 
 
 async def plan_of(program: Any, cases: Cases, options: EvaluationOptions) -> Plan:
-    """The plan of an evaluation with these options. Raises ConfigurationError (``config/option``) for one that there is not, and
-    the errors of :func:`~agentflow.evals.read_cases`."""
+    """The plan of an evaluation with these options. Raises ConfigurationError (``config/option``) for an unknown one, and the
+    errors of :func:`~agentflow.evals.read_cases`."""
     chosen = dict(options)
     for name in chosen:
         if name not in _NAMES:

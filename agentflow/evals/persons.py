@@ -12,7 +12,7 @@ from agentflow.evals.cases import Case
 from agentflow.evals.scoring import SampleBlocked, is_function
 
 Play: TypeAlias = "Callable[[Any, Mapping[str, Any]], Awaitable[Any]]"
-"""Gives the value of a task that takes its parameters from these values, by name."""
+"""Returns the value of a task that takes its parameters from these values, by name."""
 
 
 class Person:

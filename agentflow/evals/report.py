@@ -24,7 +24,7 @@ class EvaluationReport(EvaluationFigures):
     tasks that score, made ``judging_calls`` model calls for ``judging_usd`` dollars, which no sample includes. ``run_id`` carries it on:
     ``flow.evaluate(..., run_id=report.run_id)`` with a higher limit pays for the rest.
 
-    ``primary`` are the scores with intervals that hold together. ``until`` is the half width at which it was to stop, and
+    ``primary`` are the scores with intervals that hold together. ``until`` is the half width where it was to stop, and
     ``enough`` whether it did; with it, all intervals are those of confidence sequences. ``bounded`` are the scores from 0 to 1 other
     than yes or no.
     """

@@ -80,7 +80,7 @@ def _sample(data: Mapping[str, Any]) -> Sample:
 class SavedBaseline:
     """A saved report as the baseline of an evaluation of ``cases``: its samples of those that have the same name and inputs.
 
-    Of a report with several variants the program as it was counts, or else its own baseline. Raises ConfigurationError
+    Of a report with several variants the unchanged program counts, or else its own baseline. Raises ConfigurationError
     (``evals/report``) for a report of other cases.
     """
 

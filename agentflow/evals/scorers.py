@@ -1,7 +1,7 @@
 """Scorers: functions of a case and the run of one of its samples.
 
-A scorer returns a number, a bool, a dict of them by name, or None where it does not apply. Any function will do; those here
-cover the usual comparisons.
+A scorer returns a number, a bool, a dict of them by name, or None where it does not apply. You can pass any such function;
+those here cover the usual comparisons.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def steps(case: Case, run: SampleRun) -> Score:
 
 def tool_called(name: str, **arguments: Any) -> Judges:
     """Whether the tool ``name`` was called, with these ``arguments`` and any others. It does not apply to arguments of calls
-    that a recorded run made: only their digest is recorded."""
+    from a recorded run: only their digest is recorded."""
 
     @_called(f"tool_called_{name}")
     def was_called(case: Case, run: SampleRun) -> Score:
@@ -219,7 +219,7 @@ def text_of(value: Any) -> str:
 
 
 def json_of(value: Any) -> Any:
-    """The JSON in a text, or a value as data; a text without JSON as it is."""
+    """The JSON in a text, or a value as data; a text without JSON unchanged."""
     if isinstance(value, str):
         try:
             return json.loads(value)

@@ -1,6 +1,6 @@
 """Confidence sequences: intervals of a mean that hold at any time, so that an evaluation may stop when they are narrow.
 
-An interval for a number of cases that was chosen before is too narrow for one that was chosen by looking at it. These hold for
+An interval for a number of cases chosen before is too narrow for one chosen by looking at it. These hold for
 all numbers of cases at once. The cases are taken to be drawn at random, which their seeded order sees to.
 """
 
@@ -13,12 +13,12 @@ from statistics import NormalDist, fmean
 from agentflow.evals.statistics import LEVEL, Difference, Interval, interval, solved
 
 LEAST = 30
-"""Number of cases from which on an evaluation may stop."""
+"""Minimum number of cases before an evaluation may stop."""
 _BETTING, _ASYMPTOTIC = "betting sequence", "asymptotic sequence"
 _CAP = 0.5
 """The largest share of its capital that a bet may lose."""
 _FAR = 7.0
-"""The normal quantile beyond which an interval says nothing: too few cases for the expected number."""
+"""The normal quantile beyond which an interval is useless: too few cases for the expected number."""
 
 
 class Narrowing:

@@ -24,7 +24,7 @@ from agentflow.core.events.effects import AskHuman, Draw, Step
 from agentflow.run.strand.strand import Strand
 
 _LOOK_S = 1.0
-"""Seconds after which a run being suspended cancels its tasks again, in case they caught it."""
+"""Seconds before a run being suspended cancels its tasks again, in case they caught it."""
 _NOT_DELIVERED = (RunStopped, ConfigurationError, JournalError)
 """Errors that end the call they are raised in; a replay does not repeat them."""
 
@@ -81,7 +81,7 @@ class _Birth:
 
 
 class LineTasks:
-    """The tasks that were created by the code of one line, ``root``, and by each other.
+    """The tasks created by the code of one line, ``root``, and by each other.
 
     Once there are any, a line holds a permit of the run only while one of its calls is in flight: code that awaits its
     tasks, or anything else outside agentflow, waits. In a durable run the outcomes of calls reach the code one by

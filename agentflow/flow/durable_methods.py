@@ -75,8 +75,8 @@ class DurableMethods:
     ) -> DurableRun[Any]:
         """Start a durable run: the results of its tasks and tools are stored, and never paid for again.
 
-        With ``where="workers"`` a worker carries it out (:meth:`work`, or the command ``agentflow worker``), one of those
-        that take runs of ``queue``. Of several waiting runs the one of highest ``priority`` goes first, and of equal ones
+        With ``where="workers"`` a worker that takes runs of ``queue`` carries it out (:meth:`work`, or the command
+        ``agentflow worker``). Of several waiting runs the one of highest ``priority`` goes first, and of equal ones
         that of the ``tenant``, a name, with the fewest running: that of its purse unless it says so. The run, and its
         branches on workers, pay from ``purse`` whenever they are resumed; recorded results are not paid for again.
 
@@ -125,10 +125,10 @@ class DurableMethods:
 
         ``bindings`` are those not stored because they are secret or not data; ``limits`` and ``approve`` replace
         the run's, ``on_inflight`` the flow's; ``purse`` pays from now
-        on; questions stay open for ``approval_ttl`` seconds (None: as long as the flow's). ``deps`` are its dependencies, which a run that was started with some needs again (``durable/deps``), unless the flow makes them. With ``program``, the text as it is now
-        (in ``surface``), or ``overrides``, fields of tasks by the task's name (``{"review": {"model": "openai:gpt-5"}}``),
+        on; questions stay open for ``approval_ttl`` seconds (None: as long as the flow's). ``deps`` are its dependencies: a run started with some needs them again (``durable/deps``), unless the flow makes them. With ``program``, the present text (in
+        ``surface``), or ``overrides``, fields of tasks by the task's name (``{"review": {"model": "openai:gpt-5"}}``),
         the run continues as a new generation with its own id: each effect with the content of a recorded one is answered
-        from that record, wherever it stands. ``bindings`` may then replace and add to the run's. The same request returns
+        from that record, at any position. ``bindings`` may then replace and add to the run's. The same request returns
         the same generation. ``bindings`` and lower ``limits`` for a run that has ended raise JournalError
         ``durable/argument``. Raises the errors of :meth:`start`, and JournalError ``durable/unknown-run``,
         ``durable/bindings`` and ``durable/override``.
@@ -163,8 +163,8 @@ class DurableMethods:
         """The effects of :meth:`resume` with these arguments, or with ``at`` of :meth:`fork`; nothing is carried out or
         stored.
 
-        The program is replayed from the records, as far as they go. The plan says if later effects depend on one without a
-        record, and so are unknown. Raises the errors of these methods.
+        The program is replayed from the records, as far as they go. The plan says whether later effects are unknown, because
+        they depend on one without a record. Raises the errors of these methods.
         """
         source = await _source_of(program, surface)
         from agentflow.durable.generations import Change
@@ -206,7 +206,7 @@ class DurableMethods:
         return drawing(number)
 
     def session(self, name: str, *, wait_s: float = 0.0) -> LastingSession:
-        """A stored conversation: ``async with flow.session("user-42") as session``, to be passed to runs.
+        """A stored conversation, to pass to runs: ``async with flow.session("user-42") as session``.
 
         It is loaded from the database of the durable runs, belongs to the block exclusively, across all processes, and is
         stored after each run in it and at the end of the block. An interrupted durable run holds it until it is resumed or
@@ -227,14 +227,14 @@ class DurableMethods:
         await self._durable_runs().cancel(run_id)
 
     async def send(self, run_id: str, key: str, answer: Any, *, state: Mapping[str, Any] | None = None) -> None:
-        """Answer a question or an approval of a run, which it then resumes: the first answer counts.
+        """Answer a question or an approval of a run, and resume the run: the first answer counts.
 
         ``key`` is that of the :class:`Question`, and of the WaitStarted event. The answer must fit the question's schema. An
         approval is answered as by an approver: ``True`` or ``Approved(arguments=...)`` is a yes, as is its form in JSON,
         ``{"approved": true, "arguments": {...}}``; ``False``, ``Denied("why")`` or the reason as a text is a no, and so is
-        anything else. ``state`` takes the place of the run's ``ctx.state``, where the sender has changed that meanwhile.
-        Raises DataError: ``question/answer`` for one that does not fit, ``question/unknown``
-        when nothing is open under this key, or no more; ``state/not-data``; and as :meth:`resume`.
+        anything else. ``state`` replaces the run's ``ctx.state``, if the sender has changed it meanwhile.
+        Raises DataError: ``question/answer`` for one that does not fit, ``question/unknown`` if no question is open under
+        this key, or no longer; ``state/not-data``; and as :meth:`resume`.
         """
         if self.engine.questions.answer(run_id, key, answer, state):
             return
@@ -280,7 +280,7 @@ class DurableMethods:
         stop: asyncio.Event | None = None,
         drain_s: float = DRAIN_S,
     ) -> None:
-        """Carry out runs that were started with ``where="workers"``, at most ``slots`` at a time, until ``stop`` is set.
+        """Carry out runs started with ``where="workers"``, at most ``slots`` at a time, until ``stop`` is set.
 
         ``queues`` are the queues it takes runs from; the number of a queue is the largest number of its runs that all
         workers together carry out at a time (0: any number). After the stop no run is begun, and runs that neither end nor

@@ -223,7 +223,7 @@ class FlowHost:
         self.workflows[tool.name] = tool
 
     def tell_not_offered(self, call: CallContext) -> None:
-        """Warn, once, of a question that says nothing of tools in a flow that has some."""
+        """Warn, once, about a question without ``tools=`` in a flow with tools."""
         if self._speaks_of_tools or not self.tools.ordinary(call):
             return
         self._speaks_of_tools = True

@@ -33,10 +33,10 @@ class FlowStore:
     ) -> int:
         """Remove durable runs that ended longer ago than ``older_than`` (``30d``), and older results for reuse.
 
-        Of the remaining runs the oldest are removed until there are at most ``keep``, and the database takes at most
+        Then the oldest of the remaining runs are removed until at most ``keep`` are left, and the database takes at most
         ``megabytes``. A run that waits, works or can be resumed stays, and so does a run with records that such a run may need.
         Returns the number of runs removed. A summary of each is kept (:meth:`past_runs`) until it ended longer ago than
-        ``forget``. Raises ValueError for an invalid length of time.
+        ``forget``. Raises ValueError for an invalid duration.
         """
         bounds = None
         if keep is not None or megabytes is not None:
@@ -54,7 +54,7 @@ class FlowStore:
         return await self._runs.sessions.list(limit)
 
     async def delete_session(self, name: str, *, wait_s: float = 0.0) -> bool:
-        """Delete a stored conversation with all its messages. False if there is none of this name.
+        """Delete a stored conversation with all its messages. False for an unknown name.
 
         Raises SessionBusy if it is still in use after ``wait_s`` seconds, or belongs to an unfinished run, and
         ConfigurationError (``config/session``) for an invalid name.
@@ -78,7 +78,7 @@ class FlowStore:
         return await self._runs.jobs.schedules()
 
     async def unschedule(self, name: str) -> bool:
-        """Remove a schedule; runs that it has begun continue. False if there is none of this name."""
+        """Remove a schedule; runs that it has begun continue. False for an unknown name."""
         return await self._runs.jobs.unschedule(name)
 
     async def check(self, within_s: float) -> None:

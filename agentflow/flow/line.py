@@ -62,7 +62,7 @@ class Line:
     """One sequential line of Python code: its ``strand``, the task ``at_work`` on that code, and the call ``in_flight``, which
     the task ``flying`` awaits.
 
-    ``forgotten`` names the call that was dropped without being awaited; ``entered`` says that code runs on the line, ``converses``
+    ``forgotten`` names the call dropped without being awaited; ``entered`` says that code runs on the line, ``converses``
     that a session was given for the task which is called on it. ``calls`` is the number of calls so far. Once the code has created
     tasks of asyncio, ``tasks`` are these, which are seen from the beginning if the loop is ``seen``; ``cut`` is there once calls of
     a durable run were cancelled, now or before it was resumed. In host code without a fixed order, such as that of a tool,

@@ -38,7 +38,7 @@ def _home(function: Any) -> tuple[str, str]:
 
 
 def first_of(arguments: tuple[Any, ...], function: Callable[..., Any]) -> object:
-    """The object among the arguments of a method that was called through its class. Raises ConfigurationError (``python/method``)
+    """The object among the arguments of a method called through its class. Raises ConfigurationError (``python/method``)
     if there is none of that class."""
     home = _home(function)[1]
     if arguments and home in [each.__qualname__ for each in type(arguments[0]).__mro__]:

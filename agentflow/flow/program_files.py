@@ -85,7 +85,7 @@ async def load_program(program: ProgramLike) -> str | Source | Program:
 
 
 def source_in(program: str | Source | Program) -> Source:
-    """The text of a program that was loaded."""
+    """The text of a loaded program."""
     return program.source if isinstance(program, Program) else as_source(program)
 
 

@@ -103,7 +103,7 @@ _SPEC = frozenset([each.name for each in fields(RunSpec)]) - {"queue"}
 
 
 def spec_of(where: str, names: Collection[str], program: object, options: Mapping[str, Any]) -> RunSpec:
-    """The spec of a run of ``program`` from the ``options`` of the method ``where``, which takes those in ``names``.
+    """The spec of a run of ``program`` from the ``options`` of the method ``where``, which accepts those in ``names``.
 
     Raises ConfigurationError (``config/option``) for an unknown option, and for limits or a session of another type.
     """
@@ -174,8 +174,8 @@ class ProgramMethods:
     """Runs programs and Python functions. A base of :class:`agentflow.AgentFlow`, which builds the parts it uses; it has no
     state.
 
-    The methods from ``map`` on return calls to be awaited: in a workflow, where they are numbered; in a tool; or elsewhere,
-    as separate runs.
+    The methods from ``map`` on return calls for you to await: in a workflow, where they are numbered; in a tool; or
+    elsewhere, as separate runs.
     """
 
     limits: Limits
@@ -201,10 +201,10 @@ class ProgramMethods:
     ) -> Program:
         """Check and compile a program (text, a Path to a file, a Source). The result is cached and reusable.
 
-        This is start-up code: it works on the spot, some milliseconds for a thousand characters, and longer for macros.
+        Call it at start-up: it blocks, some milliseconds for a thousand characters, and longer for macros.
         :meth:`run` and :meth:`stream` compile long programs off the event loop.
 
-        ``bindings`` are the names of its variables, ``allow`` the only tasks and tools it may name; ``surface`` is the
+        ``bindings`` are the names of its variables, ``allow`` are the only tasks and tools it may name; ``surface`` is the
         language of a text (``"sexp"`` or ``"python"``). Raises SexpSyntaxError and SexpEvaluationError with the span.
         """
         return self.engine.compiler.compile(
@@ -248,7 +248,7 @@ class ProgramMethods:
         and ``labels`` say what it belongs to (a user, a thread); its events carry both. ``max_cost`` (USD) and
         ``max_tokens`` lower the limits in force, and never raise them; of calls that wait for rates or connections, the one
         with the highest ``priority`` (-1000 to 1000) goes first; ``purse`` is the name of the purse that pays
-        (:class:`~agentflow.Purses`), in addition to the limits; if it has too little for a call, the run ends with PurseEmpty; questions of the run stay open for ``approval_ttl`` seconds (None: as long as the flow's); ``deps`` are its dependencies, ``ctx.deps`` of its tools and checks and :meth:`deps` of its workflows, in place of those that ``AgentFlow(deps=...)`` makes; ``state`` is the beginning of ``ctx.state`` in its tools; ``around_tool`` and ``around_model`` are its middleware, within the flow's; ``surface`` is the language of a text (``"sexp"``, the default, or ``"python"``; a file's name implies it).
+        (:class:`~agentflow.Purses`), in addition to the limits; if it lacks the money for a call, the run ends with PurseEmpty; questions of the run stay open for ``approval_ttl`` seconds (None: as long as the flow's); ``deps`` are its dependencies, ``ctx.deps`` of its tools and checks and :meth:`deps` of its workflows, in place of those that ``AgentFlow(deps=...)`` makes; ``state`` is the beginning of ``ctx.state`` in its tools; ``around_tool`` and ``around_model`` are its middleware, within the flow's; ``surface`` is the language of a text (``"sexp"``, the default, or ``"python"``; a file's name implies it).
         Called from inside a tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that
         run's, and the result's usage is the program's own. Raises the program's error: SexpSyntaxError,
         SexpEvaluationError, TaskError, LimitExceeded, SessionBusy; ConfigurationError for an invalid ``run_id`` or
@@ -264,7 +264,7 @@ class ProgramMethods:
     @overload
     def stream(self, program: ProgramLike, **options: Unpack[RunOptions]) -> RunStream[Any]: ...
     def stream(self, program: ProgramLike | FlowCall[Any], **options: Unpack[RunOptions]) -> RunStream[Any]:
-        """Run a program and watch it: ``async with flow.stream(text) as run: async for event in run: ...``.
+        """Run a program and observe it: ``async with flow.stream(text) as run: async for event in run: ...``.
 
         Parameters as for :meth:`run`. ``await run.value()`` gives the value or raises the program's error.
         """
@@ -279,7 +279,7 @@ class ProgramMethods:
                 async with taking_turn(line, "flow.stream"):
                     yield
             finally:
-                close(program)  # a call that was left before it began was not forgotten
+                close(program)  # a call left before it began was not forgotten
 
         def main(own: OwnReader) -> Awaitable[RunResult[Any]]:
             for line in lines:
@@ -289,9 +289,9 @@ class ProgramMethods:
         return RunStream(main, in_turn)
 
     async def define(self, program: ProgramLike, bindings: Mapping[str, Any] | None = None) -> list[str]:
-        """Run a program with the host's authority and make the tasks it defines the flow's: all, or none when it fails.
+        """Run a program with the host's authority and add the tasks it defines to the flow: all, or none if it fails.
 
-        Every later run finds them. Gives their names. Raises the program's error.
+        Every later run finds them. Returns their names. Raises the program's error.
         """
         source = await load_program(program)
         async with in_run(self.engine, "define", self._session) as call:
@@ -457,8 +457,8 @@ class ProgramMethods:
     ) -> ProgramFunction[Any]:
         """A program as a function: ``flow.program(Path("review.sexp"), {"path": str}, returns=Review)``.
 
-        It is called with the program's bindings by name, ``await review(path="a.py")``, each validated as its type in
-        ``parameters``; without these any are accepted. The program's value is validated as the type ``returns``, or
+        You call it with the program's bindings by name, ``await review(path="a.py")``, each validated as its type in
+        ``parameters``; without these it accepts any. The program's value is validated as the type ``returns``, or
         returned unchanged. Raises ConfigurationError (``python/returns``) for a type without a JSON Schema.
         """
         from agentflow.flow.python_functions import ProgramFunction
@@ -516,7 +516,7 @@ class ProgramMethods:
     def race(self, *parts: Awaitable[T]) -> FlowCall[T]:
         """The result of the first of ``parts`` that succeeds; the others are cancelled and have ended.
 
-        Raises SexpEvaluationError (``race/all-failed``) when none does.
+        Raises SexpEvaluationError (``race/all-failed``) if none does.
         """
         span = self._host.spans.here()
         return WorkCall(self._host, "flow.race", span, lambda line: line.fork(branches.race, parts, span), parts=parts)
@@ -524,12 +524,12 @@ class ProgramMethods:
     # -- recovery ---------------------------------------------------------------------------------------------------
 
     def timeout(self, seconds: float, part: Awaitable[T]) -> FlowCall[T]:
-        """The result of ``part`` within that many seconds. Raises TaskError (``timeout/elapsed``) when they have passed."""
+        """The result of ``part`` within that many seconds. Raises TaskError (``timeout/elapsed``) after them."""
         span = self._host.spans.here()
         return WorkCall(self._host, "flow.timeout", span, lambda line: line.timeout(seconds, part, span), parts=(part,))
 
     def retry(self, times: int, function: Callable[[], Awaitable[T]]) -> FlowCall[T]:
-        """The result of ``function()``, called again, after a growing pause, when a task or tool fails in it.
+        """The result of ``function()``, called again after a growing pause if a task or tool fails in it.
 
         ``times`` is the total number of calls; the error of the last one is raised. Your own errors end it at once.
         """
@@ -545,7 +545,7 @@ class ProgramMethods:
         return SingleEffect(self._host, name, self._host.spans.here(), CallTool(name, arguments), value_of)
 
     def context(self, query: str, **options: Any) -> FlowCall[list[str]]:
-        """The paths of the files that ``query`` is about, best first. The options are those of ``get_context``."""
+        """The paths of the files relevant to ``query``, best first. The options are those of ``get_context``."""
         return self._effect("flow.context", GetContext({"query": query, **options}), list[str])
 
     def solve(
@@ -598,7 +598,7 @@ class ProgramMethods:
         The function is async, or plain and then runs in a thread. Its result must be data, or be annotated with a type that
         pydantic writes and reads; otherwise a durable run raises ConfigurationError before the call, or DataError after it
         (``durable/no-value``). Raises SexpEvaluationError (``host/raised``) with the function's exception as its cause. A
-        function that was at work when the process was killed is called again.
+        function interrupted by the end of the process is called again.
         """
         name = getattr(function, "__qualname__", type(function).__name__)
         check_arguments(name, arguments, named)

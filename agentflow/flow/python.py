@@ -52,11 +52,11 @@ class Host(Protocol):
         ...
 
     def bound(self, declared: Any) -> Any:
-        """A task or workflow as one of the flow, which it may have been declared without; anything else as it is."""
+        """A task or workflow as one of the flow, which it may have been declared without; anything else unchanged."""
         ...
 
     def all_bound(self, listed: Any) -> Any:
-        """A list of tasks, workflows and other objects, each as :meth:`bound` gives it; anything else as it is."""
+        """A list of tasks, workflows and other objects, each as :meth:`bound` gives it; anything else unchanged."""
         ...
 
     def add_workflow(self, tool: Tool) -> None:
@@ -152,7 +152,7 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """The arguments of the call, as far as they are known."""
+        """The known arguments of the call."""
         return ()
 
     def __repr__(self) -> str:

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class Declared(ABC, Generic[P, R]):
-    """A function that was declared with a decorator: Python calls it, and a durable run refers to it.
+    """A function declared with a decorator: Python calls it, and a durable run refers to it.
 
     One written in a class is called on an object of that class; ``of_class`` says that it has none yet.
     """
@@ -111,7 +111,7 @@ class Declared(ABC, Generic[P, R]):
         return value if self._value is None else self._value.write(value)
 
     def restore(self, value: Any) -> Any:
-        """Its return value, from the data that was stored. Raises JournalError (``durable/mismatch``)."""
+        """Its return value, from the stored data. Raises JournalError (``durable/mismatch``)."""
         if self._value is None:
             return value
         try:

@@ -45,7 +45,7 @@ SystemFunction: TypeAlias = Callable[[CallContext[Any]], _Text] | Callable[[Any,
 class AskSettings(TypedDict, total=False):
     """The options that ``flow.ask`` and ``@flow.task`` share.
 
-    ``model`` and ``fallbacks`` are names of models; ``system`` is the system prompt, which follows the flow's own: a text with
+    ``model`` and ``fallbacks`` are names of models; ``system`` is the system prompt, sent after the flow's own: a text with
     ``{{slots}}``, or a function of the :class:`CallContext`, async or plain;
     ``tools`` are the tools that the model may call: functions, tasks, workflows, Tools, MCP servers, names of the flow's
     tools, or ``flow.tools`` for all of these; the default is none. A function of ``ctx`` that returns such a list is called
@@ -53,15 +53,15 @@ class AskSettings(TypedDict, total=False):
     that it may hand the conversation over to. ``provider_tools`` are tools of the provider itself, for
     example a web search. ``tool_choice`` is ``auto``, ``required``, ``none`` or the name of a tool, for the first turn, or with
     ``tool_choice_each`` for every one. ``check`` is called with each answer and the :class:`CallContext`: it returns the value,
-    changed or not, or raises :class:`~agentflow.Retry`, upon which the model repairs its answer, ``rounds`` times at most
+    changed or not, or raises :class:`~agentflow.Retry` to have the model repair its answer, ``rounds`` times at most
     (default 1), those of a wrong type included. ``max_turns`` bounds the model calls of the tool loop, ``max_output_tokens`` one answer;
     ``effort`` says how hard the model thinks, ``settings`` are request fields native to its dialect. ``timeout_s`` are the
     seconds for one attempt, ``retries`` the further attempts after a temporary failure: of a rate, a server or a
     connection, or an answer of the wrong form. ``history`` says whether the task takes part in the conversation (True: it
-    sends earlier messages and adds its own; otherwise only if the call names a session), or states its settings one by one;
-    ``context`` controls its reading material, ``file_paths`` are files that it always reads. ``reuse="1d"`` is the maximum
+    sends earlier messages and adds its own; otherwise only if the call names a session), or sets its details one by one;
+    ``context`` controls its reading material, ``file_paths`` are files to read every time. ``reuse="1d"`` is the maximum
     age of an equal call's result that may be reused, ``reuse_key`` identifies the state of closures and bound methods as
-    tools, a changed ``version`` says that earlier results answer no more, ``prompt_cache`` is how long the provider caches the prompt, ``priority`` (-1000 to 1000) the place of its
+    tools, a changed ``version`` says that earlier results no longer apply, ``prompt_cache`` is how long the provider caches the prompt, ``priority`` (-1000 to 1000) the place of its
     calls among waiting ones, ``decompose`` the number of rounds that a model has to split the task by a program once it
     ran out of room. ``around_tool`` and ``around_model`` are async functions around the calls of its tools and of its model,
     within those of the flow and the run.
@@ -191,7 +191,7 @@ def check_options(settings: Mapping[str, Any], where: Place) -> None:
 
 
 def tools_of(host: Host, settings: TaskSettings, label: str) -> tuple[list[str] | None, Toolbox]:
-    """The names of the tools that a task is offered, and the objects among them. Raises ConfigurationError."""
+    """The names of the tools of a task, and the objects among them. Raises ConfigurationError."""
     names, toolbox = [], NO_TOOLBOX
     if "tools" in settings and not chooses_tools(settings["tools"]):
         names, toolbox = host.read_tools(settings["tools"], label)

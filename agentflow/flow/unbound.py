@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class NoFlow:
-    """The host of functions that were declared without a flow: it checks their lists of tools, and runs nothing.
+    """The host of functions declared without a flow: it checks their lists of tools, and runs nothing.
 
     Implements :class:`~agentflow.flow.python.Host`, and the table of tools of a flow without any.
     """
@@ -75,7 +75,7 @@ NO_FLOW = NoFlow()
 
 
 def no_flow(label: str, name: str = "review") -> ConfigurationError:
-    """The error for something that was declared without a flow and is used where there is none."""
+    """The error for something declared without a flow and used outside any."""
     return ConfigurationError(
         f"{label} was declared without a flow, and is used outside of a run",
         code="python/no-flow",
@@ -172,8 +172,8 @@ def task(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Make an async function, or a method, a task without a flow: ``@agentflow.task`` or ``@agentflow.task(model=...)``.
 
     A flow that runs it, ``flow.run(review("a.py"))``, or has a workflow or tool that awaits it, runs it with its own models
-    and tools. Programs, durable runs and workers find it where the flow was given it: ``AgentFlow(tasks=[review])``. In all
-    else it is a task of :meth:`AgentFlow.task`, with the same options and errors. Awaited outside of a run it raises
+    and tools. Programs, durable runs and workers find it if you pass it to the flow: ``AgentFlow(tasks=[review])``.
+    Otherwise it behaves like a task of :meth:`AgentFlow.task`, with the same options and errors. Awaited outside a run it raises
     ConfigurationError (``python/no-flow``).
     """
 

@@ -32,7 +32,7 @@ _ENOUGH = 64
 """Deltas that wait for a middleware before the model's stream is read no further."""
 _END: Any = object()
 Site: TypeAlias = Callable[[], Awaitable[tuple[str, CallContext]]]
-"""Gives the digest of a request, and the call at which it is carried out."""
+"""Returns the digest of a request, and the call that carries it out."""
 
 
 class Asks(Protocol):

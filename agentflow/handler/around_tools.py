@@ -33,7 +33,7 @@ class LateScope:
         self.begun = False
 
     def begin(self, **fields: Any) -> None:
-        """Publish the Started event, with these ``fields``, unless that was done."""
+        """Publish the Started event, with these ``fields``, unless already done."""
         if not self.begun:
             self.begun = True
             if fields:
@@ -41,7 +41,7 @@ class LateScope:
             self.scope.__enter__()
 
     def end(self, error: BaseException | None, **values: Any) -> None:
-        """Publish the Finished event. A call that was cancelled before it began has neither."""
+        """Publish the Finished event. A call cancelled before it began has neither."""
         if not self.begun:
             if error is not None and not isinstance(error, Exception):
                 return

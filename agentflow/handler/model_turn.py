@@ -109,7 +109,7 @@ def checked_calls(
 def without_calls(response: ModelResponse, call: CallContext, *, checked: bool) -> ModelResponse:
     """An answer with tool calls to a prompt without tools: its text alone, with a Warning.
 
-    One without text is left as it is, unless it is ``checked``, and so sent back to be repaired.
+    One without text is left unchanged, unless it is ``checked``, and so sent back to be repaired.
     """
     calls = response.tool_calls
     if not checked and not response.text.strip():
@@ -406,7 +406,7 @@ class PartialAnswer:
 
 Show = Callable[[Event, Callable[[], int]], Iterable[Event]]
 ALLOWANCE = 64
-"""Number of unread events at which the producer waits for the reader."""
+"""Number of unread events that make the producer wait for the reader."""
 
 
 class PromptEvents:
@@ -466,7 +466,7 @@ def watch(call: CallContext, *content: object, show: Show | None = None) -> tupl
 _log = logging.getLogger(__name__)
 
 WARN_AT = 0.8
-"""Share of the window at which a warning is published."""
+"""Share of the window that causes a warning."""
 
 
 class ContextGuard:

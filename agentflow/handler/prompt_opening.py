@@ -1,4 +1,4 @@
-"""The messages that a prompt begins with: the history of its session, or a conversation that was handed over, and the data
+"""The messages that a prompt begins with: the history of its session, or a conversation handed over, and the data
 context."""
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def answer_message(response: ModelResponse) -> Message:
 
 
 PATIENCE_S = 1.0
-"""Seconds of waiting after which a warning is published."""
+"""Seconds of waiting before a warning is published."""
 
 
 @asynccontextmanager

@@ -32,7 +32,7 @@ IMAGE_TOKENS = 1_600
 _FRAME = 16
 """Characters, at most, that a dialect adds around each message, and around all of them."""
 _PRIOR = 1_000
-"""Characters after which a model's reported usage weighs as much as the previous assumption."""
+"""Number of characters where a model's reported usage weighs as much as the previous assumption."""
 _LOWEST, _HIGHEST = 0.1, 1.0
 _MOST = 1_000
 """Number of cached models, and of cached tools."""

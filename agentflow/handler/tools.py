@@ -113,25 +113,25 @@ def tool(
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Set the options of a function as a tool: ``@tool`` or ``@tool(sequential=True, timeout_s=5)``.
 
-    The options are noted at the function, in addition to its existing ones; pass it to ``AgentFlow(tools=[...])``. Give a copy other options
-    with ``tool(ends=True)(functools.partial(search))``; of a bound method a copy is made and returned. Its schema comes from the signature
+    The options are stored at the function, added to its existing ones; pass it to ``AgentFlow(tools=[...])``. Give a copy other options
+    with ``tool(ends=True)(functools.partial(search))``; for a bound method it returns a copy. Its schema comes from the signature
     and the docstring (Google, NumPy or Sphinx style). A parameter annotated ``CallContext`` is hidden from the model and filled in; ``CallContext[Bank]``
     declares the type of the run's dependencies, ``ctx.deps``.
     A plain (not async) function runs in a worker thread, which a time-out or a cancellation abandons but cannot stop.
 
     ``name`` and ``description`` replace the function's own. A ``read_only`` tool changes nothing, an ``idempotent`` one may
-    be repeated (``idempotent=False``: a durable run that was interrupted in it goes by its ``on_inflight``), a
+    be repeated (``idempotent=False``: a durable run interrupted in it follows its ``on_inflight``), a
     ``sequential`` one never runs concurrently with another call of its turn. ``timeout_s`` limits one attempt in seconds,
-    ``retries`` is the number of further attempts after a failure (none while a plain function of an attempt before still
-    works on its thread), and ``approval`` asks the run's approver before every call that a model or an untrusted program
-    asks for. A function as ``approval``, plain or async, is called with the arguments and the :class:`CallContext`; only
+    ``retries`` is the number of further attempts after a failure (none while a plain function of an earlier attempt still
+    works on its thread), and ``approval`` asks the run's approver before every call by a model or an untrusted program.
+    A function as ``approval``, plain or async, is called with the arguments and the :class:`CallContext`; only
     calls where it returns ``False`` need no approval. ``reuse="1d"`` reuses the result of an equal call of at most that
     age, from any run of a flow with the same ``durable=`` database; a function that holds values (a closure, a bound
     method, a partial) needs a ``reuse_key`` that identifies them. A changed ``version`` says that earlier results of it, and of tasks that may
-    call it, answer no more. ``source`` is the source of its result
+    call it, no longer apply. ``source`` is the source of its result
     (``source="web"``), ``sinks`` are the sources that may reach its arguments (``sinks={"to": "user"}``): approvers of
-    programs are shown both. With ``ends`` its result ends the task of the calling model, as that task's value; a failed call does
-    not. With ``defer_loading`` it is not sent to models, which find it with the tool ``search_tools``. ``around`` are async functions around each call, ``async def careful(call, run, ctx)``, innermost
+    programs see both. With ``ends`` its result ends the task of the calling model, as that task's value; a failed call does
+    not. With ``defer_loading`` models do not receive it but find it with the tool ``search_tools``. ``around`` are async functions around each call, ``async def careful(call, run, ctx)``, innermost
     of all. Raises ConfigurationError for an unknown option (``config/option``) or one out of range (``tool/options``),
     and for an invalid function in ``around`` (``config/middleware``).
     """
@@ -283,7 +283,7 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
 
 
 def declares_data(annotation: Any) -> bool:
-    """Whether a dict that a function with this return annotation gives is data of a class: a TypedDict, dataclass or model."""
+    """Whether a dict returned under this annotation is data of a class: a TypedDict, dataclass or model."""
     kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     return any([is_typeddict(kind) or is_dataclass(kind) or _is_model(kind) for kind in kinds]) and not any(
         [kind in (dict, Any, TaskResult) or get_origin(kind) in (dict, Mapping) for kind in kinds]
@@ -295,7 +295,7 @@ def _is_model(kind: Any) -> bool:
 
 
 def holds_values(function: Any) -> bool:
-    """Whether a function answers by more than its arguments and its code: a closure over values, a bound method, a partial."""
+    """Whether the result of a function depends on more than its arguments and its code: a closure over values, a bound method, a partial."""
     if function is None or inspect.isbuiltin(function) or inspect.isclass(function):
         return False
     if not inspect.isfunction(function):
@@ -466,8 +466,8 @@ def subtask_tool(
 
 
 def task_tool(task: Any, description: str, schema: Mapping[str, Any], function: Any = None) -> Tool:
-    """Build a tool that runs the compiled template ``task``, even if another has its name. ``function`` is the one that
-    declared it."""
+    """Build a tool that runs the compiled template ``task``, even if another has its name. ``function`` declared
+    it."""
 
     async def request(arguments: dict[str, Any], call: CallContext) -> SubtaskRequest:
         return SubtaskRequest(name=task.name, inputs=arguments)
@@ -503,7 +503,7 @@ _MOST_FOUND = 5
 
 
 def search_tool(deferred: Sequence[ToolSpec]) -> Tool:
-    """Build the tool that finds tools among ``deferred`` by words; those that it finds are offered from the next turn on."""
+    """Build the tool that finds tools among ``deferred`` by words; models are offered the results from the next turn on."""
 
     async def search(arguments: dict[str, Any], call: CallContext) -> str:
         from agentflow.lib.text.sentence_rank import LexicalSentenceRanker  # few models search for tools
@@ -530,7 +530,7 @@ def user_input_tool(
     description: str = "Ask the user a question and wait for the answer. Use it only when you cannot go on without.",
     timeout_s: float | None = None,
 ) -> Tool:
-    """Build a tool for a model to ask the user. ``ask``, async or plain, answers the question it is passed."""
+    """Build a tool for a model to ask the user. ``ask``, async or plain, answers the question."""
     run = as_async(ask)
 
     async def execute(arguments: dict[str, Any], call: CallContext) -> Any:

@@ -46,7 +46,7 @@ class OneModel:
         return self.adapter, name.partition(":")[2] or name
 
     def full_name(self, model: str | None) -> str:
-        """The name as it is written."""
+        """The name as written."""
         return model or self._model or ""
 
 

@@ -198,7 +198,7 @@ class Rows(ABC):
     unsaid_s: str
     """The working time in seconds of a killed owner of ``r``, as far as its records show it."""
     answers: str
-    """Which records ``e`` are not nested in a finished one."""
+    """The condition for records ``e`` outside a finished one."""
 
     def __init_subclass__(cls) -> None:
         ref = cls.ref
@@ -230,7 +230,7 @@ class Rows(ABC):
         return _ENCODE(usage)
 
     def is_whole(self, fields: Row) -> bool:
-        """Whether a row with its checksum, the last of its fields, is as it was stored."""
+        """Whether a row with its checksum, the last of its fields, is intact."""
         return True
 
     def is_whole_effect(self, fields: Row) -> bool:

@@ -41,7 +41,7 @@ delete from af_exchange where hash not in (select hash from used)
 
 
 class Openers(Protocol):
-    """Which process has opened a conversation, for all that share the database."""
+    """The process that has opened a conversation, among all that share the database."""
 
     async def acquire(self, run: str, /) -> bool:
         """Open something; False if it is open already, here or in another process."""
@@ -178,7 +178,7 @@ def _lock(name: str) -> str:
 
 
 async def store_exchanges(db: DatabaseConnection, exchanges: Sequence[Any]) -> bytes | None:
-    """Store exchanges, JSON data, oldest first. Gives the hash of the last one, None without any."""
+    """Store exchanges, JSON data, oldest first. Returns the hash of the last one, None without any."""
     last: bytes | None = None
     rows: list[tuple[bytes, bytes | None, str]] = []
     for exchange in exchanges:

@@ -253,7 +253,7 @@ def effect_checksum(fields: Sequence[Any]) -> int:
 
 
 def is_whole_effect(fields: Row) -> bool:
-    """Whether a record with its checksum, the last of its fields, is as it was stored."""
+    """Whether a record with its checksum, the last of its fields, is intact."""
     try:
         return effect_checksum(fields[:-1]) == fields[-1]
     except (TypeError, StructError):  # a column of another type

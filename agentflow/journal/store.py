@@ -416,7 +416,7 @@ class Journal(ABC, Generic[C]):
         return row
 
     async def _owned(self, db: C, run: str, epoch: int) -> RunRow:
-        """A run that was owned with ``epoch``, locked. Raises JournalError (``durable/owned``)."""
+        """A run owned with ``epoch``, locked. Raises JournalError (``durable/owned``)."""
         row = await self._rows.run_of(db, await self._row(db, run, "for update"))
         if row.epoch != epoch:
             raise owned_run(run)

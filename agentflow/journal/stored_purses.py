@@ -17,7 +17,7 @@ from agentflow.journal.connection import DatabaseConnection, changed
 from agentflow.journal.writer import Writer
 
 LEASE_S = 900.0
-"""Seconds after which a lease that was neither enlarged nor ended counts as spent: longer than any model call takes."""
+"""Seconds before a lease neither enlarged nor ended counts as spent: longer than any model call takes."""
 KEPT_S = 40 * 86_400.0
 """Seconds that a period is kept after its end."""
 _OPEN = "insert into af_purse(name, starts, ends) values ($1, $2, $3) on conflict (name, starts) do nothing"

@@ -26,7 +26,7 @@ class Durable:
         url: ``sqlite:///runs.db``, with four slashes for an absolute path, or, for several machines, ``postgresql://user@host/db``.
         sync: how SQLite writes: ``normal`` survives a killed process, ``full`` also a power cut.
         take_over: resume the runs of processes that died, while the flow's block is open. Default: in PostgreSQL only.
-        on_inflight: how to continue a run that was interrupted in a tool marked ``idempotent=False``: ``retry`` the call, ``ask``
+        on_inflight: how to continue a run interrupted in a tool marked ``idempotent=False``: ``retry`` the call, ``ask``
             (the run is ``interrupted`` until :meth:`AgentFlow.resume` decides), or ``fail`` it.
     """
 

@@ -26,7 +26,7 @@ LONGEST_WAIT_S = 2.0
 LEAVING_S = 5.0
 """Maximum seconds that jobs wait for such a database once the process is about to leave it."""
 MAX_BATCH = 2_000
-"""Number of jobs at which a transaction takes no more."""
+"""Maximum number of jobs in a transaction."""
 GATHER_ITERATIONS = 8
 """Maximum number of iterations of an event loop that its first job waits for others."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentflow.core.data.errors import ConfigurationError
 
 NAME = "agentflow"
-"""The name under which the package is published. No other line of the package spells it; ``pyproject.toml`` has it too."""
+"""The published name of the package. No other line of the package spells it; ``pyproject.toml`` has it too."""
 
 
 def own_version() -> str:

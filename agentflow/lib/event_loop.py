@@ -219,7 +219,7 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 async def outlast(task: asyncio.Task[Any], *, cancel: bool = False) -> asyncio.CancelledError | None:
-    """Wait for the end of ``task``, however often the waiter is cancelled; give the first of those cancellations.
+    """Wait for the end of ``task``, through any number of cancellations of the waiter; give the first of those cancellations.
 
     With ``cancel`` the task is cancelled too, once. Its result or error is left in it, and marked as seen.
     """

@@ -30,7 +30,7 @@ MIN_NAMED = 8
 
 _TOKEN_CHARACTERS = f"{ascii_letters}{digits}_-."
 _CUT_KEY = 8
-"""Number of characters after its prefix from which on the rest of a cut key counts as one."""
+"""Minimum number of characters after its prefix for the rest of a cut key to count as one."""
 
 _SECRET_WORDS = frozenset({
     "apikey", "auth", "cred", "creds", "credential", "credentials", "dsn", "jwt", "key", "keys", "pass", "passphrase",
@@ -135,7 +135,7 @@ def forms_of(secret: str) -> tuple[str, ...]:
 
 
 class Beginnings:
-    """Finds the position from which on the end of a text may be the beginning of a known form; ``longest`` is the longest
+    """Finds the position where the end of a text may be the beginning of a known form; ``longest`` is the longest
     form."""
 
     __slots__ = ("_candidates", "_first", "_second", "longest")
@@ -151,7 +151,7 @@ class Beginnings:
         self._candidates = re.compile("|".join(map(re.escape, self._second)) or r"(?!)")
 
     def find(self, text: str) -> int:
-        """The first index from which ``text`` is an incomplete form; its length if there is none."""
+        """The first index where ``text`` becomes an incomplete form; its length if there is none."""
         end = len(text)
         candidate = self._candidates.search(text, max(0, end - self.longest + 1))
         while candidate is not None:
@@ -174,7 +174,7 @@ def secrets_of(name: str, value: str) -> list[str]:
 
 
 def passwords_in(address: str) -> list[str]:
-    """The passwords in an address, before its host or in its query, each as it is written and as it is sent."""
+    """The passwords in an address, before its host or in its query, each in its written and its sent form."""
     query = address.partition("?")[2].partition("#")[0]
     written = [login.group("password") or ""] if (login := _USER_INFO.match(address)) is not None else []
     written += [value for name, _, value in (each.partition("=") for each in query.split("&")) if "password" in name]
@@ -364,7 +364,7 @@ class Redactor:
     Attributes: ``forms`` all texts searched for, every known secret in each of its forms, longest first; ``grams`` their
     runs of :data:`GRAM` characters; ``clean`` short texts already searched that contain none (names and paths recur);
     ``memory`` the number of characters before a piece of a stream that may complete the prefix of a key; ``examined`` the
-    values that were searched in advance, with the redacted form of each, by identity; ``searched`` the same for the last
+    values searched in advance, with the redacted form of each, by identity; ``searched`` the same for the last
     long texts.
     """
 
@@ -529,7 +529,7 @@ class Redactor:
         return self.redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     def stream(self) -> RedactedStream:
-        """A redactor for text in pieces; finds a secret wherever the pieces are cut."""
+        """A redactor for text in pieces; finds a secret across any cuts."""
         return RedactedStream(self)
 
     # the two steps of a stream; each returns the finished text and the text held back

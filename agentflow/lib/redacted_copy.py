@@ -1,6 +1,6 @@
 """Copies live values without their secrets, for observers, records and the host.
 
-The values themselves never change. A value without a secret is returned as it is; otherwise every container of the secret
+The values themselves never change. A value without a secret is returned unchanged; otherwise every container of the secret
 is copied: lists, dicts, dataclasses, models, and errors with their causes. Objects of other classes, with unknown
 contents, are kept.
 """

@@ -63,7 +63,7 @@ def describe(function: object) -> tuple[str, dict[str, str]]:
 
 
 def _named(docstring: Docstring) -> int:
-    """How many parameters are described by names that parameters may have."""
+    """The number of parameters described under valid names."""
     return sum([parameter.arg_name.strip(" *").isidentifier() for parameter in docstring.params])
 
 
@@ -215,7 +215,7 @@ class Signature:
         return {**named, **{name: self._defaults[name].get_default(call_default_factory=True) for name in missing}}
 
     def _values(self, checked: BaseModel) -> dict[str, Any]:
-        """The validated arguments that were given, and the defaults that Python does not know, by name."""
+        """The validated arguments of the call, and the defaults that Python does not know, by name."""
         present, own = checked.model_fields_set, self._defaults
         return {name: getattr(checked, field) for field, name in self._fields if field in present or name in own}
 
@@ -299,7 +299,7 @@ def _with_data(arguments: dict[str, Any], error: ValidationError) -> dict[str, A
 
 @frozen
 class _Origin:
-    """All that a signature is made of."""
+    """All parts of a signature."""
 
     name: str
     kind: FunctionKind
@@ -522,7 +522,7 @@ async def plain_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_symbols(value: Any) -> Any:
-    """One step of copying data: a list or dict of the parts of one, a symbol's name, anything else as it is."""
+    """One step of copying data: a list or dict of the parts of one, a symbol's name, anything else unchanged."""
     if isinstance(value, Symbol):
         return value.name
     if isinstance(value, dict):

@@ -186,8 +186,8 @@ class FileMemory:
     """Finds relevant files below its roots.
 
     The :class:`~agentflow.core.ports.memory_ports.ContextFinder` of a flow. Parameters: ``config`` may hold ``cache_dir``,
-    ``candidates`` (number of files shown to a ranker, default 30), ``refresh_s`` (the age in seconds at which a question scans
-    for changes, default 1.0, more for roots slow to scan; 0 always scans), ``history``, ``max_bytes``, ``max_files``
+    ``candidates`` (number of files shown to a ranker, default 30), ``refresh_s`` (the age in seconds when a question scans for
+    changes, default 1.0, more for roots slow to scan; 0 always scans), ``history``, ``max_bytes``, ``max_files``
     and ``max_commits``; ``roots`` are the directories to index, at the first question or by :meth:`update_global_index`
     (default: those of ``files``); ``ranker`` re-orders the best candidates; ``sources`` add candidates; ``embedder`` adds files
     of similar meaning; ``files`` is the flow's file access; ``weights`` are those of the ranking. Without ``cache_dir`` the

@@ -29,7 +29,7 @@ _KEPT_DIRECTORIES = 48
 _MAX_DEPTH = 200
 
 OpenRoot = Callable[[str], int]
-"""Gives a descriptor of a root's directory, on a worker thread; the caller closes it. Raises OSError or AgentflowError."""
+"""Returns a descriptor of a root's directory, on a worker thread; the caller closes it. Raises OSError or AgentflowError."""
 
 
 class Skip(Exception):
@@ -123,7 +123,7 @@ class RootReader:
         return _stamp(status)
 
     def stamp_fields(self, path: str) -> StampFields | None:
-        """:meth:`stamp` of a path that was indexed before; None instead of a reason."""
+        """:meth:`stamp` of a path indexed before; None instead of a reason."""
         parent, _, name = path.rpartition("/")
         try:
             status = os.stat(text_name(name), dir_fd=self.directory(parent), follow_symlinks=False)

@@ -221,7 +221,7 @@ def _marker(root: str) -> Path | None:
 def _worktree_is_mutual(marker: Path) -> bool:
     """Whether the git directory that a ``.git`` file points to points back at that file (or its directory).
 
-    True for linked worktrees and submodules as git creates them; false for a ``.git`` file that was planted to expose
+    True for linked worktrees and submodules as git creates them; false for a ``.git`` file planted to expose
     another repository's file names and messages.
     """
     try:

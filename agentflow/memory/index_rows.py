@@ -87,7 +87,7 @@ class PastCommit:
 
 
 class Words(NamedTuple):
-    """The text of a file in each field, as it is indexed; bytes are UTF-8."""
+    """The indexed text of a file in each field; bytes are UTF-8."""
 
     body: bytes
     path: bytes

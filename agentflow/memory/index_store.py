@@ -173,7 +173,7 @@ FIELDS = ("body", "path", "symbols", "messages")
 
 _KEPT_ROWS = 20_000
 _BUSY_S = 1.0
-"""How long a write waits for another process, which holds the database for one batch at a time."""
+"""Maximum wait of a write for another process, which holds the database for one batch at a time."""
 _CLAIM_S = 5.0
 """How long a process counts as the one that indexes after it has said so; it does at every batch."""
 _BULK: Mapping[str, int] = {"hashsize": 8 << 20, "automerge": 0, "crisismerge": 256}

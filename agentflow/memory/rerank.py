@@ -111,7 +111,7 @@ def _pairs(match: re.Match[str]) -> str:
 
 
 class ReadFile(NamedTuple):
-    """A file as it was read: its path, bytes and their digest, the fields of :class:`~agentflow.memory.file_walk.Stamp`, and the
+    """A file in the state read: its path, bytes and their digest, the fields of :class:`~agentflow.memory.file_walk.Stamp`, and the
     time."""
 
     path: str

@@ -1,7 +1,7 @@
 """All weights of lookups, each with its origin.
 
 *Tuned*: chosen by recall and MRR on the repositories for tuning that ``tests/benchmarks/memory_recall.py`` names, and measured
-on others. *Literature*: the usual value, left as it is. *Judgement*: set by hand, with no questions to measure it by.
+on others. *Literature*: the usual value, unchanged. *Judgement*: set by hand, with no questions to measure it by.
 """
 
 from __future__ import annotations

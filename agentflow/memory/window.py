@@ -155,7 +155,7 @@ def _hits(text: str, terms: Iterable[str]) -> list[tuple[int, int, str]]:
 
 
 def _best_start(hits: list[tuple[int, int, str]], terms: Mapping[str, float], lines: int) -> int:
-    """The line (from 0) at which to begin, so that the best hits lie some lines into the window."""
+    """The first line (from 0), chosen so that the best hits lie some lines into the window."""
     best = (-1.0, 0, 0)
     counts = dict.fromkeys((term for _, _, term in hits), 0)
     score = 0.0

@@ -19,7 +19,7 @@ from agentflow.core.ports.store_ports import EventSink, EventStore
 from agentflow.observe.files import LogLines, Piece, PieceLine
 
 BUFFER_BYTES = 8 * 1024 * 1024
-"""Amount of unwritten data at which a run waits before it starts its next effect."""
+"""Amount of unwritten data that makes a run wait before it starts its next effect."""
 _URGENT_BYTES = 1024 * 1024
 _INTERVAL_S = 0.1
 _IDLE_ROUNDS = 10

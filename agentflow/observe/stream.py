@@ -45,7 +45,7 @@ from agentflow.lib.redacted_copy import holds_secret, redacted
 _log = logging.getLogger(__name__)
 
 MAX_UNREAD = 10_000
-"""Number of unread lifecycle events at which an observer is disconnected."""
+"""Number of unread lifecycle events before an observer is disconnected."""
 DELTA_ALLOWANCE = 64
 """Number of unread deltas at which an observer loses further ones, or the caller's stream makes producers wait."""
 
@@ -54,7 +54,7 @@ class Subscriber:
     """A queue of events for one reader.
 
     Parameters: ``lossy`` drops deltas past the allowance; otherwise :attr:`congested` turns true and producers wait.
-    ``limit`` is the number of unread lifecycle events at which the reader is disconnected; None is never. ``late`` is
+    ``limit`` is the number of unread lifecycle events before the reader is disconnected; None is never. ``late`` is
     true while an async observer handles an event.
     """
 
@@ -163,8 +163,8 @@ class Fanout:
 
     Parameters: ``observers`` plain callables and the callables of async observers; ``own`` the caller's own stream;
     ``drop`` is called with an observer that failed, so that later runs do not use it. An observer with a false attribute
-    ``deltas`` gets lifecycle events only; an async one with a true attribute ``keeps_all`` is never
-    disconnected, however far it falls behind. A :class:`~agentflow.core.ports.store_ports.Pacer` makes producers of deltas
+    ``deltas`` gets lifecycle events only; an async one with a true attribute ``keeps_all`` is never disconnected for
+    falling behind. A :class:`~agentflow.core.ports.store_ports.Pacer` makes producers of deltas
     wait, as the caller's own stream does. Attributes: ``watched``: there are observers; ``streaming``: there are observers
     of deltas; ``needs_tasks``: there are async observers, which :meth:`pump` serves.
 

@@ -80,7 +80,7 @@ class OpenedClients:
 
 
 class Openings(dict[asyncio.AbstractEventLoop, OpenedClients]):
-    """The open clients of an adapter, by event loop: a client belongs to the loop on which it was opened.
+    """The open clients of an adapter, by event loop: a client belongs to the loop that opened it.
 
     Parameters: ``open`` makes the first client, on a worker thread (imports, certificates); ``gate`` gives the maximum
     number of calls in flight; ``provider`` is the provider's name in errors.
@@ -256,7 +256,7 @@ class HttpAdapter(ABC):
     def _written(
         self, request: ModelRequest, wire: Wire, streaming: bool, headers: dict[str, str]
     ) -> tuple[str, dict[str, Any]]:
-        """The path and the body as they are sent: without fields that the server refuses, with the native settings over them.
+        """The path and the body to send: without fields that the server refuses, with the native settings over them.
 
         ``extra_headers`` of the settings go to ``headers``. A setting of None leaves its field out.
         """
@@ -464,7 +464,7 @@ class HttpAdapter(ABC):
         return estimate_tokens(request)
 
     async def look(self, path: str) -> Any:
-        """The JSON that the server has at ``path``, from its root; None if it has none or says nothing in time. Asks no model."""
+        """The JSON that the server has at ``path``, from its root; None if it has none or does not answer in time. Asks no model."""
         opened = await self._opened.ready(running_loop())
         call = HttpCall(ModelRequest((), stream=False), LOOK_CLOCKS, self.name, self._wire(ModelRequest(())))
         call.path = self._split_address[0].removesuffix("/v1") + path
@@ -537,7 +537,7 @@ class HttpAdapter(ABC):
         return Notice(f"importing the {self.provider} SDK, on a thread; the call's clocks start after it")
 
     def _key(self, call: HttpCall) -> str:
-        """The key of the call's model under which its rate is counted."""
+        """The key of the call's model for its rate."""
         return f"{self.route or self.provider}:{call.request.model}"
 
     async def _attempt(

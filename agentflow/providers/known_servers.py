@@ -27,7 +27,7 @@ OWN_CLOCKS = Clocks(first_byte_s=600.0, idle_s=600.0, wall_s=1_800.0)
 LOOK_CLOCKS = Clocks(connect_s=2.0, first_byte_s=2.0, plain_first_byte_s=2.0, idle_s=2.0, wall_s=5.0)
 """The clocks of a question about the server itself, which an idle server answers at once."""
 SLOTS = MappingProxyType({"/props": "total_slots", "/info": "max_concurrent_requests"})
-"""Where servers say how many calls they answer at once: llama.cpp (github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md,
+"""The addresses where servers state the number of calls they answer at once: llama.cpp (github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md,
 2026-11) and TGI (huggingface.github.io/text-generation-inference, 2026-11). Neither is below ``/v1``."""
 MODELS = "/v1/models"
 _BATCHING = MappingProxyType({"vllm": 256, "sglang": 256})

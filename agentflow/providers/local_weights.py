@@ -33,7 +33,7 @@ MAGIC = b"GGUF"
 
 
 def kept_weights() -> Path:
-    """The path at which ``agentflow local install`` keeps the weights; there may be no file yet."""
+    """The path where ``agentflow local install`` keeps the weights; there may be no file yet."""
     return data_path() / "models" / _FILE
 
 

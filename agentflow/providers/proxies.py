@@ -109,7 +109,7 @@ def proxies() -> Iterator[Proxy]:
 
 
 def proxy_of(url: str) -> Proxy | None:
-    """The proxy through which ``url`` is reached; None if it is reached directly."""
+    """The proxy for ``url``; None if it is reached directly."""
     from urllib.request import proxy_bypass
 
     parts = urlsplit(url)

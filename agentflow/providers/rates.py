@@ -1,6 +1,6 @@
 """Limits on requests and tokens per minute in this process, by the generic cell rate algorithm.
 
-Each model key has the time at which its past calls would be paid off at its rate. A call may start when that time is at
+Each model key has the time when its past calls would be paid off at its rate. A call may start when that time is at
 most a burst ahead, and moves it by its own cost. Tokens count by estimate at the start of a call and by usage at its end.
 """
 

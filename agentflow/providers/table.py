@@ -338,7 +338,7 @@ class Router:
         return None
 
     async def aclose(self) -> None:
-        """Close every adapter that was built, and ``provider``."""
+        """Close every adapter built, and ``provider``."""
         adapters = [*self._adapters.values(), *self._replaced]
         if self._provider is not None:
             adapters.append(self._provider)

@@ -175,7 +175,7 @@ def transport_errors(aiohttp: bool | None) -> tuple[type[Exception], ...]:
 
 
 ConnectionFault = Literal["proxy", "connect_timeout", "read_timeout", "refused", "unknown_host", "stale", "lost"]
-"""``stale``: a pooled connection that the server had already closed; it read nothing of the request."""
+"""``stale``: a pooled connection that the server had already closed; it read no part of the request."""
 
 
 def connection_fault(error: BaseException) -> ConnectionFault:

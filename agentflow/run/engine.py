@@ -207,7 +207,7 @@ class PythonTarget(Protocol):
     @property
     def digest(self) -> str: ...
     async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
-        """Run it with ``bindings``, its arguments by name as they are stored, at the outermost call of a run."""
+        """Run it with ``bindings``, its stored arguments by name, at the outermost call of a run."""
         ...
 
     def store(self, value: Any) -> Any:
@@ -215,7 +215,7 @@ class PythonTarget(Protocol):
         ...
 
     def restore(self, value: Any) -> Any:
-        """Its return value, from the data that was stored. Raises JournalError."""
+        """Its return value, from the stored data. Raises JournalError."""
         ...
 
 

@@ -29,7 +29,7 @@ _SHOWN = 20_000
 
 
 class Recorded(Protocol):
-    """Where the events of runs are recorded. ``wire`` returns the HTTP request of a model call, if it is known."""
+    """The recorded events of runs. ``wire`` returns the HTTP request of a model call, if it is known."""
 
     @property
     def wire(self) -> Callable[..., Any] | None: ...
@@ -68,7 +68,7 @@ class RunResult(Generic[T]):
     async def report(self, path: str | Path) -> None:
         """Write the run as an HTML page to ``path``; only the file's owner may read it.
 
-        Raises ConfigurationError (``report/not-recorded``) for a run of a flow that records none, OSError.
+        Raises ConfigurationError (``report/not-recorded``) for a run of a flow without records, OSError.
         """
         if self.records is None:
             raise ConfigurationError(
@@ -102,9 +102,9 @@ class RunResult(Generic[T]):
 class Account:
     """The usage of a run so far: its id, the tokens, the ``cost`` in US dollars (None: a price is unknown), the steps.
 
-    A model call in progress counts with its input and the received part of its answer, by estimate; so does one that was
-    cut off. ``estimated_tokens`` are those among the tokens. ``reserved_tokens`` and ``reserved_usd`` are the most that the
-    calls in progress may cost, which was set aside from the run's limits and its purse; 0 for a run without both.
+    A model call in progress counts with its input and the received part of its answer, by estimate; so does an aborted
+    one. ``estimated_tokens`` are those among the tokens. ``reserved_tokens`` and ``reserved_usd`` are the most that the
+    calls in progress may cost, reserved from the run's limits and its purse; 0 for a run without both.
     """
 
     run_id: str = ""
@@ -121,7 +121,7 @@ class Account:
 
 
 class AccountedRun(Protocol):
-    """The attributes of a run from which its account is taken."""
+    """The attributes of a run used for its account."""
 
     run_id: str
 
@@ -153,10 +153,10 @@ class OwnReader(Subscriber):
 
 
 class RunStream(Generic[T]):
-    """A run and its events. Use as ``async with``; nothing outlives the block.
+    """A run and its events. Use it with ``async with``; nothing outlives the block.
 
-    Iterate over it for typed events, at most once; await :meth:`value` for the program's value. Leaving the block early
-    cancels the run and waits for its end. A failed run raises its error from :meth:`value` or, if that was not awaited, at
+    Iterate over it for typed events, at most once; await :meth:`value` for the program's value. If you leave the block
+    early, the run is cancelled, and the block waits for its end. A failed run raises its error from :meth:`value` or, if you did not await it, at
     the end of the block. ``in_turn`` gives a context manager held while the run lasts: in the code of a workflow
     the run is one of its calls.
     """

@@ -1,8 +1,8 @@
 """Purses: named accounts over runs, each with an allowance for a period.
 
-A purse is the outermost of the funds of its runs: before a model call the most that it may cost is reserved in it, so that no
-number of runs at once exceeds its allowance together. Where the flow has a database, a process leases from the purse as much
-as its calls in progress need, and settles the lease when they have ended.
+A purse is the outermost of the funds of its runs: before a model call it reserves the most that the call may cost, so that
+concurrent runs never exceed its allowance together. Where the flow has a database, a process leases from the purse as much
+as its calls in progress need, and settles the lease after their end.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Purse(RunFunds):
 
     @property
     def _row_ends(self) -> float | None:
-        """When the store may forget this period. The end that a row was made with stays."""
+        """The time when the store may forget this period. The end that a row was made with stays."""
         if self.ends_at is not None or self._kept_s is None:
             return self.ends_at
         return self._clock() + self._kept_s
@@ -154,7 +154,7 @@ class Purse(RunFunds):
         )
 
     def allow(self, allowance: Allowance) -> None:
-        """Replace its allowance. Runs that have begun keep the kinds of limits that there were."""
+        """Replace its allowance. Begun runs keep the kinds of limits they had."""
         if allowance == self.allowance:
             return
         self.allowance = allowance
@@ -173,7 +173,7 @@ class Purse(RunFunds):
             self.serve()
 
     def spent_up(self) -> PurseEmpty | None:
-        """The error for an empty purse; None while something is left, as far as is known here."""
+        """The error for an empty purse; None while something is left, as known here."""
         self._turn()
         allowed, used = self.allowance, self._spent
         if allowed.tokens is not None and used.tokens >= allowed.tokens:
@@ -307,7 +307,7 @@ class Purse(RunFunds):
         except AgentflowError as error:
             self._failure, self._none_for = error, self._asked_for
         else:
-            if number == self._number:  # else it is ended next, as all that was leased before
+            if number == self._number:  # else it is ended next, as all leased before
                 self._know(grant.spent)
                 self._add(grant.granted)
                 if grant.later:
@@ -410,7 +410,7 @@ class Purses:
     def allow(self, name: str, allowance: Allowance) -> None:
         """Set the allowance of a purse, or of a pattern of purses, in this process; the spending stays.
 
-        Only the host can do this: no program, model or client reaches it. Raises ConfigurationError (``config/purse``).
+        Only the host can call it: no program, model or client reaches it. Raises ConfigurationError (``config/purse``).
         """
         self._allowances.put(name, allowance)
         for purse in list(self._open.values()):
@@ -439,7 +439,7 @@ class Purses:
         return await self.find(name).look()
 
     async def list(self) -> list[PurseBalance]:
-        """The balances of all purses that were used in their present period, by name. Raises JournalError."""
+        """The balances of all purses used in their present period, by name. Raises JournalError."""
         names = {name for name, purse in self._open.items() if not purse.is_idle}
         if self._store is not None:
             await self.settled()
@@ -492,7 +492,7 @@ class Purses:
 def check_payer(purse: Purse | str, funds: Funds | None) -> None:
     """Raise ConfigurationError unless ``purse`` is the one that pays for the run with these ``funds``.
 
-    A part of a run is paid as the run is: no tool or program can have another purse pay.
+    The parts of a run are charged to its purse: no tool or program can charge another one.
     """
     name = purse.name if isinstance(purse, Purse) else check_purse_name(purse)
     payer = None if funds is None else funds.purse

@@ -19,7 +19,7 @@ from agentflow.core.events.journal_rows import Deposit, Leased
 from agentflow.lib.event_loop import WaitQueue
 
 ASK_AGAIN_S = 0.2
-"""Seconds after which a run asks again for money and tokens that others may have returned."""
+"""Seconds before a run asks again for money and tokens that others may have returned."""
 
 
 class Lender(Protocol):
@@ -30,7 +30,7 @@ class Lender(Protocol):
         ...
 
     def give_back(self, usd: float, tokens: int) -> None:
-        """Release all reservations; so much of them was not spent."""
+        """Release all reservations; the arguments are their unspent parts."""
         ...
 
 
@@ -66,7 +66,7 @@ class Lease:
         return True
 
     def give_back(self, usd: float, tokens: int) -> None:
-        """Return all taken shares; so much of them was not spent."""
+        """Return all taken shares; the arguments are their unspent parts."""
         self._none_for = None
         self._lender.give_back(usd, tokens)
 

@@ -80,7 +80,7 @@ class AnswerReader:
 
 
 def text_of(value: Any) -> str:
-    """A run's value as text: the content of a result, a string as it is, other data as JSON."""
+    """A run's value as text: the content of a result, a string unchanged, other data as JSON."""
     if isinstance(value, TaskResult):
         return value.content
     return as_text(plain(value))

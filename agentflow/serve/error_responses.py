@@ -75,7 +75,7 @@ _OF_PROGRAMS = frozenset(
         "tool/retried",
     }
 )
-"""Warnings that say nothing of the host."""
+"""Warnings without information about the host."""
 
 
 class Reader(NamedTuple):

@@ -42,7 +42,7 @@ class FleetRun:
 
     @property
     def ended(self) -> float | None:
-        """When the run ended, in unix seconds."""
+        """The end of the run, in unix seconds."""
         return self.info.updated if self.info.status in ENDED else None
 
 

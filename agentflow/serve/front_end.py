@@ -1,4 +1,4 @@
-"""Shared by the protocols of front ends: a run shown while it executes, over the requests between which it asks."""
+"""Shared by the protocols of front ends: a run shown while it executes, over several requests, with its questions between them."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ async def _recorded(
 
 
 async def cancel_run(service: ServedFlow, request: Request, key: Key) -> Response:
-    """``POST /runs/{id}/cancel``: cancel a run and return it after its clean-up. An ended run stays as it is."""
+    """``POST /runs/{id}/cancel``: cancel a run and return it after its clean-up. An ended run stays unchanged."""
     run = await _run_of(service, request, key)
     if isinstance(run, FleetRun):
         await service.fleet.cancel(run.run_id)

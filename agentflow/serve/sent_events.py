@@ -1,4 +1,4 @@
-"""The events of one run as they are sent, kept for readers that connect, disconnect and reconnect.
+"""The sent events of one run, kept for readers that connect, disconnect and reconnect.
 
 A reader is just a position, the last event it has read, so slow readers do not delay others and their number is unlimited.
 The log keeps lifecycle events up to a limit, dropping the oldest first, and each delta until the event that ends its
@@ -166,7 +166,7 @@ class EventLog:
 
 
 def bare(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An event in the form for readers who may not see the host: the same object if it contains nothing of the host.
+    """An event in the form for readers who may not see the host: the same object if it contains no part of the host.
 
     The host's Python, the address of its model server, and details of its settings, servers, files and commands in errors
     and warnings are left out. Old events that do not name the owner of the Python they contain lose all of it.

@@ -377,7 +377,7 @@ class ServedRuns:
         """The run that the same call started before; None if there is none. Raises RequestError (409) for a run of another
         call.
 
-        The request behind a run that was taken over is only in the database.
+        The request behind a run taken over is only in the database.
         """
         run = None if call.run_id is None else self._runs.get(call.run_id)
         if run is not None and (run.key is not key or run.call.digest not in (call.digest, None)):
@@ -471,7 +471,7 @@ class ServedRuns:
             group.create_task(run.cancel(), name=f"cancel {run.run_id}: its client disconnected")
 
     async def _last_event(self, run_id: str) -> Position | None:
-        """The position at which the record of a run ends; events up to it are read from the record."""
+        """The end position of the record of a run; events up to it are read from the record."""
         last: Position | None = None
         if self._flow.records is not None:
             async with aclosing(self._flow.records.batches(run_id, FIRST)) as batches:

@@ -41,7 +41,7 @@ from agentflow.spec.memory import MemorySystem
 
 OK = "ok"
 STORE_S = 2.0
-"""Seconds within which the store of durable runs has to answer."""
+"""Maximum seconds for an answer of the store of durable runs."""
 PACE_S = 1.0
 """Seconds before a check is repeated, no matter the number of requests for it."""
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 PING_S = 15.0
-"""Seconds without an event after which a comment is sent."""
+"""Seconds without an event before a comment is sent."""
 SEND_S = 30.0
 """Seconds that a client may take to accept data before it is given up."""
 _PING = b": ping\n\n"

@@ -195,7 +195,7 @@ def text_of_run(service: ServedFlow, run: ServedRun) -> str:
 
 
 def usage_of(run: ServedRun) -> Usage:
-    """The usage of a run, as far as it is known."""
+    """The known usage of a run."""
     if run.result is not None:
         return run.result.usage
     return (run.error.usage if isinstance(run.error, AgentflowError) else None) or Usage()

@@ -1,4 +1,4 @@
-"""The ModelRouter of a handler that was given no model."""
+"""The ModelRouter of a handler without a model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DefaultModel:
         return self._router().full_name(model)
 
     async def aclose(self) -> None:
-        """Close the adapters that were opened; a later prompt opens them again."""
+        """Close the opened adapters; a later prompt opens them again."""
         opened, self._opened = self._opened, None
         if opened is not None:
             await opened.aclose()

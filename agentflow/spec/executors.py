@@ -64,17 +64,17 @@ class SystemExecutorFunctions(Face):
 
     @property
     def memory_system(self) -> MemoryPort | None:
-        """The part that answers context queries, as it was passed in."""
+        """The part that answers context queries, as passed in."""
         return self._memory_system
 
     @property
     def file_manager(self) -> FilePort:
-        """The part that reads and writes files, as it was passed in."""
+        """The part that reads and writes files, as passed in."""
         return self._file_manager
 
     @property
     def command_executor(self) -> CommandPort | HostCommandPort:
-        """The part that runs commands, as it was passed in."""
+        """The part that runs commands, as passed in."""
         return self._command_executor
 
     @property

@@ -110,7 +110,7 @@ class ToolExecutors(MutableMapping[str, Callable[..., Any]], dict[str, Callable[
         return dict, (dict(self),)
 
     def copy(self) -> dict[str, Callable[..., Any]]:
-        """The executors as they are now."""
+        """The present executors."""
         return dict(self)
 
     def __repr__(self) -> str:

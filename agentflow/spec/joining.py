@@ -65,7 +65,7 @@ def _build(parts: Parts) -> Built:
 
 
 class House:
-    """The engines of faces that were wired by hand, one for all that hold the same parts, and who watches them."""
+    """The engines of faces wired by hand, one for all that hold the same parts, and who watches them."""
 
     def __init__(self) -> None:
         self._built: list[Built] = []

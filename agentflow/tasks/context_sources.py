@@ -50,7 +50,7 @@ class FoundPaths:
 
 @frozen
 class ContextSources:
-    """Queries memory, files and commands, as far as they are available."""
+    """Queries memory, files and commands, if available."""
 
     memory: ContextFinder | None = None
     files: FilePort | None = None

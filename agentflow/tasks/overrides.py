@@ -70,8 +70,8 @@ def _same_model(a: str, b: str) -> bool:
 def offered_tools(compiled: CompiledTemplate, call: CallContext) -> tuple[str, ...] | None:
     """The tools offered to a task's model (see Prompt.tools).
 
-    A template that names tools is offered those that its caller holds, and those that the host gave it as objects. None for
-    a template that says nothing: all ordinary tools under host authority, and the granted ones under grants (enforced by
+    A template that names tools is offered those that its caller holds, and those that the host gave it as objects. None for a
+    template without ``tools``: all ordinary tools under host authority, and the granted ones under grants (enforced by
     the turn loop).
     """
     names, grants, own = compiled.template.tools, call.grants, compiled.toolbox

@@ -250,7 +250,7 @@ class Solver:
         return (await self._ask("atomic:solve_repair", inputs, inputs, call)).content
 
     async def _ask(self, template: str, inputs: Mapping[str, Any], content: Content, call: CallContext) -> TaskResult:
-        """Run a built-in template; in a durable run once. ``content`` is the part of its inputs on which a record depends."""
+        """Run a built-in template; in a durable run once. ``content`` is the part of its inputs that a record depends on."""
         journal = call.run.journal
         if journal is None:
             return await self.executor.run_template(template, inputs, call)

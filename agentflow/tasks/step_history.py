@@ -80,7 +80,7 @@ class SequentialHistory:
         return other
 
     def add(self, name: str, result: TaskResult, grants: frozenset[str] | None = None) -> None:
-        """Append the result of a step that was run with ``grants``."""
+        """Append the result of a step run with ``grants``."""
         self.extend([(name, result, grants)])
 
     def extend(self, entries: Iterable[StepEntry]) -> None:

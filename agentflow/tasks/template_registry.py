@@ -84,7 +84,7 @@ class CompiledTemplate:
 
     @property
     def texts(self) -> tuple[tuple[str, CompiledText], ...]:
-        """Its parsed texts, each with the field it stands in."""
+        """Its parsed texts, each with its field."""
         return (
             ("instructions", self.prompt),
             ("description", self.described),
@@ -122,7 +122,7 @@ class CompiledTemplate:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The template as JSON data, from which :func:`prepare_template` restores it."""
+        """The template as JSON data, restored by :func:`prepare_template`."""
         return self.template.model_dump(mode="json", exclude_unset=True)
 
     def granted(self, grants: frozenset[str] | None) -> CompiledTemplate:
@@ -589,7 +589,7 @@ def _own(compiled: CompiledTemplate) -> tuple[str, tuple[str, ...]]:
 
 
 def _tool(tool: Tool) -> list[Any]:
-    """The parts of a tool on which the record of a task depends. An additional optional parameter does not count: old
+    """The parts of a tool that the record of a task depends on. An additional optional parameter does not count: old
     answers and calls still fit."""
     schema = tool.spec.input_schema
     return [tool.name, without(schema, left_out(schema)), tool.reference]

@@ -95,7 +95,7 @@ class Workflow(MappingModel):
 
     @property
     def source(self) -> Source:
-        """The program as it is compiled."""
+        """The program to compile."""
         return Source(f"{self.name}.{'py' if self.surface == 'python' else 'sexp'}", self.program, self.surface)
 
     def render(self) -> str:

@@ -1,4 +1,4 @@
-"""Requests to an approver, and the decision that an answer is: every answer, however it arrives, goes through
+"""Requests to an approver, and the decision in an answer: every answer, on any way, goes through
 :func:`decided`."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PROGRAM = "program"
 
 @frozen(kw_only=True)
 class Manifest:
-    """The most that a program written by a model may do: its text, everything it can reach, and its upper bounds as text.
+    """The limits of a program written by a model: its text, everything it can reach, and its upper bounds as text.
 
     ``covers`` are the tools that need no further approval once the program has one; ``unbounded`` lists each part
     without a bound, with its location and the reason.
@@ -74,7 +74,7 @@ class Approved:
     """A yes, in place of ``True``, from an approver or through ``flow.send``.
 
     ``arguments``, if given, replace the requested arguments. They are checked like any others, by the tool's schema and the
-    flow's policy, and the model is shown them.
+    flow's policy, and the model sees them.
     """
 
     arguments: Mapping[str, Any] | None = None
@@ -137,7 +137,7 @@ def decided(answer: object, request: ApprovalRequest, warn: Callable[[str, str],
 
 
 def of_wire(data: object) -> object:
-    """An answer that came as JSON, to be decided about: exactly ``{"approved": true, "arguments": {...}}`` is :class:`Approved`."""
+    """An answer received as JSON, for :func:`decided`: exactly ``{"approved": true, "arguments": {...}}`` is :class:`Approved`."""
     if isinstance(data, dict):
         form = cast("dict[str, Any]", data)
         arguments: object = form.get("arguments")
@@ -147,14 +147,14 @@ def of_wire(data: object) -> object:
 
 
 def to_wire(answer: object) -> object:
-    """An answer as JSON data, from which :func:`of_wire` makes an equal one; other values are left as they are."""
+    """An answer as JSON data that :func:`of_wire` reads back as an equal one; other values stay unchanged."""
     if isinstance(answer, Approved):
         return True if answer.arguments is None else {"approved": True, "arguments": dict(answer.arguments)}
     return (answer.why or False) if isinstance(answer, Denied) else answer
 
 
 def is_yes(data: object) -> bool:
-    """Whether an answer that arrived as JSON is a yes, for the reply to its sender."""
+    """Whether an answer in JSON is a yes, for the reply to its sender."""
     return isinstance(decided(of_wire(data), _ANY, lambda code, message: None), Approved)
 
 

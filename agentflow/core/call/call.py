@@ -246,7 +246,7 @@ class CallContext(Generic[DepsT]):
 
     @property
     def deps(self) -> DepsT:
-        """The dependencies of the run: the ``deps=`` that it was given, else those that the flow's ``deps=`` made for it;
+        """The dependencies of the run: its own ``deps=``, else those that the flow's ``deps=`` made for it;
         None without either."""
         return self.run.deps
 
@@ -316,14 +316,14 @@ class CallContext(Generic[DepsT]):
         return call
 
     def for_text(self, path: str) -> CallContext:
-        """The call at ``path`` of a text that host code has carried out here, which no more may be called by than is held."""
+        """The call at ``path`` of a text that host code has carried out here; it may call only the names held here."""
         return self.at(path, grants=self.held)
 
     # Host code has the host's authority: a tool may call names that its caller may not (decision 27)
     def for_host(self) -> CallContext:
         """This call for code of the host, which has the host's authority although a model or an untrusted text called it.
 
-        Approvals still ask, and texts that the code has carried out have no more than that model or text holds.
+        Approvals still ask, and texts that the code has carried out may do no more than that model or text.
         """
         grants = self.grants
         if grants is None:
@@ -422,7 +422,7 @@ class CallContext(Generic[DepsT]):
         """A call that numbers effects in the order they start: ``with ctx.ordered("part 3") as call:``.
 
         For host code with several concurrent parts, each with its own order: ``label`` names one part, the same in every
-        run. Public methods called in the block (``flow.run``, ``execute_task`` ...) join that call.
+        run. Public methods that you call in the block (``flow.run``, ``execute_task`` ...) join that call.
         """
         mark = label_mark(label)
         call = self.at(f"{self.path}/{mark}.{self._count(mark)}")
@@ -454,7 +454,7 @@ class CallContext(Generic[DepsT]):
             self.emit(Log, message=message, level=level)
 
     def progress(self, progress: float, total: float | None = None, message: str = "") -> None:
-        """Say how far a tool is: ``progress`` of ``total``, in units of its own. A slow reader may miss it."""
+        """Report how far a tool is: ``progress`` of ``total``, in units of its own. A slow reader may miss it."""
         if self.run.streaming:
             self.emit(ToolProgress, progress=progress, total=total, message=message)
 
@@ -493,8 +493,8 @@ class CallContext(Generic[DepsT]):
         """Open a Started/Finished pair: ``with call.scope(ToolStarted, name=...) as scope``.
 
         Inside, ``scope.call`` is the call (at a path of its own, unless ``path`` is given). The call of an effect serves
-        as that of its scope. Leave results with ``scope.set(result=..., usage=...)``; the Finished event is published
-        however the block ends.
+        as that of its scope. Leave results with ``scope.set(result=..., usage=...)``; the Finished event is published on
+        any end of the block.
         """
         # A parameter with a name here costs every scope: each field is compared with all of them. Scopes that nobody
         # watches are built without the call of a constructor.

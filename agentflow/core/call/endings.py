@@ -1,4 +1,4 @@
-"""How the code of a host ends a task, or has its model try again: raised or returned by tools and checks."""
+"""Ends a task, or has its model try again, from host code: objects that tools and checks raise or return."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def stored_handoff(data: Mapping[str, Any]) -> Handoff:
 # An ending is a value of a class, so that no data from elsewhere can end a task (decision 52)
 @frozen
 class EndOfTask:
-    """The end of a task that a tool asked for.
+    """The end of a task, requested by a tool.
 
     ``data`` is JSON data, ``{"finish": value}`` or ``{"handoff": ...}``; ``live`` is the handoff as the tool returned it, None where
     it comes from a record.

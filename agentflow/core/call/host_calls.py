@@ -122,7 +122,7 @@ class HostCalls:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop on which the code began."""
+        """The event loop of the code."""
         return None if self._task is None else self._task.get_loop()
 
     def cancelled(self) -> bool:

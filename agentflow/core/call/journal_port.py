@@ -26,7 +26,7 @@ Content = Mapping[str, Any]
 
 
 class Verdict(Protocol):
-    """Which branch of a form settles it, when not all of them end by themselves: the recorded one, or the first."""
+    """The branch of a form that settles it, when not all of them end by themselves: the recorded one, or the first."""
 
     async def begins(self, index: int) -> None:
         """Branch ``index`` begins. Never returns when the form was settled before it did."""

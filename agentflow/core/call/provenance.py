@@ -33,7 +33,7 @@ USER = "user"
 """The source of the program and its bindings: the absence of any other."""
 Default: TypeAlias = Literal["allow", "deny"]
 ENUM = 64
-"""How many values ``capacity="enum"`` means: those of a choice from a list."""
+"""The number of values that ``capacity="enum"`` means: those of a choice from a list."""
 _HINT = 'write [[sink]], tool = "send", argument = "to", allow = ["user"]; default = "allow" or "deny"; [sources], lookup = "directory"'
 
 
@@ -100,7 +100,7 @@ def _holds_labelled(value: Any) -> Work[bool]:
 
 
 def declared_sources(who: str) -> list[str]:
-    """The sources that a tool's own declaration allows, which are words: ``"user directory"``."""
+    """The sources that a tool's own declaration allows, separated by spaces or commas: ``"user directory"``."""
     return who.replace(",", " ").split()
 
 
@@ -384,7 +384,7 @@ class Provenance:
 
 
 class PolicyInForce:
-    """The policy of a flow's later runs, which may be set when the flow is there already: all who judge, follow or foretell ask this."""
+    """The policy of a flow's later runs, which you may set on an existing flow: checks, runs and forecasts all read it here."""
 
     __slots__ = ("following", "policy")
 
@@ -426,8 +426,8 @@ def _malformed(where: str, message: str) -> ConfigurationError:
 
 @frozen
 class Denial:
-    """A denial, or with ``explain`` a denial that would have happened: ``argument`` of ``name`` depends on ``sources``, of
-    which ``refused`` may not reach it or may not be seen by ``readers``."""
+    """A denial, or with ``explain`` a denial that would have happened: ``argument`` of ``name`` depends on ``sources``;
+    those in ``refused`` may not reach it, or ``readers`` may not see them."""
 
     name: str
     argument: str

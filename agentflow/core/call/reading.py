@@ -158,7 +158,7 @@ class Guard(Protocol):
         ...
 
     def source_of(self, tool: str, call: object = None) -> Sources:
-        """Where the results of a tool come from, unless they say so themselves; ``call`` is that of the model that calls it."""
+        """The sources of the results of a tool, unless they state their own; ``call`` is that of the model that calls it."""
         ...
 
     def of_files(self, paths: Iterable[str]) -> Sources:
@@ -171,7 +171,7 @@ class Guard(Protocol):
         ...
 
     def written_from(self, task: str, defined: Definitions | None) -> Sources:
-        """The sources from which a program made the texts of a task; ``defined`` are the tasks defined by programs."""
+        """The sources of the texts that a program built for a task; ``defined`` are the tasks defined by programs."""
         ...
 
     def note(

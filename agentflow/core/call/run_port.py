@@ -207,11 +207,11 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
 
     @property
     def funds(self) -> Funds | None:
-        """The account on which a model call reserves its maximum cost beforehand; None when tokens and money are unlimited."""
+        """The account where a model call reserves its maximum cost beforehand; None when tokens and money are unlimited."""
         ...
 
     def charge_model_call(self) -> None:
-        """Count one model call before it is made. Raises LimitExceeded."""
+        """Count one model call before it begins. Raises LimitExceeded."""
         ...
 
     def under_way(self, call: UnderWay, begins: bool) -> None:

@@ -64,12 +64,12 @@ class Allowance:
             raise _wrong(f"Allowance(per={clip(repr(per), 80)}): {error}", "for example per='1d', or '12h'") from None
 
     def starts(self, now: float) -> float:
-        """When the period of the unix time ``now`` began, in unix seconds."""
+        """The beginning of the period of the unix time ``now``, in unix seconds."""
         seconds = self.seconds
         return 0.0 if seconds is None else now // seconds * seconds
 
     def ends(self, now: float) -> float | None:
-        """When the period of the unix time ``now`` ends, in unix seconds; None if it never does."""
+        """The end of the period of the unix time ``now``, in unix seconds; None if it never ends."""
         seconds = self.seconds
         return None if seconds is None else (now // seconds + 1.0) * seconds
 
@@ -143,7 +143,7 @@ class PurseBalance:
 
 @frozen(kw_only=True)
 class PurseGrant:
-    """A loan to a process from a purse: ``granted``, which is less than it asked for if no more is left.
+    """A loan to a process from a purse: ``granted``, less than the request if no more is left.
 
     ``spent`` is the spending of all other leases in the period, with all that ended and those of processes that died. With
     ``later`` nothing is granted, but other processes will return some.

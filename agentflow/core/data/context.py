@@ -68,7 +68,7 @@ CONTEXT_KEYS: Mapping[str, str] = {
     "matchingStrategy": "matching_strategy",
     "maxResults": "max_results",
 }
-"""The keys under which a program passes its question, with their fields."""
+"""The keys of a question in a program, with their fields."""
 
 
 class MatchItem(MappingModel):

@@ -112,7 +112,7 @@ class AgentflowError(Exception):
     sources: frozenset[str] = frozenset()
     """The sources of the error's texts, in a flow with a policy; see :mod:`agentflow.core.call.provenance`."""
     recorded_cause: str | None = None
-    """The :attr:`cause_text` of an error that was read back from a record, where its cause is not at hand."""
+    """The :attr:`cause_text` of an error read back from a record, without its cause."""
 
     def __init__(
         self,

@@ -157,7 +157,7 @@ class Template(Protocol):
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """JSON data from which the template can be prepared again."""
+        """JSON data for preparing the template again."""
         ...
 
     def granted(self, grants: frozenset[str] | None) -> Template:
@@ -214,12 +214,12 @@ class CompiledTask(Template, Protocol):
         ...
 
     def with_tools(self, toolbox: Any) -> CompiledTask:
-        """A copy of the template with these tools, as far as it is offered them by name."""
+        """A copy of the template with those of these tools that it names."""
         ...
 
     @property
     def history(self) -> HistoryConfig:
-        """How a call that says nothing of it uses the conversation."""
+        """How a call uses the conversation by default."""
         ...
 
     def conversing(self) -> CompiledTask:
@@ -281,7 +281,7 @@ DEFINE = "defatom"
 ASK = "ask-human"
 """The grant that a program needs for asking a person."""
 ENDORSE = "endorse"
-"""The grant that a program needs to say that a value may go anywhere, wherever it came from."""
+"""The grant that a program needs to state that a value may go anywhere, from any source."""
 GUARDED = frozenset({ASK, ENDORSE})
 """The primitives that a program needs a grant for."""
 ASKED = "ask:"

@@ -1,7 +1,7 @@
 """Boxes: values of programs together with their sources.
 
 Where a flow has a policy (:mod:`agentflow.core.call.provenance`), a value that did not come only from the program and its
-user is in a box: a :class:`Label` holds the value and its sources. Values of the user stay as they are. Data, closures and
+user is in a box: a :class:`Label` holds the value and its sources. Values of the user stay unboxed. Data, closures and
 variables may contain boxes like any other value; only operations that look *into* a value open them.
 """
 
@@ -16,10 +16,10 @@ from agentflow.core.data.values import OrderedSet, SharedList, Symbol, as_list
 from agentflow.core.data.walk import ELEMENTS_PER_STEP, LEAVES, PART, Work, finish, slices
 
 Sources: TypeAlias = frozenset[str]
-"""Where a value came from: ``tool:fetch``, ``web``, ``file:docs/a.md``. Empty: from the program and its user."""
+"""A source of a value: ``tool:fetch``, ``web``, ``file:docs/a.md``. Empty: from the program and its user."""
 NO_SOURCES: Sources = frozenset()
 UNKNOWN: Sources = frozenset(("unknown",))
-"""The sources of a value that was recorded without tracking sources."""
+"""The sources of a value recorded without tracking sources."""
 Following: TypeAlias = "bool | Literal['strict']"
 """How values of a program are tracked: not at all, as data, or ``"strict"``: also by the conditions on the way to them."""
 UNBOXED = frozenset((*LEAVES, Symbol))
@@ -112,10 +112,10 @@ def strip(value: Any) -> tuple[Any, Sources]:
 
 
 def stripped(value: Any) -> Work[tuple[Any, Sources]]:
-    """The work of :func:`strip`: each list and dict is looked at once, however often it occurs, and copied if it holds
+    """The work of :func:`strip`: each list and dict is searched once, for any number of occurrences, and copied if it holds
     boxes.
 
-    Values of other classes, including procedures, stay as they are: they control access to their contents themselves.
+    Values of other classes, including procedures, stay unchanged: they control access to their contents themselves.
     """
     sets, holders = yield from _survey(value)
     sources = NO_SOURCES

@@ -23,7 +23,7 @@ StopReason: TypeAlias = Literal[
 Effort: TypeAlias = Literal["none", "low", "medium", "high", "max"]
 """How hard a model is asked to think before it answers."""
 PromptCache: TypeAlias = Literal["5m", "1h", False]
-"""How long a provider is asked to cache the beginning of a prompt, so that the next call reads it for less."""
+"""The time that a provider is asked to cache the beginning of a prompt, so that the next call reads it for less."""
 
 
 @frozen
@@ -167,7 +167,7 @@ WRITTEN = (TextPart, ThinkingPart)
 class Message:
     """A message of one side of a conversation.
 
-    ``sources`` of the last message of an exchange are those of all that was read in it, in a flow with a policy; ``agent`` is
+    ``sources`` of the last message of an exchange are those of all read in it, in a flow with a policy; ``agent`` is
     the name of the task that gave it.
     """
 

@@ -174,7 +174,7 @@ class TaskResult(Record):
         error: BaseException | None = None,
         **notes: Any,
     ) -> TaskResult:
-        """A FAILED result; ``error`` is the exception behind it, kept as it is."""
+        """A FAILED result; ``error`` is the exception behind it, kept unchanged."""
         reason_known, kept = known_reason(reason, details or {})
         info = ErrorInfo(message, reason_known, type, kept)
         return cls("FAILED", message, notes=Notes.of({**notes, "error": info}), exception=error)

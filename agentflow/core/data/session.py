@@ -216,11 +216,11 @@ class Session:
 
     @property
     def given(self) -> bool:
-        """Whether this is the copy of a session for a run that was given it."""
+        """Whether this is the copy of a session for a run in it."""
         return self._begun is not None
 
     def goes_on_with(self, session: Session) -> bool:
-        """Whether this is the copy of a run that was given ``session``."""
+        """Whether this is the copy of a run in ``session``."""
         return self._begun is not None and self._begun[0] is session
 
     @property

@@ -94,7 +94,7 @@ QUESTION = "ask"
 class Parameter(MappingModel):
     """A declared parameter of a template: ``type`` a simple name (``string``, ``integer``, ``string[]``, ...).
 
-    ``json_schema`` says more of its values than a simple name can: they are converted to the type, then checked against it.
+    ``json_schema`` describes its values in more detail: they are converted to the type, then checked against it.
     """
 
     type: str = "any"
@@ -120,7 +120,7 @@ class TaskTemplate(MappingModel):
     rendered instructions, without a model call; ``max_turns``, ``max_output_tokens`` and ``timeout_s`` (seconds) bound its
     prompt; ``history_config`` is how it uses the conversation: unnamed settings are those of a task that takes part in it,
     or does not if ``stateless``; ``reuse`` the maximum age of an equal call's result, in any run, that may be reused
-    (``"1d"``), a changed ``version`` says that earlier results answer no more; ``priority`` (-1000 to 1000) is that of its calls where they wait for others, in place of the run's;
+    (``"1d"``), a changed ``version`` says that earlier results no longer apply; ``priority`` (-1000 to 1000) is that of its calls where they wait for others, in place of the run's;
     ``settings`` are request fields native to the model's dialect; ``prompt_cache`` how long the provider is to cache the
     beginning of the prompt: ``"5m"``, ``"1h"``, or False (``"off"``) for not at all (None: where it pays); ``effort`` how
     hard the model is to think (``none``, ``low``, ``medium``, ``high``, ``max``); ``provider_tools`` are tools that the

@@ -68,7 +68,7 @@ class OrderedSet(Set[Any]):
 
 
 SHARED_FROM = 64
-"""Elements from which on sharing pays; shorter lists are Python lists always."""
+"""Minimum number of elements of a shared list; shorter lists are always Python lists."""
 
 
 class SharedList:

@@ -23,9 +23,9 @@ BITS_PER_STEP = 4_096
 PART = 2_048
 """Elements in a part of work that takes Python about half a microsecond each."""
 LONG_TEXT = 65_536
-"""Characters from which on a text is gone over in parts where that can wait."""
+"""Minimum characters of a text processed in parts, where that can wait."""
 PAUSE_S = 0.002
-"""Seconds of work after which it yields to the loop."""
+"""Seconds of work before it yields to the loop."""
 
 
 def finish(work: Work[T]) -> T:

@@ -80,14 +80,14 @@ class EventBase:
         return {name: as_data(value, text) for name, value in self.fields(text).items()}
 
     async def to_data(self, text: Callable[[object], str] = str) -> dict[str, Any]:
-        """:meth:`to_dict`, which lets others run while large values are gone over."""
+        """:meth:`to_dict`, which lets others run while it converts large values."""
         return {
             name: value if type(value) in LEAVES else await in_slices(_as_data(value, text))
             for name, value in self.fields(text).items()
         }
 
     def fields(self, text: Callable[[object], str] = str) -> dict[str, Any]:
-        """The same with the values of its own fields as they are."""
+        """The same with the unconverted values of its own fields."""
         data: dict[str, Any] = {"v": self.v, "type": self.type}
         for name in field_names(type(self)):
             value = getattr(self, name)

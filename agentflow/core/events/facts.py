@@ -44,7 +44,7 @@ class TaskFacts:
 
     @property
     def turns(self) -> int | None:
-        """How many turns it declares, None for the run's."""
+        """The number of turns it declares, None for the run's."""
         return self.template.max_turns
 
 

@@ -231,7 +231,7 @@ class FleetCounts:
     """Counters of this process among those that share a store, since it opened the store.
 
     ``takeovers``: runs of dead processes that it had queued again; ``sessions_lost``: how often it lost the session that
-    owns its runs; ``refused``: batches of records that were not stored because another process had taken the run over;
+    owns its runs; ``refused``: batches of unstored records, since another process had taken the run over;
     ``commits`` transactions, which took ``commit_s`` seconds from start to stored.
     """
 

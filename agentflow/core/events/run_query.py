@@ -1,4 +1,4 @@
-"""Which runs a store is to list."""
+"""The selection of the runs that a store is to list."""
 
 from __future__ import annotations
 

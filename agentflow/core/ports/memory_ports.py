@@ -69,7 +69,7 @@ class CandidateSource(Protocol):
     """Proposes files for a question, in addition to those that the index finds."""
 
     async def candidates(self, question: ContextGenerationInput, limit: int) -> Sequence[Candidate]:
-        """The best ``limit`` candidates. An error in it becomes a warning, and the order stays as it was."""
+        """The best ``limit`` candidates. An error in it becomes a warning, and the order stays unchanged."""
         ...
 
 

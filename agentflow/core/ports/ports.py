@@ -195,7 +195,7 @@ class ModelCall(Protocol):
 ToolMiddleware: TypeAlias = Callable[
     [ToolCall, Callable[[ToolCall], Awaitable[TaskResult]], CallContext], Awaitable[TaskResult | Denied]
 ]
-"""A function around calls of tools; the one that it is given carries the call out."""
+"""A function around calls of tools; its first argument carries the call out."""
 ModelMiddleware: TypeAlias = Callable[
     [ModelRequest, Callable[[ModelRequest], ModelCall], CallContext],
     Awaitable[ModelResponse] | AsyncIterator[ModelDelta],

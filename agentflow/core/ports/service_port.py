@@ -48,7 +48,7 @@ class ServiceProcess(Pipes, Protocol):
         ...
 
     async def stop(self, grace_s: float) -> str:
-        """End its input, wait up to ``grace_s`` seconds for it, then kill it and all it started. Gives how it ended, in words."""
+        """End its input, wait up to ``grace_s`` seconds for it, then kill it and all it started. The value describes its end in words."""
         ...
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # few flows have purses
 
 
 class SessionStore(Protocol):
-    """Where conversations are stored, each with one owner at a time. Raises JournalError as :class:`JournalStore`."""
+    """The store of conversations, each with one owner at a time. Raises JournalError as :class:`JournalStore`."""
 
     async def open(self, name: str) -> StoredSession | None:
         """Become the owner of a conversation, which is empty if new; None if it has another owner."""
@@ -64,7 +64,7 @@ class SessionStore(Protocol):
         ...
 
     async def remove(self, name: str) -> bool:
-        """Delete a conversation that was opened here; false if there is none. Raises SessionBusy while a run holds it."""
+        """Delete a conversation opened here; false if there is none. Raises SessionBusy while a run holds it."""
         ...
 
     def close(self, name: str) -> None:
@@ -73,7 +73,7 @@ class SessionStore(Protocol):
 
 
 class ResultStore(Protocol):
-    """Where results that other runs may use again are stored, by content. Raises JournalError as :class:`JournalStore`."""
+    """The store of results that other runs may reuse, by content. Raises JournalError as :class:`JournalStore`."""
 
     async def find(self, content: bytes, since: float) -> StoredResult | None:
         """The result of this content, unless it is older than the unix time ``since``."""
@@ -291,7 +291,7 @@ class JournalStore(Protocol):
         ...
 
     async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
-        """Store a run as ``queued``, unless there is one of this id. Gives the stored run, and whether it is new.
+        """Store a run as ``queued``, unless there is one of this id. Returns the stored run, and whether it is new.
 
         A new one holds its session. Raises SessionBusy while another run does. With ``new.takes_over`` the base ends in the
         same transaction.

@@ -107,7 +107,7 @@ def entries_of(notes: Notes) -> dict[str, Any]:
 
 
 def is_short(entries: dict[Any, Any], depth: int = 1) -> bool:
-    """Whether entries are written as they are: short texts and numbers, in dicts no deeper than ``depth``."""
+    """Whether entries are written unchanged: short texts and numbers, in dicts no deeper than ``depth``."""
     for key, each in entries.items():
         kind: Any = type(each)  # pyright: ignore[reportUnknownVariableType]
         if type(key) is not str or key[:1] == "$" or not key.isascii():
@@ -124,7 +124,7 @@ def is_short(entries: dict[Any, Any], depth: int = 1) -> bool:
 
 
 def _note(entry: Any) -> Any:
-    """An entry of notes as data from which :meth:`Notes.of` restores it; a dict as a copy."""
+    """An entry of notes as data for :meth:`Notes.of` to restore; a dict as a copy."""
     if type(entry) is dict:
         return dict(cast("dict[Any, Any]", entry))
     if isinstance(entry, Entries):
@@ -515,7 +515,7 @@ def _assigned(closure: Closure) -> str | None:
 
 _TEXT_NOTES = ("template_used", "context_source", "model", "program")
 _COUNT_NOTES = ("context_files_count", "turns")
-"""The fields of notes stored as they are, by their keys, which are their names."""
+"""The fields of notes stored unchanged, by their keys, which are their names."""
 _MADE_NOTES = frozenset({*Notes.FIELDS, "$d"}) - {*_TEXT_NOTES, *_COUNT_NOTES}
 """The keys of notes with entries rebuilt from their data."""
 _TEXT, _COUNT = frozenset({str, type(None)}), frozenset({int, type(None)})

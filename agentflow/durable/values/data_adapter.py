@@ -143,7 +143,7 @@ def _made(kind: Any, checks: bool) -> DataAdapter[Any] | None:
 
 
 def adapter_for(kind: Any, *, checks: bool = True) -> DataAdapter[Any] | None:
-    """The adapter of an annotation; None for one that says nothing. Raises ConfigurationError (``durable/no-value``) for a type
+    """The adapter of an annotation; None for one without information. Raises ConfigurationError (``durable/no-value``) for a type
     that pydantic cannot write and read."""
     try:
         if kind in _FREE:

@@ -147,7 +147,7 @@ _COUNTED = re.compile(r'\{"exchanges":(\d+),')
 
 
 def counted(changes: dict[str, Any]) -> dict[str, Any]:
-    """Changes of a conversation as they are stored: if they are only exchanges, their number comes first."""
+    """The stored changes of a conversation: if they are only exchanges, their number comes first."""
     return {"exchanges": len(changes["turns"]), **changes} if changes.keys() == {"turns"} else changes
 
 
@@ -214,7 +214,7 @@ def _read(adapter: DataAdapter[Any] | None, data: Any, what: str, path: str) -> 
 
 
 SPAN = "at"
-"""Key, in the value of a record, of the offsets at which its expression begins and ends in the stored program."""
+"""Key, in the value of a record, of the offsets where its expression begins and ends in the stored program."""
 
 SOURCES = "from"
 """Key, in the value of a record, of the sources of a result, in a flow with a policy."""

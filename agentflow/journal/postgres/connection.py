@@ -14,7 +14,7 @@ from agentflow.journal import connection as journal
 CONNECT_S = 10
 """Seconds that a connection may take to be opened."""
 COMMAND_S = 60
-"""Seconds after which a statement is cancelled and tried again: the network may have lost it."""
+"""Seconds before a statement is cancelled and tried again: the network may have lost it."""
 _SESSION = {"jit": "off", "application_name": "agentflow"}
 
 

@@ -72,7 +72,7 @@ async def begin(
 
 
 async def give_up(db: AsyncpgConnection, run: str, epoch: int, key: bytes) -> list[str]:
-    """Forget the open record of a form and cancel its branches. Gives the runs that need a job to be cancelled.
+    """Forget the open record of a form and cancel its branches. Returns the runs that need a job to be cancelled.
 
     Raises JournalError (``durable/owned``).
     """
@@ -155,7 +155,7 @@ async def ended(db: AsyncpgConnection, rows: PostgresRows, run: str, end: Branch
 
 
 async def _cancel(db: AsyncpgConnection, fork: int) -> list[str]:
-    """Cancel the idle branches: those at work are found by their workers. Gives those that need a job."""
+    """Cancel the idle branches: those at work are found by their workers. Returns those that need a job."""
     unbegun = await db.fetch(_UNBEGUN, fork)
     await db.execute("update af_fork set need = need - $2 where id = $1", fork, len(unbegun))
     await db.execute("delete from af_lease where run = any($1)", [run for (run,) in unbegun])

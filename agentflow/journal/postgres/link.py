@@ -51,7 +51,7 @@ class Blocking:
 class DatabaseLink:
     """One connection to a database with the tables of this version, opened on demand and again after a loss.
 
-    After ``patience_s`` seconds a server that says nothing is taken to be away.
+    After ``patience_s`` seconds a silent server counts as unavailable.
     """
 
     def __init__(self, url: str, patience_s: float | None = None) -> None:
@@ -69,7 +69,7 @@ class DatabaseLink:
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncGenerator[AsyncpgConnection]:
-        """The connection, on which each statement is committed by itself. Raises the errors of :meth:`transaction`."""
+        """The connection, in the mode that commits each statement by itself. Raises the errors of :meth:`transaction`."""
         db = self._db if self._db is not None and not self._db.is_closed() else await self._open()
         try:
             yield db

@@ -1,4 +1,4 @@
-"""Which process owns a run, for all machines: a lock of a PostgreSQL session, which ends with the process.
+"""The owner of a run among the processes of all machines: a lock of a PostgreSQL session, which ends with the process.
 
 The lock is on a random number, the *owner*, which is stored with the runs it owns. A killed process frees it at once, a
 lost machine once it no longer answers the server's probes. A process that hangs keeps its session, and is recognised by the
@@ -24,7 +24,7 @@ from agentflow.journal.writer import Writer
 BEAT_S = 5.0
 """Seconds between two beats of an owner."""
 STALE_S = 15.0
-"""Seconds without a beat after which an owner loses its session."""
+"""Seconds without a beat before an owner loses its session."""
 _RETRY_S = 1.0
 _KEEPALIVE = {
     "tcp_keepalives_idle": "5",

@@ -168,7 +168,7 @@ update af_run set cancelling = true, seq = seq + 1, wake_at = null, updated = no
   status = case when status in ('waiting', 'interrupted') then 'queued' else status end
 where run = $1 and queue is not null and status not in ('done', 'failed', 'cancelled') returning status
 """
-"""Gives the status of the run then. A waiting one may have a job for later, which is that of another ``seq``."""
+"""Returns the status of the run then. A waiting one may have a job for later, which is that of another ``seq``."""
 CANCELLED = """
 select run from af_run r where owner = $1 and status = 'running' and (cancelling
   or (fork is not null and exists (select from af_fork f where f.id = r.fork and f.state > 0)))
@@ -202,14 +202,14 @@ from af_owner o left join af_run r on r.owner = o.owner and r.status = 'running'
 group by o.owner order by o.started, o.owner
 """
 IDLE_S = 1.0
-"""Seconds after which an idle worker looks for due jobs without a notification."""
+"""Seconds before an idle worker looks for due jobs without a notification."""
 BEAT_S = 10.0
 CLAIM_S = 30.0
-"""Seconds without a beat after which a job goes to another worker if its owner is unknown."""
+"""Seconds without a beat before a job goes to another worker if its owner is unknown."""
 SWEEP_S = 10.0
-"""Seconds after which runs without a job get one."""
+"""Seconds before runs without a job get one."""
 SCHEDULE_S = 1.0
-"""Seconds after which a worker looks for due schedules."""
+"""Seconds between two checks of a worker for due schedules."""
 AT_ONCE = 100
 """Maximum number of jobs claimed together."""
 _AWAY_S = 1.0
@@ -485,7 +485,7 @@ class PostgresQueue:
 
 
 class Slots:
-    """How many jobs a worker may have at a time, of all queues together: ``free`` more."""
+    """The number of jobs that a worker may have at a time, of all queues together: ``free`` more."""
 
     def __init__(self, count: int) -> None:
         self.free = count
@@ -588,7 +588,7 @@ class _Work:
             self.slots.give_back()
 
     async def _remove(self, queries: Any) -> None:
-        """Remove the jobs that were done."""
+        """Remove the finished jobs."""
         done, self._done = self._done, []
         if done:
             try:
@@ -607,7 +607,7 @@ class _Work:
 
 @contextlib.asynccontextmanager
 async def _connection(url: str) -> AsyncGenerator[AsyncpgConnection]:
-    """A connection on which a commit is not waited for: a claim that the server forgets is delivered again, and does nothing then."""
+    """A connection that does not wait for its commits: a claim that the server forgets is delivered again, and does nothing then."""
     db = await connect(url, {"synchronous_commit": "off"})
     try:
         yield db

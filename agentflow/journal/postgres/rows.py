@@ -101,7 +101,7 @@ insert into af_effect(rid, key, {EFFECT})
 _LOCK = 0x61666C6F62  # the advisory lock for writing or removing values
 _AT_ONCE = 1_000
 _TEXTS = slice(VALUE + 1, TURNS + 2)
-"""Where value and turns stand among the values of a record, which begin with its key."""
+"""The positions of value and turns among the values of a record, which begin with its key."""
 _USE = """
 insert into af_blob(hash, rid) select u.hash, r.rid from unnest($1::bytea[], $2::text[]) as u(hash, run) join af_run r using (run)
 on conflict do nothing

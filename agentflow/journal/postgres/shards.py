@@ -73,7 +73,7 @@ def root_of(run: str) -> str:
 
 
 class Shards(Generic[S]):
-    """Where things are: ``names`` asks a shard for the id of its database."""
+    """The locations of things: ``names`` asks a shard for the id of its database."""
 
     def __init__(self, every: Sequence[S], name: Callable[[S], Awaitable[str]]) -> None:
         self.every = tuple(every)
@@ -216,7 +216,7 @@ def held() -> Any:
 
 
 def everywhere(join: Callable[..., Any]) -> Any:
-    """A method done by all shards, however long that takes; ``join`` makes one answer of theirs. It is given ``limit``, if there is one."""
+    """A method done by all shards, without a time limit; ``join`` makes one answer of theirs. It is given ``limit``, if there is one."""
 
     async def go(sharded: _ShardPart, name: str, *args: Any, **options: Any) -> Any:
         every = await sharded.shards.all(lambda shard: sharded.method(shard, name)(*args, **options))
@@ -392,7 +392,7 @@ class ShardedQueue(_ShardPart):
     async def schedule(self, name: str, cron: str, zone: str, new: NewRun) -> Schedule:
         shard = await self.shards.of_key(name)
         kept = await shard.jobs.schedule(name, cron, zone, new)
-        for other in self.shards.every:  # one that was stored before this shard was there
+        for other in self.shards.every:  # one stored before this shard was there
             if other is not shard:
                 await other.jobs.unschedule(name)
         return kept

@@ -1,4 +1,4 @@
-"""The requests of all processes of a database to models: for each model key the times at which it has caught up with its
+"""The requests of all processes of a database to models: for each model key the times when it has caught up with its
 rate.
 
 The generic cell rate algorithm in one statement, by the clock of the server: the calls of a process that stay within the
@@ -17,7 +17,7 @@ from agentflow.journal.postgres.link import DatabaseLink, PostgresDatabase
 from agentflow.journal.writer import Put, Unavailable, WriteJob, Writer
 
 PATIENCE_S = 2.0
-"""Seconds after which the database is taken to be away."""
+"""Seconds before the database counts as unavailable."""
 _NEW = "insert into af_rate(key) values ($1) on conflict do nothing"
 _SHARE = """
 with rate as materialized (select request_at, token_at, held from af_rate where key = $1 for update),

@@ -51,7 +51,7 @@ select exists (select from af_owner where seen < now() - make_interval(secs => $
   with owners as materialized (select distinct owner from af_run where status = 'running' and owner <> $1)
   select from owners where pg_try_advisory_xact_lock_shared(owner))
 """
-"""Whether an owner says nothing any more, and whether one is dead: without either there is nothing to take over."""
+"""Whether an owner has gone silent, and whether one is dead: without either there is nothing to take over."""
 _CREATE = f"""
 insert into af_run as r(run, base, program, digest, input, queue, tenant, priority)
   values ($1, $2, $3, $4, $5, $6, $7, $8) on conflict (run) do nothing returning {JOB}, {_RUN}

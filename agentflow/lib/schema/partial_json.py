@@ -139,7 +139,7 @@ def _fenced(text: str) -> str | None:
 class PartialJson:
     """Parses a JSON text that arrives in pieces; :meth:`feed` returns the value so far.
 
-    The total cost is a fixed multiple of the final length, however small the pieces are: past 256 characters the text
+    The total cost is a fixed multiple of the final length, for pieces of any size: past 256 characters the text
     is parsed again only after growing by a sixteenth.
     """
 
@@ -178,7 +178,7 @@ class PartialJson:
 
 
 def _start(text: str) -> int:
-    """Index at which the JSON begins: after blanks, thoughts and the opening line of a code fence, if any."""
+    """Index where the JSON begins: after blanks, thoughts and the opening line of a code fence, if any."""
     at = len(text) - len(text.lstrip())
     if not text.startswith(_BEGINS, at) and (thought := text.find(_THOUGHT, at)) >= 0:
         at = thought + len(_THOUGHT)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 MOST = 1_000_000
-"""Beyond so many values a schema counts as unbounded."""
+"""Maximum number of values of a bounded schema; one with more counts as unbounded."""
 _DEPTH = 20
 _LABELS = frozenset(
     {"title", "description", "default", "examples", "$defs", "definitions", "$schema", "$id", "$comment"}
@@ -113,7 +113,7 @@ def _target(reference: object, root: Mapping[str, Any]) -> object:
 
 
 def _forms(value: object) -> int:
-    """How many values equal ``value``."""
+    """The number of values equal to ``value``."""
     if isinstance(value, list | dict):
         parts = cast("list[Any]", value) if isinstance(value, list) else list(cast("dict[str, Any]", value).values())
         return math.prod([_forms(each) for each in parts])

@@ -202,7 +202,7 @@ def is_multiple(value: float, step: float) -> bool:
 
 
 def _exact(number: float) -> Fraction:
-    """The number as it is written in decimal, which binary floats only approximate."""
+    """The number in decimal notation, which binary floats only approximate."""
     return Fraction(number) if isinstance(number, int) else Fraction(repr(number))
 
 

@@ -82,7 +82,7 @@ class TaggedUnions:
         return self._adapter.validate_python(taken)
 
     def dump_python(self, value: Any, /, *, mode: Literal["json"], by_alias: bool, warnings: bool) -> Any:
-        """JSON data of a value of the type, with tags, from which :meth:`validate_python` gives an equal one."""
+        """JSON data of a value of the type, with tags, that :meth:`validate_python` turns into an equal one."""
         data = self._adapter.dump_python(value, mode=mode, by_alias=by_alias, warnings=warnings)
         return self._marked(self._kind, value, data)
 

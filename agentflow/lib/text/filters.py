@@ -137,7 +137,7 @@ class _FilterReader:
         return terms
 
     def _space(self) -> bool:
-        """Skip spaces. Gives whether anything is left."""
+        """Skip spaces. Returns whether anything is left."""
         while self._text[self._at : self._at + 1].isspace():
             self._at += 1
         return self._at < len(self._text)

@@ -46,7 +46,7 @@ def _replacement(match: re.Match[str]) -> str:
 def escape(text: str, *, lines: bool = False) -> str:
     """``text`` with every control character escaped (``\\x1b``, ``\\u202e``), for approvals and messages.
 
-    With ``lines``, line ends and tabs stay as they are.
+    With ``lines``, line ends and tabs stay unchanged.
     """
     if text.isascii() and text.isprintable():
         return text

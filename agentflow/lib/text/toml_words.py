@@ -66,7 +66,7 @@ def fault_words(message: str, value: object) -> str:
 
 
 def _end(text: str, at: int) -> int:
-    """Where the bracket that opens at ``at`` is closed; the end of the text if it is not."""
+    """The position of the bracket that closes the one at ``at``; the end of the text if it is not."""
     depth = 0
     for index in range(at, len(text)):
         depth += (text[index] in "([{") - (text[index] in ")]}")

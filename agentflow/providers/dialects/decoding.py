@@ -130,7 +130,7 @@ def joined_text(parts: Iterable[Part]) -> str:
 
 
 def differs(streamed: str, final: str) -> Notice:
-    """The notice of an answer that ends with another text than the one that was streamed."""
+    """The notice of an answer that ends with another text than the streamed one."""
     return Notice(
         "the final text is not the one that was streamed; the final one counts",
         code="provider/text-differs",

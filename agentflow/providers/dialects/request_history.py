@@ -65,7 +65,7 @@ def made_id(messages: Iterable[Message], others: Collection[str]) -> str:
 
 
 def is_fit(messages: Iterable[Message], issuer: str) -> bool:
-    """Whether ``messages`` are fit for every server as they are: texts that can be seen, of the user and the model by turns."""
+    """Whether ``messages`` are fit for every server without changes: texts that can be seen, of the user and the model by turns."""
     last = "assistant"
     for message in messages:
         parts = message.parts
@@ -153,7 +153,7 @@ class _Fitting:
         return parts if _all_same(kept, parts) else tuple(kept)
 
     def _said(self, part: Part, echo: bool) -> Part | None:
-        """A part of an answer as it is sent; None if it is not."""
+        """The sent form of a part of an answer; None if it is not."""
         if isinstance(part, ToolCallPart):
             call = self._call(part, echo)
             self._open.append((part.id, call))

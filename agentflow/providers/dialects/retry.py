@@ -1,4 +1,4 @@
-"""Decides whether a failed model call is retried, and after which wait."""
+"""Decides whether a failed model call is retried, and how long to wait before."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentflow.lib.option_table import policy_of
 
 @frozen(kw_only=True)
 class RetryPolicy:
-    """Retries of one model call: at most ``attempts`` in all, only while nothing of the answer was delivered.
+    """Retries of one model call: at most ``attempts`` in all, only before any part of the answer was delivered.
 
     The wait before attempt n + 1 is ``base_s`` * 2 ** (n - 1), at most ``cap_s`` seconds, less a random part of up to
     half. A server's ``retry-after`` replaces it, up to ``retry_after_cap_s`` and the call's remaining time; if the server

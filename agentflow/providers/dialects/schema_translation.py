@@ -19,7 +19,7 @@ from agentflow.providers.dialects.traits import OutputForm, SchemaRules
 from agentflow.providers.dialects.wire import Wire
 
 Place: TypeAlias = Literal["output", "tool", "strict tool"]
-"""Where a schema stands in a request."""
+"""The position of a schema in a request."""
 
 
 @frozen
@@ -794,7 +794,7 @@ def system_text(request: ModelRequest, wire: Wire, form: SchemaForm | None) -> s
 
 
 def tool_form(tool: ToolSpec, wire: Wire) -> tuple[str, SchemaForm]:
-    """The description of a tool as it is sent, and the form of its schema."""
+    """The sent description of a tool, and the form of its schema."""
     description, form, _ = _described(tool, wire)
     return description, form
 

@@ -106,7 +106,7 @@ class Wire:
     arguments of its tool calls.
 
     Maps tool names to names that providers accept (``[A-Za-z0-9_-]``, at most 64 characters), and back, and keeps long
-    arguments that were written as text beforehand. Other characters (``system:read_files``) are replaced; names that would collide get a digest. The mapping depends
+    arguments written as text beforehand. Other characters (``system:read_files``) are replaced; names that would collide get a digest. The mapping depends
     only on the names, so that prompt caches stay valid between calls.
     """
 

@@ -304,7 +304,7 @@ def _as_endorsed(value: Any) -> Work[str]:
 
 
 def not_followed(function: Closure, why: str) -> SexpEvaluationError:
-    """The error of a call of a procedure that was compiled for another kind of flow."""
+    """The error of a call of a procedure compiled for another kind of flow."""
     return SexpEvaluationError(
         f"{function.name or 'this procedure'} was made in a flow {why}",
         code="provenance/not-followed",

@@ -41,7 +41,7 @@ async def _opened(rt: Strand, value: Any) -> tuple[Any, Sources]:
 
 
 async def catch(rt: Strand, d: int, span: Span, error: Exception) -> Any:
-    """The value that ``catch`` binds, with the sources on which the error depends."""
+    """The value that ``catch`` binds, with the sources that the error depends on."""
     value = await recovery.catch(rt, d, span, error)
     return box(value, value.error.sources)
 

@@ -59,7 +59,7 @@ def _trying(strict: StrictStrand) -> Generator[None]:
 
 @contextmanager
 def _blaming(strict: StrictStrand) -> Generator[None]:
-    """An error that ends the work depends on all that was looked at until then."""
+    """An error that ends the work depends on everything read until then."""
     try:
         yield
     except AgentflowError as error:

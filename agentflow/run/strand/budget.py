@@ -252,7 +252,7 @@ SLICE_S = 0.002
 
 
 class Slices:
-    """Signals to the branches of one run, however many are ready at once, when their common slice of the loop is used up.
+    """Signals to the branches of one run, for any number of ready ones, when their common slice of the loop is used up.
 
     ``end`` is the end of the slice on the monotonic clock; a branch that sees it in the past awaits :meth:`pause`.
     """
@@ -280,11 +280,11 @@ class Slices:
 BYTES_PER_STEP = 512
 """Bytes that a step may allocate without being charged: a short list, a closure, 64 references, an integer of 4 Kbit."""
 LOOK_EVERY = 8 << 20
-"""Bytes added to the account of a run past its limit after which it checks the process."""
+"""Bytes added to the account of a run past its limit before it checks the process."""
 GRACE = 1.1
 """The process may grow by this factor of its limit while another run, which has allocated more, is to end first."""
 _FIRST_LOOK = 16
-"""Fraction of the limit (1/16) at which the process is first measured: growth counts from there. Smaller runs cost nothing."""
+"""Fraction of the limit (1/16) where the process is first measured: growth counts from there. Smaller runs cost nothing."""
 
 _LARGE = 8
 """Fraction of the limit (1/8) beyond which an allocation counts as growth before it happens."""
@@ -327,7 +327,7 @@ class MemoryAccount:
         self.used += count
 
     def take_back(self, count: int) -> None:
-        """Subtract bytes that were not allocated after all."""
+        """Subtract bytes never allocated after all."""
         self.used -= count
         if self._outer is not None:
             self._outer.take_back(count)
@@ -370,7 +370,7 @@ def _megabytes(count: int) -> str:
 
 
 LARGE = 100_000
-"""Number of elements from which on a list is large: freeing it takes about a millisecond."""
+"""Minimum number of elements of a large list: freeing it takes about a millisecond."""
 _AT_ONCE = 1_024
 _SLICE_S = 0.002
 _EVERY_S = 0.05
@@ -608,7 +608,7 @@ class Budget:
         return wanted
 
     def give_back(self, steps: int) -> None:
-        """Take back steps that were granted but not used."""
+        """Take back granted but unused steps."""
         if steps > 0:
             self.memory.take_back(steps * BYTES_PER_STEP)
             budget: Budget | None = self
@@ -629,7 +629,7 @@ class Budget:
         return left
 
     def owe(self, steps: int) -> None:
-        """Count steps that were already taken. A limit they exceed is reported at the next :meth:`grant`."""
+        """Count already taken steps. A limit they exceed is reported at the next :meth:`grant`."""
         budget: Budget | None = self
         while budget is not None:
             budget._steps_granted += steps

@@ -60,7 +60,7 @@ class EffectHandler(Protocol):
     @property
     def names(self) -> Names: ...
     async def perform(self, effect: Effect, call: CallContext) -> Any:
-        """Carry out ``effect`` at ``call``. Gives its value."""
+        """Carry out ``effect`` at ``call``. Returns its value."""
         ...
 
 
@@ -412,7 +412,7 @@ class Strand(StrandNaming):
 
     ``call`` is its call (path, session, grants), ``budget`` the remaining budget of the run. ``performer`` carries out effects;
     ``operations`` has the functions of operations. ``fuel`` is the rest of the current slice of steps, ``first_depth`` the
-    depth at which the strand begins, chosen so that the depth limit coincides with a hop.
+    depth where the strand begins, chosen so that the depth limit coincides with a hop.
     :class:`~agentflow.run.strand.strand.StrandNaming` resolves its names.
     """
 
@@ -535,7 +535,7 @@ class Strand(StrandNaming):
 
     @property
     def depth(self) -> int:
-        """The depth of calls at which this strand's Python stack began."""
+        """The depth of calls where this strand's Python stack began."""
         return self._base
 
     def end(self) -> None:
