@@ -29,7 +29,7 @@ class McpStdio:
     network access. ``writable`` are directories it may write in, ``readable`` those it may read in addition to the roots
     and the system; relative paths start at the first root. ``approve`` says which calls by models need approval.
     ``optional``: the flow starts without the server if it cannot be connected. ``sampling``: it may ask the run's model.
-    ``defer_loading``: its tools are not sent to models, which find them with a search. ``timeout_s`` is the time-out of a request in seconds, ``connect_s`` that of the start, which includes a download of the
+    ``defer_loading``: models do not receive its tools but find them with a search. ``timeout_s`` is the time-out of a request in seconds, ``connect_s`` that of the start, which includes a download of the
     program.
 
     Raises ConfigurationError (``mcp/server``).

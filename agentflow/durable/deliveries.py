@@ -22,7 +22,7 @@ from agentflow.core.events.journal_rows import EffectRow, EffectState
 PREFIX = "@order/"
 """Start of the paths of these records, which are none of effects."""
 CALM = 8
-"""Consecutive turns of the loop in which all code waits before it counts as waiting: callbacks of futures pass the word on in between."""
+"""Consecutive turns of the loop with all code waiting before it counts as such: callbacks of futures pass the word on in between."""
 LATEST = 1_000
 """Turns of the loop before the next outcome is delivered although some code does not wait."""
 PATIENCE_S = 15.0
@@ -193,7 +193,7 @@ class RunDeliveries:
             return False
         if entry is not None:
             entry.over = True
-        else:  # No other order is possible. The record only has to come before those of later deliveries.
+        else:  # No other order is possible. The record must only come before those of later deliveries.
             self._force(event)
         return True
 

@@ -31,13 +31,13 @@ T = TypeVar("T", default=Any)
 class RunInfo:
     """A durable run in a listing.
 
-    ``status`` is queued (to be resumed), running, waiting (for an answer or a time), interrupted (a decision is wanted),
+    ``status`` is queued (to be resumed), running, waiting (for an answer or a time), interrupted (you must decide),
     done, failed or cancelled. ``name`` is its program's name; ``slices`` the number of times it was started or resumed;
     ``error`` the message of its failure; ``wake_at`` when a waiting run continues by itself. ``base`` is the run with the
     records it may reuse, ``successor`` the generation that continues it. ``program`` is the digest of its text, ``labels``
     the labels given at its start, ``queue`` the queue of its workers, ``tenant`` the tenant to charge. ``parent`` is
     the run it is a branch of. ``cost_usd`` is its cost in US dollars, None for an unknown price and for an unfinished run,
-    ``duration_s`` its working time in seconds; ``scores`` are those of :meth:`~agentflow.AgentFlow.score`, by name, where they were asked for. Times are unix seconds.
+    ``duration_s`` its working time in seconds; ``scores`` are those of :meth:`~agentflow.AgentFlow.score`, by name, if requested. Times are unix seconds.
     """
 
     run_id: str
@@ -139,7 +139,7 @@ class RunEnd(NamedTuple):
 
 
 class DurableRun(Generic[T]):
-    """A durable run that was started or resumed here, or that had ended before.
+    """A durable run started or resumed here, or one that had already ended.
 
     ``run_id`` is its id. ``replayed`` is the number of its effects answered from records; ``saved`` and
     ``saved_cost`` are the tokens and US dollars of those records, its own and those it took over from the run it is based
@@ -285,7 +285,7 @@ class LiveRun(DurableRun):
     """The handle of a run that works or waits here, or is followed while workers carry it out.
 
     ``work`` resumes it; None if it is only followed. ``cancelled``: it is being cancelled for good. ``adopted``: this
-    process took it over from one that died, and no caller has asked for it since.
+    process took it over from one that died, and no caller has requested it since.
     """
 
     def __init__(

@@ -215,7 +215,7 @@ class LiveRuns:
 
     @asynccontextmanager
     async def turn(self, run_id: str) -> AsyncGenerator[None]:
-        """A block in which no other caller in this flow begins, resumes, cancels or takes over the run: other callers wait.
+        """A block for one caller in this flow that begins, resumes, cancels or takes over the run: other callers wait.
 
         Work on a run does not take its turn, and the block must not wait for the end of a run. Raises JournalError
         (``durable/other-loop``).

@@ -50,8 +50,8 @@ class PlannedEffect:
 class RunPlan:
     """The effects of resuming a run, as far as a replay of its records shows.
 
-    ``effects`` are in the order of their paths. At an effect with ``run`` the replay takes the value that was recorded
-    at its place, so that ``may_run`` are the effects that follow if the new value leads the program the same way; in a branch without such a value the
+    ``effects`` are in the order of their paths. At an effect with ``run`` the replay takes the value recorded at its
+    place, so that ``may_run`` are the effects that follow if the new value leads the program the same way; in a branch without such a value the
     plan ends. ``complete`` says that other effects are excluded, because nothing is run. Otherwise there may be others, or
     fewer, and some of the ``unused`` records may answer then. ``error`` is the message of the error that ends the replay of a
     complete plan, if any.

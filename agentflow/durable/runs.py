@@ -527,7 +527,7 @@ class DurableRuns:
         )
 
     async def check(self, within_s: float) -> None:
-        """Have the store carry out an operation behind all pending writes. Raises JournalError if it has not within
+        """Have the store carry out an operation behind all pending writes. Raises JournalError if it did not within
         ``within_s`` seconds."""
         self._runs.find("")
         try:

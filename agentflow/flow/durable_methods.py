@@ -199,7 +199,7 @@ class DurableMethods:
         return await self._durable_runs().derive(run_id, change, spec=spec, as_run=as_run)
 
     def draw(self, number: int) -> contextlib.AbstractContextManager[None]:
-        """A block in which tasks with ``reuse=`` mean the ``number``-th of several independent results, counted from 0. Runs that begin in
+        """A block for tasks with ``reuse=`` to mean the ``number``-th of several independent results, counted from 0. Runs that begin in
         it keep their draw; a generation or fork that does carries its tasks out anew. Raises ConfigurationError (``config/draw``)."""
         from agentflow.durable.stored_input import drawing
 

@@ -185,7 +185,7 @@ class FlowHost:
         self._speaks_of_tools = True
         return read_tools(self.all_bound(tools), self.tools, where)
 
-    # Who wrote a function says nothing of the flow: each flow compiles it with its own tools (decision 56)
+    # The author of a function does not determine the flow: each flow compiles it with its own tools (decision 56)
     def bound(self, declared: Any) -> Any:
         if isinstance(declared, Handoff):
             return replace(declared, task=self.bound(declared.task))

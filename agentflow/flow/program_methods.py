@@ -245,7 +245,7 @@ class ProgramMethods:
         ``bindings`` are its variables; ``env`` an environment to share variables and tasks with; ``session`` a
         conversation to continue; ``allow`` runs it as an untrusted program that may call only these tasks and tools;
         ``limits`` and ``approve`` replace the flow's for this run. ``run_id`` is the id of the run (default: a new one),
-        and ``labels`` say what it belongs to (a user, a thread); its events carry both. ``max_cost`` (USD) and
+        and ``labels`` say where it belongs (a user, a thread); its events carry both. ``max_cost`` (USD) and
         ``max_tokens`` lower the limits in force, and never raise them; of calls that wait for rates or connections, the one
         with the highest ``priority`` (-1000 to 1000) goes first; ``purse`` is the name of the purse that pays
         (:class:`~agentflow.Purses`), in addition to the limits; if it lacks the money for a call, the run ends with PurseEmpty; questions of the run stay open for ``approval_ttl`` seconds (None: as long as the flow's); ``deps`` are its dependencies, ``ctx.deps`` of its tools and checks and :meth:`deps` of its workflows, in place of those that ``AgentFlow(deps=...)`` makes; ``state`` is the beginning of ``ctx.state`` in its tools; ``around_tool`` and ``around_model`` are its middleware, within the flow's; ``surface`` is the language of a text (``"sexp"``, the default, or ``"python"``; a file's name implies it).

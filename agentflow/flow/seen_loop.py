@@ -61,7 +61,7 @@ class TaskFactory:
         return _born(tasks, partial(_by_host, inner, loop), coro, **options)
 
     # anyio knows the eager factories of asyncio by their code, and goes round them to the class of task in their closure,
-    # since its groups cannot start a task eagerly. So an eager factory is to be seen through this one.
+    # since its groups cannot start a task eagerly. So an eager factory must be visible through this one.
     @property
     def __code__(self) -> CodeType:
         return cast(Any, self.inner).__code__

@@ -303,7 +303,7 @@ class Journal(ABC, Generic[C]):
 
         try:
             parked = await self._writer.do(work)
-        except BaseException:  # whatever became of it, this process does not work on it any more
+        except BaseException:  # with any result, this process does not work on it any more
             self._give_back(run, epoch)
             raise
         if parked:
@@ -359,7 +359,7 @@ class Journal(ABC, Generic[C]):
             shared = await self._finish_alone(epoch, run, status, result, error, spent_s) if alone else None
             if shared is None:
                 shared = await self._writer.do(work)
-        except BaseException:  # whatever became of it, this process does not work on it any more
+        except BaseException:  # with any result, this process does not work on it any more
             self._give_back(run, epoch)
             raise
         self._release(run)

@@ -18,7 +18,7 @@ _POSTGRES = ("postgresql://", "postgres://")
 
 @frozen
 class Durable:
-    """Where durable runs are stored, and how: ``AgentFlow(durable=Durable("sqlite:///runs.db", sync="full"))``.
+    """The store of durable runs, and its options: ``AgentFlow(durable=Durable("sqlite:///runs.db", sync="full"))``.
 
     ``durable="sqlite:///runs.db"`` is a ``Durable`` with the defaults.
 
@@ -42,7 +42,7 @@ class Durable:
 
 
 def durable_of(durable: object) -> Durable | None:
-    """The argument ``durable=`` of a flow as settings. Raises ConfigurationError (``config/durable``) for a value of another type."""
+    """The argument ``durable=`` of a flow as :class:`Durable`. Raises ConfigurationError (``config/durable``) for a value of another type."""
     stated = Durable(durable) if isinstance(durable, str) else durable
     if stated is None or (isinstance(stated, Durable) and isinstance(stated.url, str)):  # pyright: ignore[reportUnnecessaryIsInstance] - hosts need no checker
         take_over: object = stated and stated.take_over
@@ -59,7 +59,7 @@ def durable_of(durable: object) -> Durable | None:
 def open_store(url: str, sync: Sync = "normal") -> JournalStore:
     """The store at ``url``: ``sqlite:///runs.db``, ``sqlite:////absolute/runs.db``, or ``postgresql://user@host/database``.
 
-    Touches no file yet, and connects to nothing. Raises ConfigurationError (``config/durable``, ``config/extra``).
+    It does not touch a file or connect yet. Raises ConfigurationError (``config/durable``, ``config/extra``).
     """
     if sync not in ("normal", "full"):
         raise ConfigurationError(
@@ -78,7 +78,7 @@ def open_store(url: str, sync: Sync = "normal") -> JournalStore:
 
 
 def open_events(url: str) -> EventStore:
-    """The logs of runs in the database at ``url``. Touches no file yet, and connects to nothing. Raises as :func:`open_store`."""
+    """The logs of runs in the database at ``url``. It does not touch a file or connect yet. Raises as :func:`open_store`."""
     if is_postgres(url):
         urls = _servers(url)
         from agentflow.journal.postgres.events import PostgresEvents
@@ -91,7 +91,7 @@ def open_events(url: str) -> EventStore:
 
 
 def open_rates(url: str) -> RateStore | None:
-    """The store that counts the rates of all processes of a database; None for an SQLite file. Does not connect yet. Raises
+    """The store that counts the rates of all processes of a database; None for an SQLite file. It does not connect yet. Raises
     the errors of :func:`open_store`."""
     if not is_postgres(url):
         return None
@@ -117,7 +117,7 @@ def is_postgres(url: str) -> bool:
 
 
 def shards_in(url: str) -> list[str]:
-    """The databases that ``url`` names, with blanks between them. Raises ConfigurationError (``config/durable``)."""
+    """The databases in ``url``, separated by blanks. Raises ConfigurationError (``config/durable``)."""
     urls = url.split()
     if not all([is_postgres(each) for each in urls]) or len(set(urls)) < len(urls):
         raise ConfigurationError(

@@ -165,7 +165,7 @@ class Builder:
         repository: GitRepository | None = None
         with self._reader(root) as reader:
             try:
-                # git is started in a path: a root that was moved away from its path has no history
+                # git is started in a path: a root moved away from its path has no history
                 repository = GitRepository.find(text_name(root), self._check) if reader.is_at(root) else None
             except GitFailed as failure:
                 note = str(failure)

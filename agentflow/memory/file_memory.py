@@ -249,7 +249,7 @@ class FileMemory:
     async def index_git_repository(
         self, repo_path: str | os.PathLike[str], options: Mapping[str, Any] | None = None
     ) -> UpdateReport:
-        """Add ``repo_path`` to the roots and index it, with its history; any directory will do.
+        """Add ``repo_path``, any directory, to the roots and index it, with its history.
 
         ``options`` may hold ``history`` (bool). Raises DataError (``memory/root``) if it is not a readable directory.
         """
@@ -297,7 +297,7 @@ class FileMemory:
         ``metadata`` has ``root``, ``relative_path``, ``language`` and the signals behind the score. ``error`` is set if a
         root cannot be read. ``skipped`` lists files missing from the index, or not yet in it. An error of a source or ranker
         becomes a warning, and the result is computed without it. Both are called within ``call``. With ``fresh_context``
-        disabled nothing is looked up. Raises only cancellation and RunStopped.
+        disabled it finds nothing. Raises only cancellation and RunStopped.
         """
         if question.fresh_context == "disabled":
             return AssociativeMatchResult(context_summary=question.inherited_context)
@@ -360,7 +360,7 @@ class FileMemory:
         return sorted(items, key=lambda match: -match.score)[:count] if len(question.kinds) > 1 else items[:count]
 
     async def describe(self, paths: Sequence[str], strategy: str = "content") -> dict[str, str]:
-        """The text a re-ranker is shown for each path: its metadata line and, for ``content``, its first lines."""
+        """The text shown to a re-ranker for each path: its metadata line and, for ``content``, its first lines."""
         if strategy == "metadata":
             metadata = self.global_index
             return {path: metadata.get(path, "") for path in paths}

@@ -76,7 +76,7 @@ class OpenTelemetry:
 
     Parameters: ``content`` adds the input and output of models and tools, redacted, at most 64 KiB each (default: as the
     variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says); ``first_chunk`` measures the time to the first piece
-    of an answer, which makes calls streamed ones; ``tracer_provider``, ``meter_provider`` and ``logger_provider`` are the process's by
+    of an answer, which makes the flow stream its calls; ``tracer_provider``, ``meter_provider`` and ``logger_provider`` are the process's by
     default. Scores of live runs (``flow.score``) are events ``gen_ai.evaluation.result``, which the logger writes.
     Raises ConfigurationError (``config/otel``) without ``opentelemetry-api``.
     """
@@ -253,7 +253,7 @@ COMMIT_TIME = "agentflow.fleet.commit_time"
 
 
 class QueueGauges:
-    """Gauges of the queues: runs by queue, tenant and status, and for how long the oldest queued one has been so."""
+    """Gauges of the queues: runs by queue, tenant and status, and the waiting time of the oldest queued one."""
 
     def __init__(self, meter_provider: MeterProvider | None = None) -> None:
         from opentelemetry import metrics

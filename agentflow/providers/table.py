@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 @frozen(kw_only=True)
 class Provider:
-    """Options of the adapter that a flow makes for its ``model``: ``AgentFlow("openai-chat:m", provider=Provider(retry={"attempts": 2}))``.
+    """Options of the adapter that a flow builds for its ``model``: ``AgentFlow("openai-chat:m", provider=Provider(retry={"attempts": 2}))``.
 
-    Each is a mapping of some fields, which go over those of the settings, or a whole object of its class.
+    Each is a mapping of some fields, which override those of the settings, or a whole object of its class.
 
     Attributes:
-        traits: the API of the model server, where it is not known or differs: ``{"limit_field": "max_completion_tokens"}``
+        traits: the API of the model server, if unknown or different: ``{"limit_field": "max_completion_tokens"}``
             (:class:`Traits`).
         clocks: time limits of a call to that server, in seconds: ``{"first_byte_s": 900}``
             (:class:`~agentflow.providers.Clocks`).
-        retry: how often, and after which wait, a failed call is made again: ``{"attempts": 2}``
+        retry: how often, and after how long a wait, to repeat a failed call: ``{"attempts": 2}``
             (:class:`~agentflow.providers.RetryPolicy`).
     """
 
@@ -132,8 +132,8 @@ ENTRY_POINTS = "agentflow.providers"
 class Dialect:
     """A row of the table: ``module`` and ``factory`` of its adapter, its key check, prefixes of its vendor's models.
 
-    ``key_check`` (``module:function``) raises if the key is missing. A dialect without one is on this machine, and needs no name
-    of a model. ``families`` serve hints only; ``takes_options`` says that the factory has the parameters of an HttpAdapter.
+    ``key_check`` (``module:function``) raises if the key is missing. A dialect without one runs on this machine, and needs no
+    model name. ``families`` serve hints only; ``takes_options`` says that the factory has the parameters of an HttpAdapter.
     """
 
     module: str
@@ -331,7 +331,7 @@ class Router:
                 self._split(model)
 
     def warming(self) -> Coroutine[Any, Any, None] | None:
-        """Has the adapter of the flow's model ready for its first call; None where there is nothing to prepare."""
+        """Prepares the adapter of the flow's model for its first call; None if nothing needs preparing."""
         with suppress(ConfigurationError):
             if (warm := getattr(self.resolve(None)[0], "warm", None)) is not None:
                 return _warmed(warm)

@@ -217,7 +217,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 class FlowServer:
-    """A flow as an ASGI application, which can be mounted into another one.
+    """A flow as an ASGI application; you can mount it into another one.
 
     Parameters: ``exports`` are the offered programs: ``{"review": Path("review.sexp")}``, or a list of files, functions and
     names of tasks. ``keys`` is the keys file, or the keys read from it; None admits every caller who reaches the server.
@@ -226,9 +226,9 @@ class FlowServer:
     without keys shows all runs of the flow's database, also those that other processes work on; with keys the key decides.
     ``approval_ttl`` is the number of seconds that a run waits for an answer, ``on_disconnect`` decides about a run after
     its chat client disconnects. When the process is asked to end (SIGTERM, Ctrl-C), active runs have ``grace`` seconds and
-    streams end; None leaves that to the host, by :meth:`stop`.
+    streams end; with None the host does this by calling :meth:`stop`.
 
-    As the main application it runs its own lifespan; when mounted, use it as ``async with`` inside the flow's block, so
+    As the main application it runs its own lifespan; when you mount it, use it with ``async with`` inside the flow's block, so
     that runs end before the flow is closed. Raises ConfigurationError (``serve/export``, ``serve/keys``).
     """
 

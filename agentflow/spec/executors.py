@@ -128,14 +128,14 @@ class SystemExecutorFunctions(Face):
     async def execute_list_directory(self, params: dict[str, Any]) -> TaskResult:
         """The names in ``directory_path``: content is the JSON list, ``notes.directory_contents`` the list itself.
 
-        FAILED: input_validation_failure, tool_execution_error (also for a path that is refused: ``details.cause``).
+        FAILED: input_validation_failure, tool_execution_error (also for a refused path: ``details.cause``).
         """
         return await self._run("system:list_directory", params)
 
     async def execute_write_file(self, params: dict[str, Any]) -> TaskResult:
         """Write ``content`` to ``file_path``; ``overwrite`` (default false) or ``expected_digest`` allow replacing it.
 
-        FAILED: input_validation_failure, tool_execution_error (also for a path that is refused: ``details.cause``).
+        FAILED: input_validation_failure, tool_execution_error (also for a refused path: ``details.cause``).
         """
         return await self._run("system:write_file", params)
 

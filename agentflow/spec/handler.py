@@ -435,7 +435,7 @@ class BaseHandler(Face):
     async def _produce(self, prompt: Prompt, opened: asyncio.Future[PromptEvents], events: bool) -> None:
         engine = self.joint.engine
         async with in_run(engine, "handler.stream_prompt", self._session) as call:
-            # Text is the prompt's value and given as it is; events are shown, as all events are.
+            # Text is the prompt's value and given unchanged; events are shown, as all events are.
             redaction = engine.redaction() if events else None
             show = redaction.show if redaction is not None else None
             watched, inner = watch(call, prompt.model, prompt.system, prompt.parts, show=show)

@@ -388,7 +388,7 @@ class CallContext(Generic[DepsT]):
         """Whether the host's own code acts here, with no model and no untrusted text above: such calls need no approval."""
         return self.grants is None and not self.asked_by_model
 
-    # A path, not a counter: it does not depend on the order in which branches run (decision 10)
+    # A path, not a counter: it does not depend on the order of the branches (decision 10)
     def next_path(self, kind: str = "", *content: Any) -> str:
         """The path of the next effect within this call.
 
@@ -496,8 +496,8 @@ class CallContext(Generic[DepsT]):
         as that of its scope. Leave results with ``scope.set(result=..., usage=...)``; the Finished event is published on
         any end of the block.
         """
-        # A parameter with a name here costs every scope: each field is compared with all of them. Scopes that nobody
-        # watches are built without the call of a constructor.
+        # A parameter with a name here costs every scope: each field is compared with all of them. Scopes that no observer
+        # watches are built without calling a constructor.
         watched = self.run.watched
         if path is None:
             ordinal = self._ordinal
@@ -687,7 +687,7 @@ class HostCode:
     """A block for host code: public entries called there join ``call`` with the host's authority
     (:meth:`~agentflow.core.call.call.CallContext.for_host`), no matter who called the code.
 
-    The order in which such code starts effects is unknown, so the effects of ``call`` are identified by their content.
+    Such code starts effects in an unknown order, so the effects of ``call`` are identified by their content.
     Raises StrayExit or HostPanic as :func:`is_stray` decides. Await the code's own awaitables by ``await
     code.to_end(...)``.
     """

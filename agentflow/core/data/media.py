@@ -97,7 +97,7 @@ def is_media(value: object) -> bool:
     """Whether an argument is an image, document or sound, or a list of such."""
     if isinstance(value, list | tuple):
         parts = cast("Sequence[object]", value)
-        # Not a list: of other data, however long, only the first element is looked at.
+        # Not a list: of other data, of any length, only the first element is examined.
         return bool(parts) and all(isinstance(part, MEDIA_PARTS) for part in parts)
     return isinstance(value, MEDIA_PARTS)
 

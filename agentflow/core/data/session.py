@@ -29,7 +29,7 @@ class Compaction:
 
 
 class Unread:
-    """An exchange of a replayed run as it is stored: most are never read again, and a run may have thousands.
+    """A stored exchange of a replayed run: most are never read again, and a run may have thousands.
 
     ``decode`` gives the JSON data of its messages.
     """
@@ -93,7 +93,7 @@ class Session:
     """Conversation history and data context.
 
     History is a list of exchanges. An exchange is the messages from a user's prompt to the model's last answer, with
-    exactly one result for every tool call; it is committed whole or not at all. ``keeper`` stores a lasting session.
+    exactly one result for every tool call; it is committed as a whole or not at all. ``keeper`` stores a lasting session.
 
     Several runs may use one session concurrently: each sees the exchanges before it began and its own, and adds its own
     when it ends.
@@ -173,7 +173,7 @@ class Session:
     def size(self, measure: Callable[[Message], int], start: int = 0) -> int:
         """The sum of ``measure`` over the messages of all exchanges from number ``start`` on.
 
-        Each message is measured once in its life, so it has to be the same measure always.
+        Each message is measured once in its life, so ``measure`` must always be the same.
         """
         total = 0
         for part, length in self._lineage():
@@ -334,7 +334,7 @@ class Session:
         """The conversation and the data context as JSON text, in ASCII; :meth:`from_json` reads it back.
 
         ``{"session": 1, "turns": [[message, ...], ...], "data_context": ...}``, where a message is ``{"role", "parts"}``
-        and each part has its ``type``; a conversation with a name also has its ``scope``. Everything of it is kept, the verbatim JSON of providers too.
+        and each part has its ``type``; a conversation with a name also has its ``scope``. Every part is kept, also the verbatim JSON of providers.
         """
         data: dict[str, Any] = {"session": VERSION, **self.whole()}
         data.pop("tools", None)  # which the other side states anew for each run
@@ -394,7 +394,7 @@ class Session:
         return run
 
     def leave(self) -> None:
-        """End the copy that :meth:`enter` made: add its changes to the session that the run was given.
+        """End the copy that :meth:`enter` made: add its changes to the session of the run.
 
         Exchanges that other runs added meanwhile stay, even if this one cleared the history.
         """
@@ -419,7 +419,7 @@ class Session:
 
     @asynccontextmanager
     async def used(self) -> AsyncGenerator[Session]:
-        """A copy for a block of a run, added when the block ends; a session that lasts is stored then.
+        """A copy for a block of a run, added when the block ends; a lasting session is stored then.
 
         Raises SessionBusy while a durable run has it, JournalError.
         """

@@ -60,7 +60,7 @@ def _check(function: Any, kind: Literal["tool", "model"], label: str) -> None:
         raise _wrong(
             f"{label} the middleware '{name}' takes three arguments: its parameters are {names}", written
         ) from None
-    except ValueError:  # a callable without a signature is called as it is
+    except ValueError:  # a callable without a signature is called unchanged
         pass
 
 

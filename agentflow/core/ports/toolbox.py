@@ -98,7 +98,7 @@ def offered(
 ) -> dict[str, T]:
     """The tools that the model of a task is offered, by name.
 
-    ``names`` is the task's list, in which ``docs:*`` stands for all tools of a server; None for all ``ordinary`` tools of
+    ``names`` is the task's list, where ``docs:*`` stands for all tools of a server; None for all ``ordinary`` tools of
     the flow. ``own`` are the task's own objects, ``find`` returns the flow's by name, or raises. Of the flow's tools, only
     those in ``grants`` are offered (None: all).
     """

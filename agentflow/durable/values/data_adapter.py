@@ -165,7 +165,7 @@ def adapter_of(function: Callable[..., Any], what: str, *, checks: bool) -> Data
     """
     try:
         kind = annotated(function).get("return", Any)
-    except (NameError, TypeError, AttributeError):  # of undeclared host code: it says nothing then
+    except (NameError, TypeError, AttributeError):  # of undeclared host code: it gives no information then
         return None
     if not checks and (kind in LEAVES or kind in (list, dict)):
         return None

@@ -67,9 +67,7 @@ class WrittenFiles:
         await self._put(real, joined(before, sources))
         try:
             yield
-        except (
-            Exception
-        ):  # of any kind, raised again: a block that failed wrote nothing. One that was cancelled may have.
+        except Exception:  # of any kind, raised again: a failed block wrote nothing. A cancelled one may have.
             await self._put(real, before)
             raise
         await self._put(real, sources)

@@ -90,7 +90,7 @@ class View:
 
     def task(self, name: str) -> Template | None:
         at: Definitions | None = self
-        while isinstance(at, View):  # programs start programs: as many views as they are nested deep
+        while isinstance(at, View):  # programs start programs: as many views as their nesting is deep
             for table in at._tables():
                 template = table.get(name)
                 if template is not None:
