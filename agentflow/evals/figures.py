@@ -270,7 +270,7 @@ class EvaluationFigures:
             for name in self.own:
                 mean = self[name].score(score).mean if score in self.names else math.nan
                 if math.isnan(mean):
-                    told.append(f"no sample of {name} has a score '{score}'")
+                    told.append(f"no sample of {name} has a score '{score}', but {', '.join(self.names) or 'none'}")
                 elif mean < number:
                     told.append(f"{score} of {name} is {mean:.3g}, below {number:g}")
         return told

@@ -269,9 +269,11 @@ def _command_result(ended: CommandResult) -> TaskResult:
     if ended.hint:
         details["hint"] = ended.hint
     result = TaskResult.failure(ended.reason or "tool_execution_error", message, details=details, **notes)
-    if ended.exit_code is not None and ended.stderr.strip():
-        return replace(result, content=ended.stderr)
-    return result
+    explains = ended.exit_code is not None and bool(ended.stderr.strip())
+    outputs = [
+        each for each in (ended.stdout, ended.stderr) if each.strip()
+    ]  # many programs report failures on the first
+    return replace(result, content="\n".join([*([] if explains else [message]), *outputs])) if outputs else result
 
 
 def _file_error(error: PathDenied | FileFailure) -> ErrorInfo:
