@@ -252,6 +252,7 @@ class Records:
         self._gates: dict[str, Gate] = {}
         self._cut: dict[str, int] = {}
         self._lost = 0
+        self._kept: set[str] = set()
         open_rows = (row for row in owned.records if row.state == EffectState.OPEN)
         asked = [each for row in open_rows if (each := question_of(self.run.run, row)) is not None]
         self.parking = Parking(self.run.seq, self._rest, asked)
@@ -393,18 +394,23 @@ class Records:
         """Store a record before anything depends on it.
 
         If the strand is cancelled meanwhile, the record is withdrawn: the strand continued as if the effect had not ended,
-        and a replay has to do the same. Only an abandoned run keeps it.
+        and a replay has to do the same. Only an abandoned run keeps it, and a branch that was stopped by a limit (:meth:`keep_below`).
         """
         future = self.store.put(self.run.run, self.run.epoch, [row])
         try:
             await future
             self.advanced = self.advanced or row.state != EffectState.OPEN
         except asyncio.CancelledError:
-            if not self.suspending:
+            if not self.suspending and not row.path.startswith(tuple(self._kept)):
                 self._lose(row)
             raise
         except JournalError as error:
             await self.stop(error)
+
+    def keep_below(self, prefix: str) -> None:
+        """Keep the records that branches with this prefix are storing when they are cancelled: the error that stops them, such as a
+        limit, is not recorded, so that a replay does not repeat the cancellation, and their answers are paid for."""
+        self._kept.add(prefix)
 
     def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
         """Store records before the next write."""

@@ -215,7 +215,9 @@ async def test_commands_have_their_notes(executors: SystemExecutorFunctions) -> 
     assert error_of(failed)["reason"] == "tool_execution_error" and failed.notes["exit_code"] == 2
     assert "nowhere" in failed.content and failed.notes["success"] is False
     tested = await executors.execute_shell_command({"command": "sh -c 'echo FAILED test_a; exit 1'"})
-    assert tested.failed and tested.content == "the command ended with exit code 1\nFAILED test_a\n", "as pytest reports"
+    assert tested.failed and tested.content == "the command ended with exit code 1\nFAILED test_a\n", (
+        "as pytest reports"
+    )
     both = await executors.execute_shell_command({"command": "sh -c 'echo one; echo two >&2; exit 2'"})
     assert both.content == "one\n\ntwo\n"
     slow = await executors.execute_shell_command({"command": "sleep 9", "timeout": 1})
