@@ -17,8 +17,8 @@ MARKERS = {
     "is no NOUN": r"\bis no [a-z]",
 }
 MOST = {
-    "docs": {"free relative": 11, "whoever": 5, "go on": 0, "nobody": 1, "is no NOUN": 1},
-    "package": {"free relative": 12, "whoever": 18, "go on": 1, "nobody": 2, "is no NOUN": 2},
+    "docs": {"free relative": 10, "whoever": 4, "go on": 0, "nobody": 1, "is no NOUN": 1},
+    "package": {"free relative": 1, "whoever": 1, "go on": 0, "nobody": 0, "is no NOUN": 1},
 }
 """Ratchets: lower them when texts are rewritten, never raise them."""
 
