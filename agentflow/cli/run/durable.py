@@ -78,7 +78,7 @@ def plan_text(plan: RunPlan) -> str:
         if plan.may_run:
             lines += _listed(plan.may_run, "may run", "if the results lead on as the old ones did")
             lines.append(f"together about {_cost([*plan.runs, *plan.may_run])}")
-        lines.append("what follows depends on the results")
+        lines.append("later calls depend on the results")
         if plan.unused:
             lines.append(f"{counted(len(plan.unused), 'more record')}, of {_cost(plan.unused)}, may answer then")
     elif plan.error is not None:
