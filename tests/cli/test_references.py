@@ -141,7 +141,9 @@ def test_an_exception_of_the_workflow_is_shown_with_its_line(project: Path) -> N
     assert f"{os.path.join(project, 'launch.py')}:{line}" in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["run", "check", "explore", "fmt"])
+@pytest.mark.parametrize(
+    "command", ["run", *[pytest.param(each, marks=pytest.mark.slow) for each in ("check", "explore", "fmt")]]
+)
 def test_a_module_of_your_own_is_told_from_a_workflow_text(project: Path, command: str) -> None:
     """A ``.py`` file that makes a flow is not text for any command, and the hint says how to run it; the reverse mistake, a
     text that is named as a module, is answered with the command for texts."""

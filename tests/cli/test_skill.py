@@ -50,6 +50,7 @@ def test_the_folder_follows_the_convention(skill: Path) -> None:
     assert all(f"`{name}` (" in body for names in GROUPS.values() for name in names)
 
 
+@pytest.mark.slow
 def test_its_module_and_its_test_run(skill: Path, tmp_path: Path) -> None:
     """The Python module imports, pytest passes its test with the scripted model, and its cases are cases."""
     for name, text in blocks(skill).items():

@@ -26,7 +26,9 @@ def commands() -> list[tuple[str, ...]]:
     return below(typer.main.get_command(app), ())
 
 
-@pytest.mark.parametrize("path", commands(), ids=" ".join)
+@pytest.mark.parametrize(
+    "path", [pytest.param(each, marks=pytest.mark.slow if each else (), id=" ".join(each)) for each in commands()]
+)
 def test_the_help_of_each_command_fits_and_breaks_no_word(path: tuple[str, ...]) -> None:
     """No line is wider than 80 columns, and the words are those of a help that is written without breaks."""
     done = said_by(*path, "--help", COLUMNS="80")
@@ -41,12 +43,17 @@ def test_the_help_of_each_command_fits_and_breaks_no_word(path: tuple[str, ...])
         ("run", "-e", "(fetch 1)"),
         ("run", "nowhere.sexp"),
         ("run", "-e", '(raise "the ' + "long " * 40 + 'story")'),
-        ("run", "-e", "(+ 1 2)", "--limit", "step=3"),
-        ("run", "-e", "(+ 1 2)", "--app", "nowhere:flow"),
-        ("run", "-e", "(+ 1 2)", "--model", "antropic:x"),
-        ("runs", "report", "nowhere"),
-        ("check", "nowhere.sexp"),
-        ("resume", "nowhere"),
+        *[
+            pytest.param(arguments, marks=pytest.mark.slow)
+            for arguments in (
+                ("run", "-e", "(+ 1 2)", "--limit", "step=3"),
+                ("run", "-e", "(+ 1 2)", "--app", "nowhere:flow"),
+                ("run", "-e", "(+ 1 2)", "--model", "antropic:x"),
+                ("runs", "report", "nowhere"),
+                ("check", "nowhere.sexp"),
+                ("resume", "nowhere"),
+            )
+        ],
     ],
     ids=" ".join,
 )

@@ -40,7 +40,13 @@ def follow(page: Path, directory: Path, **variables: str) -> None:
     assert files and not {name for name in files if name.endswith(".py") and "/" not in name} - ran
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=() if page.stem == "guide-repository" else pytest.mark.slow, id=page.stem)
+        for page in PAGES
+    ],
+)
 def test_the_programs_of_a_page_print_what_it_shows(page: Path, tmp_path: Path) -> None:
     """A reader who writes each file and types each command, in an empty directory and offline, sees the same output."""
     follow(page, tmp_path)
