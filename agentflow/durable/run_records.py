@@ -252,7 +252,7 @@ class Records:
         self._gates: dict[str, Gate] = {}
         self._cut: dict[str, int] = {}
         self._lost = 0
-        self._kept: set[str] = set()
+        self._stopped: set[str] = set()
         open_rows = (row for row in owned.records if row.state == EffectState.OPEN)
         asked = [each for row in open_rows if (each := question_of(self.run.run, row)) is not None]
         self.parking = Parking(self.run.seq, self._rest, asked)
@@ -401,7 +401,7 @@ class Records:
             await future
             self.advanced = self.advanced or row.state != EffectState.OPEN
         except asyncio.CancelledError:
-            if not self.suspending and not row.path.startswith(tuple(self._kept)):
+            if not self.suspending and not row.path.startswith(tuple(self._stopped)):
                 self._lose(row)
             raise
         except JournalError as error:
@@ -410,7 +410,7 @@ class Records:
     def keep_below(self, prefix: str) -> None:
         """Keep the records that branches with this prefix are storing when they are cancelled: the error that stops them, such as a
         limit, is not recorded, so that a replay does not repeat the cancellation, and their answers are paid for."""
-        self._kept.add(prefix)
+        self._stopped.add(prefix)
 
     def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
         """Store records before the next write."""
