@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from typing import Any, cast
 
@@ -95,10 +95,12 @@ def differing(base: RunRow, overrides: Overrides) -> frozenset[str]:
     )
 
 
-def still_true(rows: Iterable[EffectRow], changed: frozenset[str], anew: Container[str] = ()) -> list[EffectRow]:
+def still_true(rows: Iterable[EffectRow], changed: frozenset[str], anew: Collection[str] = ()) -> list[EffectRow]:
     """The records that may still answer: not those of tasks and tools in ``anew``, nor the effects within which one of these,
     or a task in ``changed`` (``*``: any task), was called. Effects still in progress stay."""
     rows = list(rows)
+    if not changed and not anew:
+        return rows
     stale = {each.path for each in rows if each.kind in _CALLED and each.name in anew}
     other = {each.path for each in rows if each.kind == "task" and (each.name in changed or EVERY in changed)}
     gone = stale | {above for path in stale | other for above in _above(path)}

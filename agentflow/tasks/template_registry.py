@@ -547,10 +547,10 @@ def tasks_below(compiled: C, tool: Callable[[str], Tool | None], task: Callable[
     tasks = [compiled]
     for each in tasks:  # which grows
         own = cast(Toolbox, each.toolbox)
-        run: list[C | None] = [used.task for used in own.values()]
-        for name in {*(each.template.tools or ())}.difference(own):
-            used = tool(name)
-            if used is None or used.kind == "subtask":
+        run: list[C | None] = []
+        for name in dict.fromkeys([*own, *(each.template.tools or ())]):
+            used = own.get(name) or tool(name)
+            if used is None or used.task is not None or used.kind == "subtask":
                 run.append((used and used.task) or task(name.removeprefix(HANDOFF)))
         tasks += [other for other in run if other is not None and all([other is not before for before in tasks])]
     return tasks

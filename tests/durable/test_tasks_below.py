@@ -11,6 +11,7 @@ import pytest
 
 from agentflow import AgentFlow, Handoff, ModelRequest, ScriptedProvider
 from agentflow.core.data.messages import ToolResultPart
+from agentflow.handler.tools import subtask_tool
 
 TEXT = """
 (defatom inner (params (q string)) (instructions "{} {{{{q}}}}"))
@@ -54,7 +55,13 @@ async def opened(path: Path, kind: str = "object") -> AsyncIterator[tuple[AgentF
             """Look up {{q}}."""
             raise NotImplementedError
 
-        @flow.task(tools=[inner] if kind == "object" else ["inner"] if kind == "name" else [])
+        below: dict[str, Any] = {
+            "object": inner,
+            "name": "inner",
+            "subtask tool": subtask_tool("inner", "Look.", template="inner", parameters={"q": "string"}),
+        }
+
+        @flow.task(tools=[below[kind]] if kind in below else [])
         async def outer(q: str) -> str:
             """outer {{q}}"""
             raise NotImplementedError
@@ -94,7 +101,7 @@ async def value(handle: Any) -> Any:
     return (await handle.result()).value
 
 
-@pytest.mark.parametrize("kind", ["object", "name", "handoff", "handoff by name", "tool", "step"])
+@pytest.mark.parametrize("kind", ["object", "name", "subtask tool", "handoff", "handoff by name", "tool", "step"])
 async def test_an_override_reaches_the_tasks_that_others_call(kind: str, tmp_path: Path) -> None:
     """A task as a tool of another's model, given or named, the receiver of a handoff, and one that a tool or a step of the host
     calls: overriding it carries out what called it again, and so does taking the override back."""
