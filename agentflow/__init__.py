@@ -23,7 +23,7 @@ _NAMES = {
     "core.data.requests": "FunctionCallNode SubtaskRequest",
     "core.data.results": "TaskResult",
     "core.data.session": "Session",
-    "core.data.templates": "ContextManagement HistoryConfig TaskTemplate",
+    "core.data.templates": "Clear ContextManagement HistoryConfig TaskTemplate",
     "core.ports.toolbox": "Toolbox",
     "core.data.values": "Symbol",
     "executors.command_executor": "CommandExecutor",

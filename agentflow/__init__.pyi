@@ -53,6 +53,7 @@ from agentflow.core.data.requests import (
 from agentflow.core.data.results import TaskResult as TaskResult
 from agentflow.core.data.session import Session as Session
 from agentflow.core.data.templates import (
+    Clear as Clear,
     ContextManagement as ContextManagement,
     HistoryConfig as HistoryConfig,
     TaskTemplate as TaskTemplate,

@@ -14,7 +14,7 @@ from agentflow.core.data.errors import TaskError
 from agentflow.core.data.known_names import CompiledTask, Template
 from agentflow.core.data.messages import Effort, PromptCache
 from agentflow.core.data.source import Span
-from agentflow.core.data.templates import ContextManagement, HistoryConfig
+from agentflow.core.data.templates import Clear, ContextManagement, HistoryConfig
 from agentflow.core.events.effects import TaskCall
 from agentflow.core.ports.ports import USUAL_RULES, ModelMiddleware, Tool, ToolChooser, ToolMiddleware, TurnRules
 from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
@@ -54,7 +54,8 @@ class AskSettings(TypedDict, total=False):
     example a web search. ``tool_choice`` is ``auto``, ``required``, ``none`` or the name of a tool, for the first turn, or with
     ``tool_choice_each`` for every one. ``check`` is called with each answer and the :class:`CallContext`: it returns the value,
     changed or not, or raises :class:`~agentflow.Retry` to have the model repair its answer, ``rounds`` times at most
-    (default 1), those of a wrong type included. ``max_turns`` bounds the model calls of the tool loop, ``max_output_tokens`` one answer;
+    (default 1), those of a wrong type included. ``clear_tool_results`` says when old results of tools are cleared from the
+    requests of a long loop (:class:`~agentflow.Clear`). ``max_turns`` bounds the model calls of the tool loop, ``max_output_tokens`` one answer;
     ``effort`` says how hard the model thinks, ``settings`` are request fields native to its dialect. ``timeout_s`` are the
     seconds for one attempt, ``retries`` the further attempts after a temporary failure: of a rate, a server or a
     connection, or an answer of the wrong form. ``history`` says whether the task takes part in the conversation (True: it
@@ -77,6 +78,7 @@ class AskSettings(TypedDict, total=False):
     tool_choice_each: bool
     check: Check
     rounds: int
+    clear_tool_results: Clear
     max_turns: int
     max_output_tokens: int
     effort: Effort
@@ -184,6 +186,11 @@ def check_options(settings: Mapping[str, Any], where: Place) -> None:
         raise wrong_value(
             CALLED[where], "rounds", rounds, "is not a number of repairs", f"0 to {_MOST_ROUNDS}: rounds=2"
         )
+    if "clear_tool_results" in settings:
+        clear: object = settings["clear_tool_results"]
+        if not isinstance(clear, Clear):
+            instead = "write clear_tool_results=Clear(after_tokens=50_000, keep=3)"
+            raise wrong_value(CALLED[where], "clear_tool_results", clear, "is not a Clear", instead)
     if settings.get("reuse") is not None and settings.get("reuse_key") is None:
         for name in ("system", "check", "tools"):
             if callable(settings.get(name)):
@@ -232,7 +239,7 @@ def _with_middleware(toolbox: Toolbox, settings: TaskSettings, label: str) -> To
     return toolbox.with_around(around_tool, around_model)
 
 
-RULES = frozenset({"tools", "tool_choice_each", "check", "rounds"})
+RULES = frozenset({"tools", "tool_choice_each", "check", "rounds", "clear_tool_results"})
 """The options of a task for its turns, ``tools`` where it is a function."""
 _OURS = frozenset({"retries", "reuse_key", "handoffs", *AROUND, *RULES})
 """Options without a field in a template."""
@@ -274,6 +281,7 @@ def _rules(settings: TaskSettings, name: str, returns: Returns[Any], host: Host)
         choice_lasts=bool(settings.get("tool_choice_each")),
         check=check_by(settings["check"], returns, label) if "check" in settings else None,
         rounds=settings.get("rounds", 1),
+        clear=settings.get("clear_tool_results"),
     )
     return None if rules == USUAL_RULES else rules
 

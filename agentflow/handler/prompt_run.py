@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from math import isfinite
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from agentflow.core.call.call import CallContext, JournalPort
 from agentflow.core.call.endings import HandedOver, Handoff, Retry, called_by_host
@@ -63,6 +63,9 @@ from agentflow.handler.prompt_opening import following, opening, opening_of_hand
 from agentflow.handler.token_estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator
 from agentflow.handler.tool_lists import Offer, find_named, found_in, in_order, searched
 from agentflow.handler.tool_registry import NO_TOOLS, ToolTurn
+
+if TYPE_CHECKING:
+    from agentflow.handler.clearing import Clearing
 
 
 def offered_to(
@@ -263,6 +266,7 @@ class PromptRun:
         "_calibration",
         "_call",
         "_calls_tools",
+        "_clearing",
         "_cost",
         "_estimator",
         "_funds",
@@ -351,6 +355,13 @@ class PromptRun:
             call.reading.add(frozenset([f"tool:{tool.get('type')}" for tool in prompt.provider_tools or ()]))
         if self._estimator is not None:
             self._estimator.before = (begun.at, begun.size)
+        self._clearing: Clearing | None = None
+        if prompt.rules.clear is not None:
+            from agentflow.handler.clearing import Clearing  # which few prompts do
+
+            self._clearing = Clearing(
+                prompt.rules.clear, lambda name: tools.find(name, call), calibration, self._estimator
+            )
         self._prompt_cache: PromptCache | None
         self._prompt_cache, self._cache_key = caching.plan(
             prompt.prompt_cache, call.session, model, system, self._messages, tools=self._calls_tools
@@ -472,6 +483,8 @@ class PromptRun:
         run = call.run
         run.charge_model_call()
         self._turns += 1
+        if self._clearing is not None:
+            self._clearing.announce(call)
         if run.watched:
             if self._asked is None:
                 run.under_way(self.so_far, True)
@@ -624,7 +637,9 @@ class PromptRun:
     def _request(self) -> ModelRequest:
         prompt = self._prompt
         return ModelRequest(
-            messages=tuple(self._messages),
+            messages=tuple(self._messages)
+            if self._clearing is None
+            else self._clearing.sent(self._messages, self._system, self._offered),
             system=self._system,
             tools=self._offered,
             model=self._model,

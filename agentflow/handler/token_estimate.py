@@ -105,6 +105,14 @@ class Estimator:
         self._measured = len(messages)
         return self._known + ceil((self._characters - self._covered) * self._calibration.ratio(self._model))
 
+    def shrink(self, at: int, characters: int) -> None:
+        """Count ``characters`` less, since message number ``at`` has become shorter, if it was measured."""
+        count, size = self.before
+        if self._measured:
+            self._characters -= characters if at < self._measured else 0
+        elif at < count:
+            self.before = (count, size - characters)
+
     def learn(self, response: ModelResponse, messages: Sequence[Message]) -> None:
         """Take over the provider's figures; ``messages`` are those of the request and the answer."""
         usage = response.usage

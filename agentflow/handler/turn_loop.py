@@ -22,7 +22,6 @@ from agentflow.core.data.results import Usage
 from agentflow.core.data.session import Session
 from agentflow.core.data.templates import STATELESS
 from agentflow.core.ports.ports import ModelRouter, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
-from agentflow.handler.compaction import NOTHING, compact
 from agentflow.handler.model_turn import OutputSchemas
 from agentflow.handler.prompt_run import PromptCaching, PromptRun, called_by_model, offered_to
 from agentflow.handler.token_estimate import Calibration
@@ -106,8 +105,10 @@ class TurnLoop:
         specs, toolbox = offered_to(chosen, call, self._tools, model=(adapter, model))
         if prompt.tool_choice not in ("auto", "none"):
             _check_choice(prompt.tool_choice, specs)
-        spent = NOTHING
+        spent: tuple[Usage, float | None] | None = None
         if prompt.history.compact_after_tokens is not None and prompt.history.use_session_history:
+            from agentflow.handler.compaction import compact  # which few prompts ask for
+
             ask = partial(self._shorten, adapter, model, prompt.timeout_s)
             spent = await compact(call.session, prompt.history, ask, model, call)
         if call.level > call.run.limits.subtask_depth:
@@ -119,7 +120,7 @@ class TurnLoop:
         outcome = await self._run(prompt, inner, adapter, model, self._system(prompt), specs, offer)
         if prompt.history.record_in_session_history and outcome.handed is None:
             call.session.commit(outcome.turn)
-        return outcome if spent is NOTHING else _with(outcome, *spent)
+        return outcome if spent is None else _with(outcome, *spent)
 
     async def _offer(
         self,

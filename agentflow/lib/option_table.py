@@ -65,6 +65,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("tool_choice_each", "bool", _PYTHON, "`tool_choice` holds for every turn, not for the first alone"),
     Option("check", "Check", _PYTHON, "a function of `(value, ctx)` that returns the answer, changed or not, or raises `Retry`"),
     Option("rounds", "int", _PYTHON, "how often the model may repair an answer that misses its type or that `check` refuses; 1 by default"),
+    Option("clear_tool_results", "Clear", _PYTHON, "when old tool results are cleared from the requests of a long loop: `Clear(after_tokens=50_000)`"),
     Option("max_turns", "int", _PROMPTS, "model calls of the tool loop, at most", atom="max-turns"),
     Option("max_output_tokens", "int", _PROMPTS, "tokens of one answer, at most", atom="max-output-tokens"),
     Option("effort", "Effort", _PROMPTS, "how hard the model thinks: `none`, `low`, `medium`, `high` or `max`"),
@@ -138,6 +139,7 @@ _WORDS: Mapping[str, str] = MappingProxyType(
         "context": "context_management contextManagement",
         "model": "llm model_name model_id",
         "fallbacks": "fallback fallback_models",
+        "clear_tool_results": "clear_tool_uses context_edits context_editing clear_results",
         "file_paths": "files attachments filePaths",
         "description": "docstring doc handoff_description description_override",
         "name": "name_override func_name title",
@@ -156,6 +158,7 @@ _EXAMPLES: Mapping[str, str] = MappingProxyType(
         "max_turns": "max_turns=8 bounds the tool loop",
         "tools": "tools=[search] lists the tools that the model may call",
         "history": "history=True takes part in the conversation",
+        "clear_tool_results": "clear_tool_results=Clear(after_tokens=50_000) clears old tool results from a long loop",
         "context": "context={'fresh_context': 'enabled'} sets the texts that the task reads",
     }
 )

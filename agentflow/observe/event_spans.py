@@ -430,6 +430,13 @@ _NOTES: Mapping[str, tuple[str, Callable[[Record], Iterable[tuple[str, Any]]]]] 
             "agentflow.history_compacted",
             lambda r: [(name, field(r, name)) for name in ("turns", "tokens_before", "tokens_after")],
         ),
+        "tool_results_cleared": (
+            "agentflow.tool_results_cleared",
+            lambda r: [
+                ("results", len(field(r, "results") or ())),
+                *[(name, field(r, name)) for name in ("tokens_before", "tokens_after")],
+            ],
+        ),
         "policy_denied": (
             "agentflow.denied",
             lambda r: [(name, field(r, name)) for name in ("name", "argument", "sources", "refused")],

@@ -8,6 +8,8 @@ from typing import Any, Literal, cast
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from agentflow.core.data.durations import seconds_of
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import Effort, PromptCache
 from agentflow.core.data.models import MappingModel
 from agentflow.core.data.values import name_of, pairs_to_dict
@@ -85,6 +87,32 @@ CONVERSES = HistoryConfig.model_construct()  # valid as it stands: a check would
 """The settings of a task that takes part in the conversation, where it names no others."""
 STATELESS = HistoryConfig.model_construct(use_session_history=False, record_in_session_history=False)
 """The settings of a task that does not, where it names no others."""
+
+
+# The session keeps all results: clearing changes requests alone (decision 64)
+@frozen(kw_only=True)
+class Clear:
+    """Clears old results of tools from the requests of a long tool loop: ``clear_tool_results=Clear(after_tokens=50_000)``.
+
+    Once a request would have more than ``after_tokens`` tokens of input, by estimate, the model reads one line in place of each
+    result but the newest ``keep``: it says how to get the result again. Results that the model has yet to read stay. As each clearing
+    makes the provider read the rest of the request anew, results are cleared together, and only if that saves at least a quarter of
+    ``after_tokens``. The conversation keeps all results. Raises ConfigurationError (``config/option``) for values out of range.
+    """
+
+    after_tokens: int = 100_000
+    keep: int = 3
+
+    def __post_init__(self) -> None:
+        for name, least in (("after_tokens", 1), ("keep", 0)):
+            value: object = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise ConfigurationError(
+                    f"Clear: {name}={clip(repr(value), 120)} is not a number from {least} on",
+                    code="config/option",
+                    hint="write Clear(after_tokens=50_000, keep=3)",
+                    details={"option": name},
+                )
 
 
 QUESTION = "ask"

@@ -445,6 +445,19 @@ class HistoryCompacted(EventBase):
 
 
 @frozen
+class ToolResultsCleared(EventBase):
+    """Old results of tools were cleared from the requests of a tool loop, as ``clear_tool_results`` of its task says.
+
+    ``results`` has the name of the tool of each by the id of its call; the tokens of the request are estimates. From the first of
+    these results on, the provider reads this request anew.
+    """
+
+    results: dict[str, str] = dataclasses.field(default_factory=dict[str, str])
+    tokens_before: int = 0
+    tokens_after: int = 0
+
+
+@frozen
 class Warning(EventBase):
     """A notice for the user about a problem short of a failure; ``code`` is stable."""
 

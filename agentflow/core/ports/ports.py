@@ -41,7 +41,7 @@ from agentflow.core.data.messages import (
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
-from agentflow.core.data.templates import HistoryConfig, TaskTemplate
+from agentflow.core.data.templates import Clear, HistoryConfig, TaskTemplate
 from agentflow.core.data.values import to_json
 from agentflow.core.events.effects import CallWorkflow, Solve
 from agentflow.core.events.events import Event
@@ -155,13 +155,15 @@ class TurnRules:
     """The host's rules for the turns of a prompt.
 
     ``chooser`` chooses more tools before each turn; ``choice_lasts`` says that the prompt's tool choice holds for every turn;
-    ``check`` judges each answer of the right form, and ``rounds`` is how often an answer may be repaired.
+    ``check`` judges each answer of the right form, and ``rounds`` is how often an answer may be repaired; ``clear`` says when old
+    results of tools are cleared from the requests (None: never).
     """
 
     chooser: ToolChooser | None = None
     choice_lasts: bool = False
     check: AnswerCheck | None = None
     rounds: int = 1
+    clear: Clear | None = None
 
 
 USUAL_RULES = TurnRules()
