@@ -60,6 +60,7 @@ from agentflow.flow.durable_methods import DurableMethods
 from agentflow.flow.flow_host import FlowHost
 from agentflow.flow.program_files import check_surface
 from agentflow.flow.program_methods import ProgramMethods, check_run
+from agentflow.flow.task_options import SkillsLike
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import ToolSettings, tool_from_function
@@ -158,6 +159,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
         readable: files and directories that commands and MCP servers may read in the sandbox, added to the roots, the system's
             and those of the settings.
         surface: the language of the programs that models write for ``solve``: ``sexp``, the default, or ``python``.
+        skills: directories of Agent Skills (folders with a ``SKILL.md``), which the models of all tasks and questions in Python may
+            read, unless these have ``skills=`` of their own.
         mcp: the MCP servers of the flow (:class:`~agentflow.mcp.McpStdio`, :class:`~agentflow.mcp.McpHttp`). Their tools,
             named ``server:tool``, are available after :meth:`connect`, which ``async with`` awaits.
         provenance: the policy of where values may go (:class:`Provenance`), or the path of its file; with one, values carry their
@@ -228,6 +231,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         sandbox: str | None = None,
         readable: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
         surface: Surface | None = None,
+        skills: SkillsLike = (),
         mcp: Sequence[McpServer] = (),
         provenance: Provenance | str | os.PathLike[str] | None = None,
         deps: Callable[..., Any] | None = None,
@@ -377,7 +381,14 @@ class AgentFlow(ProgramMethods, DurableMethods):
             else durable_runs(self.engine, store, self.redactor, stored, records=self._recording)
         )
         self._takes_over = stored is not None and stored.takes_over
-        self._host = FlowHost(self.engine, self.tools, self.estimator, self._recording)
+        self._host = FlowHost(
+            self.engine,
+            self.tools,
+            self.estimator,
+            self._recording,
+            skills=skills,
+            readable=(*map(str, self.files.roots), *self.commands.readable),
+        )
         self._session = Session()
         self._provider = adapter
         self._warms = warm

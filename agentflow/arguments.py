@@ -22,7 +22,7 @@ from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.journal.urls import Durable, database_file, is_postgres, open_events, open_rates
 from agentflow.lib.file_writer import state_path
-from agentflow.lib.option_table import unknown_field, wrong_value
+from agentflow.lib.option_table import wrong_value
 from agentflow.lib.redact import Redactor
 from agentflow.providers.prices import Prices
 from agentflow.providers.rates import ProcessRates, RateTable
@@ -62,6 +62,8 @@ def unknown_parameter(unknown: Iterable[str], face: type[object]) -> Configurati
     """The error (``config/option``) for a parameter that ``face`` does not have, with the intended one."""
     names = inspect.signature(face).parameters.keys() - {"unknown"}
     # ``settings`` of a flow are its own: request fields of a model go to a task or a question.
+    from agentflow.lib.option_hints import unknown_field
+
     return unknown_field(next(iter(unknown)), face.__name__, names - {"settings"})
 
 

@@ -404,7 +404,7 @@ class FileAccessManager:
         Raises PathDenied, and FileFailure: ``files/not-found``, ``files/too-large``, ``files/encoding`` (not UTF-8),
         ``files/permission``, ``files/io``.
         """
-        return await own_thread(self._read_text, path, max_bytes)
+        return await own_thread(self.read_now, path, max_bytes)
 
     async def read_bytes(self, path: str, *, max_bytes: int | None = None) -> bytes:
         """The bytes of a file. Raises the errors of :meth:`read`, except encoding errors."""
@@ -454,7 +454,8 @@ class FileAccessManager:
         finally:
             os.close(fd)
 
-    def _read_text(self, path: str, max_bytes: int | None) -> FileText:
+    def read_now(self, path: str, max_bytes: int | None = None) -> FileText:
+        """The same as :meth:`read`. Blocking."""
         data = self._read_bytes(path, max_bytes)
         digest = digest_of(data)
         if b"\0" in data[:_SNIFF]:
@@ -497,9 +498,10 @@ class FileAccessManager:
 
         Raises PathDenied, and FileFailure: ``files/not-found``, ``files/not-directory``, ``files/too-large``.
         """
-        return await own_thread(self._list, path)
+        return await own_thread(self.list_now, path)
 
-    def _list(self, path: str) -> list[str]:
+    def list_now(self, path: str) -> list[str]:
+        """The same as :meth:`list`. Blocking."""
         fd = self.open_directory(path)
         try:
             names: list[str] = []

@@ -37,6 +37,7 @@ from agentflow.run.strand.program_compiler import beside_the_loop
 from agentflow.tasks.from_function import Returns
 
 if TYPE_CHECKING:
+    from agentflow.flow.skills import SkillReader
     from agentflow.run.bounds.estimate import Bounds
 
 _MOST_ASKED = 200
@@ -48,11 +49,19 @@ class FlowHost:
     """The host of a flow's calls; implements :class:`~agentflow.flow.python.Host`.
 
     Parameters: ``engine`` opens runs, ``tools`` are the flow's, ``estimator`` works out bounds; ``records`` reads the recorded
-    events of runs (None: nothing is recorded).
+    events of runs (None: nothing is recorded). ``skills`` are the directories of the flow's skills, ``readable`` the directories
+    that commands may read.
     """
 
     def __init__(
-        self, engine: Engine, tools: ToolRegistry, estimator: LateEstimator, records: Recorded | None = None
+        self,
+        engine: Engine,
+        tools: ToolRegistry,
+        estimator: LateEstimator,
+        records: Recorded | None = None,
+        *,
+        skills: object = (),
+        readable: Sequence[str] = (),
     ) -> None:
         self.engine = engine
         engine.host = self
@@ -65,6 +74,10 @@ class FlowHost:
         self._asked: dict[Any, Task[Any]] = {}
         self._bound: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self._speaks_of_tools = False
+        self._readable = readable
+        self._skills: SkillReader | None = None
+        self.skills: Tool | None = self.read_skills(skills, "AgentFlow")
+        """The tool that reads the skills of the flow."""
 
     # -- runs -------------------------------------------------------------------------------------------------------
 
@@ -184,6 +197,15 @@ class FlowHost:
     def read_tools(self, tools: object, where: str) -> tuple[list[str] | None, Toolbox]:
         self._speaks_of_tools = True
         return read_tools(self.all_bound(tools), self.tools, where)
+
+    def read_skills(self, directories: object, where: str) -> Tool | None:
+        if directories == () or directories == []:
+            return None
+        if self._skills is None:
+            from agentflow.flow.skills import SkillReader  # few flows have skills
+
+            self._skills = SkillReader(self._readable)
+        return self._skills.tool(directories, where)
 
     # The author of a function does not determine the flow: each flow compiles it with its own tools (decision 56)
     def bound(self, declared: Any) -> Any:

@@ -36,7 +36,7 @@ from agentflow.flow.task_options import (
 from agentflow.lang.builtins.results import value_of
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
-from agentflow.lib.option_table import unknown_field, wrong_value
+from agentflow.lib.option_table import wrong_value
 from agentflow.run.engine import Engine
 from agentflow.run.handle import OwnReader, Recorded, RunResult, RunStream
 from agentflow.run.questions import Approver
@@ -113,6 +113,8 @@ def spec_of(where: str, names: Collection[str], program: object, options: Mappin
         if name not in names:
             if isinstance(program, FlowCall):
                 program.close()  # it is never awaited
+            from agentflow.lib.option_hints import unknown_field
+
             raise unknown_field(name, where, names)
     check_run(program, options.get("limits"), options.get("session"))
     state: object = options.get("state")
@@ -420,9 +422,9 @@ class ProgramMethods:
             if not SETTLED.isdisjoint(settings):
                 names, own = tools_of(self._host, cast(TaskSettings, settings), "flow.ask")
                 chosen = chooses_tools(settings.get("tools"))
-                offers = not chosen and not settings.keys().isdisjoint(("tools", "handoffs"))
-                offered = {"tools": self._host.tools if names is None else tuple(names)} if offers else {}
-                gone = AROUND if chosen else SETTLED  # handoffs are among the tools now
+                offers = not chosen and not settings.keys().isdisjoint(("tools", "handoffs", "skills"))
+                offered = {"tools": self._host.tools if names is None else tuple(names), "skills": ()} if offers else {}
+                gone = SETTLED if offers else AROUND  # handoffs and skills are among the tools now
                 settings = {**{each: settings[each] for each in settings.keys() - gone}, **offered}
         if session is not None:
             check_run(None, None, session)

@@ -51,6 +51,15 @@ class Host(Protocol):
         """The names that a list of tools offers, None for all ordinary ones of the flow, and the objects among them."""
         ...
 
+    @property
+    def skills(self) -> Tool | None:
+        """The tool that reads the skills of the flow; None without any."""
+        ...
+
+    def read_skills(self, directories: object, where: str) -> Tool | None:
+        """The tool that reads the skills of ``directories``; None without any."""
+        ...
+
     def bound(self, declared: Any) -> Any:
         """A task or workflow as one of the flow, which it may have been declared without; anything else unchanged."""
         ...

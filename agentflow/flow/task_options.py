@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
@@ -20,11 +21,11 @@ from agentflow.core.ports.ports import USUAL_RULES, ModelMiddleware, Tool, ToolC
 from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.flow.line import Line
 from agentflow.flow.python import Host
-from agentflow.handler.tool_lists import read_handoffs
+from agentflow.handler.tool_lists import duplicate, entry_of, read_handoffs
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import holds_values, no_reuse_key
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lib.option_table import CALLED, FIELDS, NAMES, Place, unknown_option, wrong_value
+from agentflow.lib.option_table import CALLED, FIELDS, NAMES, Place, wrong_value
 from agentflow.lib.signature import context_in, hints_of
 from agentflow.tasks.from_function import Returns, check_by, deps_of, standing_for, system_by
 from agentflow.tasks.handoffs import check_handoffs
@@ -42,6 +43,10 @@ SystemFunction: TypeAlias = Callable[[CallContext[Any]], _Text] | Callable[[Any,
 """Returns the system prompt for a call; async or plain, in a class also a method."""
 
 
+SkillsLike: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
+"""A directory of skills, the folder of one skill, or several of these."""
+
+
 class AskSettings(TypedDict, total=False):
     """The options that ``flow.ask`` and ``@flow.task`` share.
 
@@ -50,7 +55,9 @@ class AskSettings(TypedDict, total=False):
     ``tools`` are the tools that the model may call: functions, tasks, workflows, Tools, MCP servers, names of the flow's
     tools, or ``flow.tools`` for all of these; the default is none. A function of ``ctx`` that returns such a list is called
     before each turn. ``handoffs`` are the tasks, as functions, names or :class:`~agentflow.Handoff`,
-    that it may hand the conversation over to. ``provider_tools`` are tools of the provider itself, for
+    that it may hand the conversation over to. ``skills`` are directories of Agent Skills, folders with a ``SKILL.md``: the model
+    reads their names and descriptions in its system prompt, and their texts with the tool ``read_skill``; ``[]`` leaves out the
+    flow's own. ``provider_tools`` are tools of the provider itself, for
     example a web search. ``tool_choice`` is ``auto``, ``required``, ``none`` or the name of a tool, for the first turn, or with
     ``tool_choice_each`` for every one. ``check`` is called with each answer and the :class:`CallContext`: it returns the value,
     changed or not, or raises :class:`~agentflow.Retry` to have the model repair its answer, ``rounds`` times at most
@@ -73,6 +80,7 @@ class AskSettings(TypedDict, total=False):
     system: str | SystemFunction
     tools: Sequence[Any] | ToolRegistry | ToolsFunction
     handoffs: Sequence[Any]
+    skills: SkillsLike
     provider_tools: Sequence[Mapping[str, Any]]
     tool_choice: str
     tool_choice_each: bool
@@ -177,6 +185,8 @@ HOLDS_VALUES = "is a closure, a bound method or a partial"
 def check_options(settings: Mapping[str, Any], where: Place) -> None:
     """Raise ConfigurationError (``config/option``) for an option that does not exist at ``where``, or cannot have its value."""
     if not settings.keys() <= NAMES[where]:
+        from agentflow.lib.option_hints import unknown_option
+
         raise unknown_option(settings, where)
     retries: object = settings.get("retries", 0)
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
@@ -206,6 +216,12 @@ def tools_of(host: Host, settings: TaskSettings, label: str) -> tuple[list[str] 
         others, own = read_handoffs(host.all_bound(settings["handoffs"]), label)
         names = None if names is None else [*names, *others]
         toolbox = toolbox.with_all(own) if own else toolbox
+    skills = host.skills if "skills" not in settings else host.read_skills(settings["skills"], label)
+    if skills is not None:
+        if skills.name in toolbox or skills.name in (names or ()):
+            raise duplicate(f"{label} has skills, so '{skills.name}' is offered", skills, toolbox.get(skills.name))
+        names = None if names is None else [*names, skills.name]
+        toolbox = toolbox.with_others(Toolbox([entry_of(skills)]))
     if not AROUND.isdisjoint(settings):
         toolbox = _with_middleware(toolbox, settings, label)
     if settings.get("reuse") is None:
@@ -222,7 +238,7 @@ def tools_of(host: Host, settings: TaskSettings, label: str) -> tuple[list[str] 
 
 AROUND = frozenset({"around_tool", "around_model"})
 """The options of a task that hold middleware."""
-SETTLED = AROUND | {"tools", "handoffs"}
+SETTLED = AROUND | {"tools", "handoffs", "skills"}
 """The toolbox options of a task."""
 
 
@@ -241,7 +257,7 @@ def _with_middleware(toolbox: Toolbox, settings: TaskSettings, label: str) -> To
 
 RULES = frozenset({"tools", "tool_choice_each", "check", "rounds", "clear_tool_results"})
 """The options of a task for its turns, ``tools`` where it is a function."""
-_OURS = frozenset({"retries", "reuse_key", "handoffs", *AROUND, *RULES})
+_OURS = frozenset({"retries", "reuse_key", "handoffs", "skills", *AROUND, *RULES})
 """Options without a field in a template."""
 
 

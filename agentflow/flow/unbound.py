@@ -62,6 +62,13 @@ class NoFlow:
     def read_tools(self, tools: object, where: str) -> tuple[list[str] | None, Toolbox]:
         return read_tools(tools, self, where)
 
+    skills: Tool | None = None
+
+    def read_skills(self, directories: object, where: str) -> Tool | None:
+        from agentflow.flow.skills import SkillReader
+
+        return SkillReader(()).tool(directories, where)
+
     def find(self, name: str) -> Tool | None:
         """No tool: a flow has them."""
         return None

@@ -12,7 +12,6 @@ from agentflow.core.data.values import to_json
 from agentflow.core.ports.ports import Prompt, PromptOutcome
 from agentflow.core.ports.toolbox import NO_TOOLBOX
 from agentflow.handler.tool_lists import ToolTable, read_tools
-from agentflow.lib.option_table import unknown_field
 from agentflow.lib.schema.json_schema import Schema
 from agentflow.lib.schema.tagged_unions import asked_schema
 
@@ -32,6 +31,8 @@ async def make_prompt(prompt: PromptLike, options: dict[str, Any], tools: ToolTa
     :func:`~agentflow.core.data.media.attachment` and :func:`~agentflow.handler.tool_lists.read_tools` do.
     """
     if not options.keys() <= _OPTIONS:
+        from agentflow.lib.option_hints import unknown_field
+
         raise unknown_field(next(name for name in options if name not in _OPTIONS), "a prompt", _OPTIONS)
     if options.get("tools") is not None:
         names, toolbox = read_tools(options["tools"], tools, "the prompt")

@@ -26,7 +26,7 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.data.templates import ContextManagement
 from agentflow.core.data.values import to_json
 from agentflow.core.ports.ports import NeedsApproval, Tool, ToolMiddleware
-from agentflow.lib.option_table import NAMES, unknown_option
+from agentflow.lib.option_table import NAMES
 from agentflow.lib.schema.declared_schema import schema_of
 from agentflow.lib.schema.json_schema import Schema, is_large
 from agentflow.lib.signature import (
@@ -163,6 +163,8 @@ def _options_of(function: Any) -> ToolOptions:
 def _chosen(before: ToolOptions, options: Mapping[str, Any]) -> ToolOptions:
     """``before`` with these options in place of its own, checked."""
     if not options.keys() <= NAMES["tool"]:
+        from agentflow.lib.option_hints import unknown_option
+
         raise unknown_option(options, "tool")
     if "around" in options:
         from agentflow.core.ports.around import middleware_in

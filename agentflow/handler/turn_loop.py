@@ -186,8 +186,10 @@ class TurnLoop:
         return self._fallback([first, *(self._router.resolve(name) for name in prompt.fallbacks)]), first[1]
 
     def _system(self, prompt: Prompt) -> str:
-        """The system prompt: the handler's own text, then the prompt's."""
+        """The system prompt: the handler's own text, then the prompt's, then those of its tools."""
         base, own = self.base_system if prompt.base_system else "", prompt.system
+        if prompt.toolbox:
+            own = "\n\n".join([each for each in (own, *[tool.prompted for tool in prompt.toolbox.values()]) if each])
         return f"{base}\n\n{own}" if base and own else own or base
 
     def model_name(self, model: str | None) -> str:

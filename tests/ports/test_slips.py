@@ -8,7 +8,7 @@ import pytest
 
 from agentflow import AgentFlow, AgentflowError, CallContext, Handoff
 from agentflow.flow.program_methods import RUN
-from agentflow.lib.option_table import hint_for
+from agentflow.lib.option_hints import hint_for
 from agentflow.lib.slips import OF_RUN
 from agentflow.testing import Script
 from tests.ports.replies import calls, told

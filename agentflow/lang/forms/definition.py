@@ -16,7 +16,7 @@ from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.ir import IR
 from agentflow.lang.naming import Scope
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, datum, head_name
-from agentflow.lib.option_table import hint_for, options_of
+from agentflow.lib.option_table import options_of
 from agentflow.lib.text.slots import SLOT, not_filled, not_used, single_braces, unused
 from agentflow.lib.text.suggest import did_you_mean
 
@@ -59,6 +59,8 @@ def read_definition(a: Analyzer, node: Form, name: Name, options: Sequence[Node]
             raise a.error(option, "defatom/option", "an option of 'defatom' is a list", f"write {USAGE}")
         key = _SPELLED.get(written)
         if key is None:
+            from agentflow.lib.option_hints import hint_for
+
             raise a.error(option, "defatom/option", f"'defatom' has no option '{written}'", hint_for(written, "atom"))
         if key in definition.options:
             raise a.error(option, "form/duplicate", f"'defatom' is given '{key}' twice", "give it once")

@@ -18,7 +18,8 @@ from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.functions import DECORATORS, is_literal
 from agentflow.lang.python.names import all_parameters, parameters
 from agentflow.lang.python.rows import code
-from agentflow.lib.option_table import FIELDS, hint_for, options_of
+from agentflow.lib.option_hints import hint_for
+from agentflow.lib.option_table import FIELDS, options_of
 from agentflow.lib.text.slots import SLOT, not_filled, not_used, single_braces, unused
 from agentflow.lib.text.suggest import did_you_mean
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from agentflow.core.data.frozen import frozen
-from agentflow.lib.option_table import unknown_field, wrong_value
+from agentflow.lib.option_table import wrong_value
 
 OutputForm: TypeAlias = Literal["json_schema", "json_object", "prompt"]
 """How a server learns the form of its answer: by a schema, as any JSON object, or by the prompt alone."""
@@ -170,6 +170,8 @@ def stated_traits(traits: Mapping[str, Any] | Traits, base: Traits | None = None
     for name in traits:
         if name not in STATED:
             meant = _MEANT.get(str(name))
+            from agentflow.lib.option_hints import unknown_field
+
             error = unknown_field(str(name), "traits", STATED)
             if meant is not None:
                 error.hint = f"the trait is called '{meant}': {_EXAMPLES[meant]}"
