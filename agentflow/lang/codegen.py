@@ -70,7 +70,6 @@ class Generator:
         self.counter = 0
         self.loops: dict[Var, Loop] = {}
         self.lambda_py: dict[int, str] = {}
-        self.self_loop: tuple[Lambda, Loop] | None = None
         self.global_code: dict[str, Lambda] = {}
         self.global_py: dict[str, tuple[str, str]] = {}
         self.tails: dict[int, bool] = {}

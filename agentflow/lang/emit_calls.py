@@ -42,9 +42,7 @@ def define_code(g: Generator, node: Lambda) -> str:
     params = [each.py for each in node.params]
     fn = PyFn("lambda", tail_ok=True)
     everything = [*node.params, *([node.rest] if node.rest else [])]
-    looped = node.self_tail and not any(each.captured for each in everything)
     outer_loops, g.loops = g.loops, {}
-    outer_self, g.self_loop = g.self_loop, None
     outer_strict = None if g.strict is None else g.strict.enter_function()
 
     def build() -> None:
@@ -52,18 +50,10 @@ def define_code(g: Generator, node: Lambda) -> str:
             g.own(each)
             if g.strict is not None and each.mutated:
                 g.assign(each.py, g.strict.marked(g.name(each.py)))
-        if not looped:
-            g.stmt(node.body, RETURN)
-            return
-        g.self_loop = (node, Loop(fn, everything))
-        fn.loops += 1
-        fn.blocks += 1
-        body, _ = g.capture(lambda: g.stmt(node.body, RETURN))
-        g.body.append(ast.While(g.const(True), [*g.fuel(), *body], [], **g.loc))
+        g.stmt(node.body, RETURN)
 
-    code = g.function(py, params, node.rest.py if node.rest else None, fn, build, prologue=not looped)
+    code = g.function(py, params, node.rest.py if node.rest else None, fn, build, prologue=True)
     g.loops = outer_loops
-    g.self_loop = outer_self
     if g.strict is not None:
         g.strict.loops = outer_strict or []
     g.body.append(code)
@@ -112,32 +102,56 @@ def may_tail(g: Generator, node: Lambda) -> bool:
 
 
 def _has_tail_call(node: Lambda) -> bool:
-    """Walks the tail positions only; a call of itself counts when its variables must be fresh each time."""
-    captured = any(each.captured for each in node.params) or (node.rest is not None)
-    pending: list[tuple[IR, bool]] = [(node.body, False)]
+    """Walks the tail positions only: each call there may be left to the caller, other than the next round of a loop."""
+    pending: list[IR] = [node.body]
     while pending:
-        at, nested = pending.pop()
+        at = pending.pop()
         if isinstance(at, ir.Call):
-            again = isinstance(at.operator, ir.Local) and at.self_tail and at.operator.var.looping
-            if not again and (not at.self_tail or captured or nested or node.self_global is not None):
+            if not (isinstance(at.operator, ir.Local) and at.self_tail and at.operator.var.looping):
                 return True
         elif isinstance(at, ir.PrimCall):
             if at.primitive.tails:
                 return True
         elif isinstance(at, ir.If):
-            pending += [(at.then, nested), (at.other, nested)]
+            pending += [at.then, at.other]
         elif isinstance(at, ir.Cond):
-            pending += [(each.body, nested) for each in at.clauses]
-            pending.append((at.other, nested))
+            pending += [*[each.body for each in at.clauses], at.other]
         elif isinstance(at, ir.Seq | ir.Logic):
-            pending.append((at.items[-1], nested))
-        elif isinstance(at, ir.Let):
-            pending.append((at.body, nested or any(each.captured for each in at.vars)))
-        elif isinstance(at, ir.Apart):
-            pending.append((at.body, True))
-        elif isinstance(at, ir.NamedLoop):
-            pending.append((at.body, nested))
+            pending.append(at.items[-1])
+        elif isinstance(at, ir.Let | ir.Apart | ir.NamedLoop):
+            pending.append(at.body)
+        elif isinstance(at, ir.While):
+            pending.append(at.result)
+        elif type(at) not in _WITHOUT_TAIL:
+            return True
     return False
+
+
+_WITHOUT_TAIL: frozenset[type[Any]] = frozenset(
+    (
+        ir.Const,
+        ir.Quote,
+        ir.MakeDict,
+        ir.Local,
+        ir.Global,
+        ir.Unknown,
+        ir.Prim,
+        ir.Dynamic,
+        ir.CurrentEnvironment,
+        ir.SetLocal,
+        ir.SetGlobal,
+        ir.DefineGlobal,
+        ir.Define,
+        ir.Lambda,
+        ir.EffectCall,
+        ir.RuntimeCall,
+        ir.Thunk,
+        ir.ThunkList,
+        ir.Repeat,
+        ir.Try,
+    )
+)
+"""The kinds of node with a value of their own, whichever calls they make for it."""
 
 
 # -- calls --------------------------------------------------------------------------------------------------------
@@ -149,10 +163,6 @@ def call_statement(g: Generator, node: ir.Call, dest: Dest) -> None:
     if node.self_tail and isinstance(operator, ir.Local) and operator.var in g.loops:
         _round(g, g.loops[operator.var], operator.var, node.args)
         return
-    if node.self_tail and g.self_loop is not None and g.self_loop[1].fn is g.fn and dest is RETURN:
-        lam, loop = g.self_loop
-        if len(node.args) == len(lam.params) and lam.rest is None and _self_call(g, node, lam, loop):
-            return
     if node.pairs is not None:
         pairs = node.pairs
         if g.strict is not None and not dest.final:
@@ -192,26 +202,6 @@ def set_params(g: Generator, params: list[Var], values: list[ast.expr]) -> None:
         targets: list[ast.expr] = [ast.Name(each.py, STORE, **g.loc) for each, _ in pairs]
         packed = ast.Tuple([value for _, value in pairs], ast.Load(), **g.loc)
         g.body.append(ast.Assign([ast.Tuple(targets, STORE, **g.loc)], packed, **g.loc))
-
-
-def _self_call(g: Generator, node: ir.Call, lam: Lambda, loop: Loop) -> bool:
-    """A tail call of the function itself: the next round of its loop, while the name still means it."""
-    operator = node.operator
-    if isinstance(operator, ir.Local):
-        if operator.var.known is not lam:
-            return False
-        set_params(g, loop.params, g.operands(node.args))
-        g.body.append(ast.Continue(**g.loc))
-        return True
-    if not isinstance(operator, ir.Global) or g.global_code.get(operator.name) is not lam:
-        return False
-    _, code = global_names(operator.name, lam, g)
-    values = [g.atom(each) for each in g.operands(node.args)]
-    same = g.is_(g.attr(g.cell(operator.name), "v"), g.name(code))
-    jump, _ = g.capture(lambda: (set_params(g, loop.params, values), g.body.append(ast.Continue(**g.loc))))
-    g.body.append(ast.If(same, jump, [], **g.loc))
-    make_or_leave(g, callee(g, node, len(values))[0], values)
-    return True
 
 
 def callee(g: Generator, node: ir.Call, count: int) -> tuple[ast.expr, bool]:
@@ -448,9 +438,8 @@ def thunk(g: Generator, node: ir.Thunk) -> ast.expr:
     name = f"{node.function.kind}_{g.counter}"
     fn = PyFn("main" if g.fn.kind == "main" and not g.fn.loops else "lambda", tail_ok=False)
     outer_loops, g.loops = g.loops, {}
-    outer_self, g.self_loop = g.self_loop, None
     code = g.function(name, [], None, fn, lambda: g.stmt(node.body, RETURN), prologue=node.function.kind == "branch")
-    g.loops, g.self_loop = outer_loops, outer_self
+    g.loops = outer_loops
     g.body.append(code)
     value = g.name(name)
     value._stable = True  # type: ignore[attr-defined]

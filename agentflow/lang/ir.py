@@ -257,7 +257,6 @@ class Lambda:
     body: IR
     function: Function
     self_var: Var | None = None
-    self_tail: bool = False
     self_global: str | None = None
     body_place: tuple[int, int] = (0, 0)
     portable: bool = True
