@@ -1,0 +1,129 @@
+"""The plain interpreter of the kernel against the compiler: two implementations, and one meaning."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agentflow.core.data.source import Surface
+from tests.support.kernel import nodes
+from tests.support.kernel.compared import difference, outcome_of
+from tests.support.manual import blocks
+from tests.support.programs import any_program, mutated
+from tests.support.python_kinds import KindsAuthor
+from tests.support.python_manual import python_blocks
+from tests.support.python_texts import Author
+from tests.support.python_variables import VariablesAuthor
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [(each, "sexp") for each in sorted((ROOT / "tests/spec").glob("*.md"))]
+PAGES += [(each, "python") for each in sorted((ROOT / "tests/spec_python").glob("*.md"))]
+COUNT = int(os.environ.get("AGENTFLOW_KERNEL_PROGRAMS", "160"))
+"""Random programs of each kind."""
+
+
+def sexp_program(number: int) -> str:
+    """The S-expression program of a number: by the grammar, or a mutated one."""
+    rng = random.Random(number)
+    text = any_program(rng)
+    return mutated(rng, text) if number % 3 == 2 else text
+
+
+KINDS: dict[str, tuple[Surface, Callable[[int], str]]] = {
+    "sexp": ("sexp", sexp_program),
+    "texts": ("python", lambda number: Author(number).text()),
+    "kinds": ("python", lambda number: KindsAuthor(number).text()),
+    "variables": ("python", lambda number: VariablesAuthor(number).text()),
+}
+"""The writers of random programs, with the surface of each."""
+
+
+@pytest.mark.parametrize("page, surface", PAGES, ids=lambda each: getattr(each, "stem", each))
+async def test_the_manual_means_the_same(page: Path, surface: Surface) -> None:
+    """Each program of both manuals gives the same value or error at the same place, the same effects by number, variables and steps."""
+    found = blocks(page) if surface == "sexp" else python_blocks(page)
+    texts = {each.program for block in found for each in block.expectations}
+    wrong = [await difference(text, surface) for text in sorted(texts) if "spin" not in text]
+    assert [each for each in wrong if each] == []
+
+
+EXAMPLES = {each.stem: each.read_text("utf-8") for each in sorted((ROOT / "examples").rglob("*.sexp"))}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+async def test_the_examples_mean_the_same(name: str) -> None:
+    """So do the programs among the examples, with a world that answers for their tasks and tools."""
+    assert await difference(EXAMPLES[name]) is None
+
+
+ROUND = "(f (- x 1))"
+"""A call that the procedure ends in, 200 times: more than are nested, so that it is left to the caller."""
+TAILS = {
+    "if": f"(if (= x 0) 'end {ROUND})",
+    "cond": f"(cond ((= x 0) 'end) (else {ROUND}))",
+    "and": f"(and true (if (= x 0) 'end {ROUND}))",
+    "or": f"(or false (if (= x 0) 'end {ROUND}))",
+    "begin": f"(begin 1 (if (= x 0) 'end {ROUND}))",
+    "let": f"(let ((y x)) (if (= y 0) 'end {ROUND}))",
+    "captured": f"(let ((y x)) (define (g) y) (if (= (g) 0) 'end {ROUND}))",
+    "named let": f"(let go ((y x)) (if (= x 0) 'end (if (> y (- x 2)) (go (- y 1)) {ROUND})))",
+    "do": f"(do ((i 0 (+ i 1))) ((= i 2) (if (= x 0) 'end {ROUND})))",
+    "case": f"(case x ((0) 'end) (else {ROUND}))",
+    "apply": "(if (= x 0) 'end (apply f (list (- x 1))))",
+    "other arity": f"(if (= x 0) 'end (if (> x 1000) (f 1 2) {ROUND}))",
+}
+DEFINED = {
+    "global": "(define (f x) {body}) {use}",
+    "local": "(let ((a 1)) (define (f x) {body}) {use})",
+    "inner": "(define (outer) (define (f x) {body}) {use}) (outer)",
+    "letrec": "(letrec ((f (lambda (x) {body}))) {use})",
+    "named": "(define (g) (let f ((x 200)) {body})) (list (let f ((x 200)) (if (> x 900) (list f) {body})) {use_g})",
+}
+USES = {"operand": "(list {call})", "test": "(if (symbol? {call}) 'yes 'no)", "bound": "(let ((v {call})) (list v))"}
+
+
+@pytest.mark.parametrize("tail", TAILS)
+async def test_a_value_that_is_used_is_never_a_call_left_over(tail: str) -> None:
+    """Wherever a procedure ends in a call of itself, its value is the value: many calls deep, and however it is defined and used.
+
+    A call left to a caller that did not expect one used to be the value of the procedure (a `list` of it printed `#<sentinel>`).
+    """
+    wrong: list[str | None] = []
+    for defined in DEFINED.values():
+        for use in USES.values():
+            names = {"body": TAILS[tail], "use": use.format(call="(f 200)"), "use_g": use.format(call="(g)")}
+            wrong.append(await difference(defined.format(**names)))
+    assert [each for each in wrong if each] == []
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 10))])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_random_programs_mean_the_same(kind: str, part: int) -> None:
+    """So do random programs of each kind. A hundred thousand: ``AGENTFLOW_KERNEL_PROGRAMS=100000``, with ``-m "slow or not slow"``."""
+    surface, program = KINDS[kind]
+    each = COUNT // 10
+    wrong = [await difference(program(number), surface) for number in range(part * each, (part + 1) * each)]
+    assert "\n\n".join([each for each in wrong if each][:3]) == ""
+
+
+@pytest.mark.parametrize("surface, text", [("sexp", "(+ 1 2)"), ("python", "1 + 2")])
+async def test_a_node_that_means_something_else_is_found(surface: Surface, text: str) -> None:
+    """The comparison can fail: a program with other nodes has another outcome."""
+    from agentflow.core.data.source import Source
+    from tests.support.kernel.compared import LIMITS
+
+    one = await outcome_of(Source("<text>", text, surface), LIMITS, by_kernel=True)
+    other = await outcome_of(Source("<text>", text.replace("2", "3"), surface), LIMITS, by_kernel=False)
+    assert one.value == "3" and one != other
+
+
+def test_there_are_25_kinds_of_node() -> None:
+    """A new form or operation is a row, or made of what there is: the kinds of node stay these."""
+    kinds = [
+        each for each in nodes.Node.__subclasses__() if not each.__name__.startswith("Either") or each is nodes.Either
+    ]
+    assert len(kinds) == 25

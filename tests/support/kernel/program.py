@@ -1,0 +1,59 @@
+"""Programs that run by the interpreter of the kernel, wherever compiled ones run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agentflow.lang.cutting import Part
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.program import Program, analysis_of
+from agentflow.lang.python.compiling import emitter_of, read_tree, written
+from agentflow.lang.reader import read
+from tests.support.kernel.interpreter import Interpreter
+from tests.support.kernel.lower_python import PythonLowering
+from tests.support.kernel.lower_sexp import SexpLowering
+from tests.support.kernel.nodes import Frame, Node
+
+
+def interpreted(program: Program, names: Any) -> Program:
+    """``program``, which the compiler took, run by the interpreter; ``names`` makes the tasks that it defines."""
+    root, frame, free, own = (_of_python if program.surface == "python" else _of_sexp)(program, names)
+
+    def link(env: SexpEnvironment, *cells: Any) -> Callable[..., Any]:
+        interpreter = Interpreter(env, dict(zip(free, cells, strict=True)), python=program.surface == "python")
+
+        async def main(rt: Any, d: int) -> Any:
+            return await interpreter.whole(root, frame, rt, d)
+
+        return main
+
+    part = Part(link, (), tuple((name, name in own) for name in free))
+    return Program(
+        program.source,
+        program.filename,
+        [part],
+        program.free,
+        program.own,
+        program.allow,
+        program.limits,
+        doubts=program.doubts,
+    )
+
+
+def _of_sexp(program: Program, names: Any) -> tuple[Node, Frame, list[str], set[str]]:
+    forms = read(program.source, limits=program.limits)
+    describe = program.free.__getitem__
+    analyzer, tree = analysis_of(program.source, forms, describe, program.limits, program.allow, port=names)
+    lowering = SexpLowering(program.source)
+    root = lowering.node(tree)
+    return root, lowering.frame, sorted(lowering.free), set(analyzer.globals_defined)
+
+
+def _of_python(program: Program, names: Any) -> tuple[Node, Frame, list[str], set[str]]:
+    describe = program.free.__getitem__
+    g = emitter_of(program.source, describe, program.limits, program.allow, names)
+    written(g, read_tree(g))
+    lowering = PythonLowering(g)
+    root = lowering.whole()
+    return root, lowering.frame, sorted(lowering.free), set(g.scopes.defined)
