@@ -40,7 +40,6 @@ class JournalVerdict:
     ) -> None:
         self._records = records
         self._path = path
-        self._prefix = prefix
         self._permits = permits
         self._unrecorded = unrecorded
         self._leaf = leaf
@@ -92,7 +91,6 @@ class JournalVerdict:
         if self._claimed:
             await wait_for_end()  # another branch settles the form, and cancels this one once recorded
         if isinstance(error, self._unrecorded):
-            self._records.keep_below(self._prefix)
             return True
         self._claimed = True
         await self._records.commit(

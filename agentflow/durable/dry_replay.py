@@ -195,7 +195,7 @@ class DryRecords(Records):
 
     _watch: asyncio.TimerHandle | None = None
 
-    async def commit(self, row: EffectRow) -> None:
+    async def commit(self, row: EffectRow, drop: Sequence[bytes] = (), *, keeps: bool = False) -> None:
         """Store nothing: a plan changes no run."""
 
     def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:

@@ -16,7 +16,7 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from agentflow.core.call.call import CallContext, RunPort, view_of
+from agentflow.core.call.call import CallContext, RunOverrides, RunPort, view_of
 from agentflow.core.call.journal_port import Content
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, DataError, JournalError, RunStopped
 from agentflow.core.data.frozen import frozen
@@ -36,6 +36,7 @@ from agentflow.core.events.questions import Question
 from agentflow.core.ports.ports import Tool
 from agentflow.durable.decisions import JournalClock, JournalVerdict, mismatch
 from agentflow.durable.deliveries import RunDeliveries
+from agentflow.durable.held_events import HeldEvents
 from agentflow.durable.run_records import Records
 from agentflow.durable.values.codec import Codec, NotData, is_text, text_result, write_usage
 from agentflow.durable.values.data_adapter import DataAdapter, adapter_of
@@ -136,10 +137,22 @@ class RunJournal:
     ``program`` is the digest of the run's text, the reference of positions in records; records of other texts have the
     position of the form that runs these, ``outside``. ``at`` is the path of that effect, ``leaf`` its key and ``asked`` the
     digest of its content; ``meter`` counts its cost; ``opening`` returns its record while it is at work: these are None for
-    the run itself. ``begun``: the opening was stored because the effect may not be repeated.
+    the run itself. ``begun``: the opening was stored because the effect may not be repeated; ``held`` are its events held back.
     """
 
-    __slots__ = ("asked", "at", "begun", "codec", "meter", "opening", "outside", "program", "records", "redactor")
+    __slots__ = (
+        "asked",
+        "at",
+        "begun",
+        "codec",
+        "held",
+        "meter",
+        "opening",
+        "outside",
+        "program",
+        "records",
+        "redactor",
+    )
 
     def __init__(
         self,
@@ -153,7 +166,9 @@ class RunJournal:
         meter: Meter | None = None,
         asked: bytes | None = None,
         opening: Callable[[], EffectRow] | None = None,
+        held: HeldEvents | None = None,
     ) -> None:
+        self.held = held
         self.program = program
         self.outside = outside
         self.opening = opening
@@ -281,10 +296,20 @@ class RunJournal:
         started, site = time.time(), self.site(call.span)
         opening = partial(self._opening, kind, name, digest, call, started)
         meter = Meter(self.meter)
+        held = HeldEvents(self.records, call.run) if call.run.watched else None
         inner = self._within(
-            program=self.program, outside=site, at=call.path, meter=meter, asked=asked or digest, opening=opening
+            program=self.program,
+            outside=site,
+            at=call.path,
+            meter=meter,
+            asked=asked or digest,
+            opening=opening,
+            held=held,
         )
-        call.run = view_of(call.run, journal=inner, charge_usage=meter.charging(call.run))
+        own: RunOverrides = {"journal": inner, "charge_usage": meter.charging(call.run)}
+        if held is not None:
+            own["publish"] = held.publish
+        call.run = view_of(call.run, **own)
         session = call.session
         if "/~" in call.path:
             call.session = session.fork()  # concurrent work commits to the same session
@@ -295,7 +320,7 @@ class RunJournal:
             value = await work()
         except Exception as error:
             if isinstance(error, UNRECORDED):
-                self._lose(kind, name, inner, meter)
+                self._lose(kind, name, inner, meter, cancelled=False)
                 raise
             failure = annotate(error).at(call.span)
         except BaseException:  # cancelled or suspended: the effect has no outcome to record
@@ -318,7 +343,7 @@ class RunJournal:
             done.data[STATE] = changed if self.redactor is None else redacted_json(changed, self.redactor)
         failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
         row = self._ended(kind, name, digest, call, done, meter, started, site, failed=failed)
-        await self._commit(row, meter)
+        await self._commit(row, meter, held)
         if row.turns is not None and (done.cleaned or call.session is not session):
             if call.session is session:
                 session.go_back(
@@ -399,7 +424,7 @@ class RunJournal:
         parts, site = self._part(content), self.site(call.span)
         done = replace(done, data=with_marks(done.data, marks_of([*parts.values()])))
         row = self._ended(kind, name, fingerprint(kind, name, parts), call, done, meter, time.time(), site)
-        await self._commit(row, meter)
+        await self._commit(row, meter, self.held, ends=False)
         return await beside(done.much, self.outcome, row.value, call)
 
     def _part(self, content: Content) -> Content:
@@ -432,11 +457,10 @@ class RunJournal:
         if row is None and self.records.pool is not None:
             row = await self.records.adopt(call.path, digest, self.leaf, self.site(call.span))
         if row is None or row.state == EffectState.OPEN:
-            if not self.records.stops:
-                return None
-            budget = call.run.budget
-            await self.records.reach(call.path, budget.permits if isinstance(budget, Budget) else None)
-            return None
+            if self.records.stops:
+                budget = call.run.budget
+                await self.records.reach(call.path, budget.permits if isinstance(budget, Budget) else None)
+            return await self.records.take_kept(call.path, digest, self.leaf)
         if row.content != digest:
             await self.records.stop(mismatch(row, f"{kind} {name}", None if parts is None else parts()))
         return row
@@ -516,10 +540,20 @@ class RunJournal:
             ended=time.time(),
         )
 
-    async def _commit(self, row: EffectRow, meter: Meter) -> None:
+    async def _commit(self, row: EffectRow, meter: Meter, held: HeldEvents | None, *, ends: bool = True) -> None:
         if self.meter is not None:
             self.meter.recorded(meter)
-        await self.records.commit(row)
+        try:
+            await self.records.commit(row, keeps=True)
+        except asyncio.CancelledError:
+            if held is not None:
+                held.release(None if self.records.keeps(row) else self._unfinished(cancelled=True), ends=ends)
+            raise
+        if held is not None:
+            held.release(ends=ends)
+
+    def _unfinished(self, *, cancelled: bool) -> Outcome:
+        return "suspended" if self.suspending else "cancelled" if cancelled else "error"
 
     def outcome(self, data: Mapping[str, Any], call: CallContext, original: AgentflowError | None = None) -> Any:
         """The outcome of an effect, decoded from its record even on the first execution, so that a replay cannot differ."""
@@ -550,8 +584,10 @@ class RunJournal:
             started=started,
         )
 
-    def _lose(self, kind: str, name: str, inner: RunJournal, meter: Meter) -> None:
+    def _lose(self, kind: str, name: str, inner: RunJournal, meter: Meter, *, cancelled: bool = True) -> None:
         """Record the cost of an effect that ended without a recordable outcome, and that it has stopped working."""
+        if inner.held is not None:
+            inner.held.release(self._unfinished(cancelled=cancelled))
         usage, path = meter.usage, cast(str, inner.at)
         drop = [effect_key(path)] if inner.begun and not self.records.suspending else []
         if usage is not None or drop:

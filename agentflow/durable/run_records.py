@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
 
 from agentflow.core.call.call import CallContext
@@ -30,6 +31,10 @@ from agentflow.run.strand.budget import Permits, without_permit
 
 PARKED_S = 5.0
 """Minimum seconds of a wait spent outside of the memory."""
+
+
+KEEPING_S = 5.0
+"""Seconds that a cancelled strand waits until the outcome which it leaves is stored."""
 
 
 @dataclass(slots=True)
@@ -252,7 +257,10 @@ class Records:
         self._gates: dict[str, Gate] = {}
         self._cut: dict[str, int] = {}
         self._lost = 0
-        self._stopped: set[str] = set()
+        lost = (row for row in owned.records if row.state == EffectState.LOST and row.value is not None)
+        self._shown = {row.path.rpartition("!")[0]: row for row in lost}
+        self.releasing = False
+        """Whether an effect publishes the events that it held back until it was stored: see :mod:`agentflow.durable.held_events`."""
         open_rows = (row for row in owned.records if row.state == EffectState.OPEN)
         asked = [each for row in open_rows if (each := question_of(self.run.run, row)) is not None]
         self.parking = Parking(self.run.seq, self._rest, asked)
@@ -345,7 +353,7 @@ class Records:
 
     def ends_before(self, path: str) -> bool:
         """Whether the effect at ``path`` has no record, in this run or its base, and nothing stops the run there."""
-        return path not in self._rows and self.pool is None and not self.stops
+        return path not in self._rows and self.pool is None and not self.stops and path not in self._shown
 
     @property
     def stops(self) -> bool:
@@ -390,27 +398,55 @@ class Records:
             await self.commit(row)
         return True
 
-    async def commit(self, row: EffectRow) -> None:
-        """Store a record before anything depends on it.
+    async def commit(self, row: EffectRow, drop: Sequence[bytes] = (), *, keeps: bool = False) -> None:
+        """Store a record before anything depends on it, and forget those with the keys ``drop``.
 
         If the strand is cancelled meanwhile, the record is withdrawn: the strand continued as if the effect had not ended,
-        and a replay has to do the same. Only an abandoned run keeps it, and a branch that was stopped by a limit (:meth:`keep_below`).
+        and a replay has to do the same. With ``keeps`` its outcome stays with its cost, for a strand that reaches the effect again
+        and is not cancelled there (:meth:`take_kept`). An abandoned run keeps the record itself.
         """
-        future = self.store.put(self.run.run, self.run.epoch, [row])
+        future = self.store.put(self.run.run, self.run.epoch, [row], drop)
         try:
             await future
             self.advanced = self.advanced or row.state != EffectState.OPEN
         except asyncio.CancelledError:
-            if not self.suspending and not row.path.startswith(tuple(self._stopped)):
-                self._lose(row)
+            if not self.suspending:
+                await self._withdraw(row, keeps and row.state == EffectState.OK)
             raise
         except JournalError as error:
             await self.stop(error)
 
-    def keep_below(self, prefix: str) -> None:
-        """Keep the records that branches with this prefix are storing when they are cancelled: the error that stops them, such as a
-        limit, is not recorded, so that a replay does not repeat the cancellation, and their answers are paid for."""
-        self._stopped.add(prefix)
+    async def _withdraw(self, row: EffectRow, keeps: bool) -> None:
+        """Withdraw a record. If its outcome is kept, it is stored when this returns, unless the database is away."""
+        if not keeps:
+            lost = [self.lost_row(row.path, row.kind, row.name, row.usage, row.cost)] if row.usage is not None else []
+            self.commit_soon(lost, drop=[row.key])
+            return
+        lost = self.lost_row(row.path, row.kind, row.name, row.usage, row.cost)
+        lost = replace(row, path=lost.path, state=lost.state, leaf=None)
+        future = self.store.put(self.run.run, self.run.epoch, [lost], [row.key])
+        self.expect(future)
+        latest = time.monotonic() + KEEPING_S
+        while not (future.done() or self.suspending) and (left := latest - time.monotonic()) > 0:
+            with contextlib.suppress(asyncio.CancelledError):  # raised by the caller
+                await asyncio.wait([future], timeout=left)
+        if future.done() and future.exception() is None:
+            self._shown[row.path] = lost
+
+    def keeps(self, row: EffectRow) -> bool:
+        """Whether the outcome in ``row``, whose strand was cancelled, is kept."""
+        kept = self._shown.get(row.path)
+        return kept is not None and kept.content == row.content
+
+    async def take_kept(self, path: str, content: bytes, leaf: bytes | None) -> EffectRow | None:
+        """The record of an effect that is reached again, made of the outcome that a cancelled strand had; None if there is none."""
+        kept = self._shown.get(path)
+        if kept is None or kept.content != content or self.suspending:
+            return None
+        row = replace(kept, path=path, state=EffectState.OK, leaf=leaf)
+        await self.commit(row, [kept.key], keeps=True)
+        del self._shown[path]
+        return row
 
     def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
         """Store records before the next write."""
@@ -424,10 +460,6 @@ class Records:
         error = None if future.cancelled() else future.exception()
         if isinstance(error, JournalError):
             self.abandon(error)
-
-    def _lose(self, row: EffectRow) -> None:
-        lost = [self.lost_row(row.path, row.kind, row.name, row.usage, row.cost)] if row.usage is not None else []
-        self.commit_soon(lost, drop=[row.key])
 
     def lost_row(self, path: str, kind: str, name: str, usage: tuple[int, ...] | None, cost: float | None) -> EffectRow:
         """A record of the cost of an effect that has no outcome."""
@@ -493,22 +525,23 @@ def last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
 
     In a run with tasks of asyncio they ended the work of the run, and later results of its tasks are dropped with them.
     """
-    rows = list(rows)
+    rows = [row for row in rows if row.state != EffectState.LOST]
     failed = _last_failures([row for row in rows if not row.path.startswith(PREFIX)])
     order = [row for row in rows if row.path.startswith(PREFIX)]
     if not order:
         return failed
-    latest = max(row.started or 0.0 for row in rows if row not in order and CLEANUP not in row.path)
+    started = [row.started or 0.0 for row in rows if row not in order and CLEANUP not in row.path]
+    latest = max(started, default=0.0)
     failed = [row for row in failed if (row.ended or 0.0) >= latest]
     first = min((row.ended or 0.0 for row in failed), default=None)
     return failed if first is None else [*failed, *(row for row in order if (row.started or 0.0) >= first)]
 
 
 def _last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
-    ended = [row for row in rows if row.state != EffectState.LOST]
-    last = last_ordinals([row.path for row in ended])
+    rows = list(rows)
+    last = last_ordinals([row.path for row in rows])
     failed: list[EffectRow] = []
-    for row in ended:
+    for row in rows:
         parent, ordinal = ordinal_of(row.path)
         if row.state == EffectState.FAILED and (ordinal is None or last[parent] == ordinal) and not _was_done(row):
             failed.append(row)

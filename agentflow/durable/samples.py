@@ -95,7 +95,7 @@ class SampleRecords(Records):
             self.calls += [(path + each.path[len(was) :], each.name, None) for each in calls]
         return row
 
-    async def commit(self, row: EffectRow) -> None:
+    async def commit(self, row: EffectRow, drop: Sequence[bytes] = (), *, keeps: bool = False) -> None:
         """Keep the row; nothing is stored."""
         self.commit_soon([row])
 
