@@ -27,6 +27,7 @@ from mcp_types import (
     ListRootsResult,
     ReadResourceResult,
     Resource,
+    TaskMetadata,
 )
 from pydantic import TypeAdapter, ValidationError
 
@@ -35,13 +36,14 @@ from agentflow.connect.http import TERMINATED
 from agentflow.connect.in_flight import InFlight, TimeIsUp
 from agentflow.connect.listing import ListedTool, all_pages, list_all
 from agentflow.connect.live import Live, was_closed
+from agentflow.connect.long_tasks import LongTask, ServerTask, task_in
 from agentflow.connect.server_connection import Connection, described
 from agentflow.connect.servers import McpServer
 from agentflow.connect.size_limits import MAX_DESCRIPTION, MAX_NAMES, MAX_ROUNDS
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError, clip
 from agentflow.core.data.messages import TextPart, ToolSpec, text_of_parts
-from agentflow.core.data.results import TaskResult
+from agentflow.core.data.results import NO_USAGE, TaskResult
 from agentflow.core.ports.ports import PromptRunner, Tool
 from agentflow.core.ports.service_port import ServicePort
 from agentflow.lib.redact import Redactor
@@ -72,9 +74,13 @@ async def call_tool(
     name: str,
     arguments: dict[str, Any],
     request: InFlight,
+    as_task: bool = False,
 ) -> CallToolResult | InputRequiredResult:
     """One round of a tool call. Unlike the SDK's, it does not evaluate the server's schemas on the result."""
-    params = CallToolRequestParams(name=name, arguments=arguments, input_responses=answers, request_state=state)
+    task = TaskMetadata() if as_task else None
+    params = CallToolRequestParams(
+        name=name, arguments=arguments, input_responses=answers, request_state=state, task=task
+    )
 
     async def send() -> CallToolResult | InputRequiredResult:
         return await session.send_request(CallToolRequest(params=params), _ANSWER, progress_callback=request.progressed)
@@ -118,12 +124,13 @@ async def requested(
                 live.leave(request)
             connection.worked()
             return answer
-        except TimeIsUp:
+        except TimeIsUp as up:
+            why = "with progress, for which total_s= gives it more" if up.in_all else "without progress"
             return failed(
                 "execution_timeout",
-                f"the MCP server '{server.name}' took longer than its {server.timeout_s:g} s",
+                f"the MCP server '{server.name}' took longer than its {up.seconds:g} s {why}",
                 code="mcp/timeout",
-                timeout_s=server.timeout_s,
+                timeout_s=up.seconds,
             )
         except MCPError as error:
             if not was_closed(error) and error.message != TERMINATED:
@@ -478,6 +485,7 @@ class Connected:
             calls_models=server.sampling,
             source=f"mcp:{server.name}",
             returns=listed.output_schema,
+            resumes=True,
             defer_loading=server.defer_loading,
             origin=f"the MCP server '{server.name}', which describes it as: {listed.description or '(no description)'}",
         )
@@ -491,12 +499,57 @@ class Connected:
                     hint="the next run uses the server's new list of tools",
                 )
 
-        def make(request: InFlight) -> Any:
-            return partial(call_tool, name=listed.name, arguments=arguments, request=request)
+        journal, name = call.run.journal, self._full(listed.name)
+        as_task = listed.task == "required" or (listed.task == "optional" and journal is not None)
 
-        repeatable = listed.read_only or listed.idempotent is True
-        answer = await requested(self.connection, call, make, repeatable=repeatable, check=check)
+        def make(request: InFlight) -> Any:
+            return partial(call_tool, name=listed.name, arguments=arguments, request=request, as_task=as_task)
+
+        at, content = call, {"the arguments": arguments}
+        record: Any = None
+        if journal is not None:
+            at = call.at(call.marked_path("mcp-task", name, arguments))
+            record = await journal.recall("mcp-task", name, content, at)
+            if record is None and listed.idempotent is False and not await journal.begin(call):
+                return _begun_before(name)
+        if record is not None:
+            answer = await self._waited(ServerTask.recorded(record), at, again=True)
+        else:
+            repeatable = listed.read_only or listed.idempotent is True
+            answer = await requested(self.connection, call, make, repeatable=repeatable, check=check)
+            try:
+                task = task_in(answer)
+            except ValueError as error:
+                return failed("protocol_error", f"the server's task is invalid: {error}", code="mcp/protocol")
+            if task is not None:
+                if journal is not None:
+                    await journal.keep("mcp-task", name, content, task.record, at, NO_USAGE, 0.0)
+                answer = await self._waited(task, at, again=False)
         return answer if isinstance(answer, TaskResult) else await result_of(answer, listed.output_schema)
+
+    def _waited(self, task: ServerTask, call: CallContext, *, again: bool) -> Awaitable[CallToolResult | TaskResult]:
+        """The result of a task of the server."""
+        connection = self.connection
+
+        def ask(send: Callable[[ClientSession], Any]) -> Awaitable[Any]:
+            async def once(session: ClientSession, answers: InputResponses | None, state: str | None) -> Any:
+                return await send(session)
+
+            return requested(connection, call, lambda request: once, repeatable=True)
+
+        def answering(inner: CallContext) -> InFlight:
+            return InFlight(inner, self.server, connection.prompts)
+
+        return LongTask(task, call, ask=ask, live=lambda: connection.current, answering=answering).result(again=again)
+
+
+def _begun_before(name: str) -> TaskResult:
+    return failed(
+        "tool_execution_error",
+        f"the run was interrupted while the tool '{name}' worked, and its progress is unknown",
+        code="durable/in-flight",
+        hint="check its effects before it is repeated",
+    )
 
 
 def _description(server: McpServer, text: str) -> str:

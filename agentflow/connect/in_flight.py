@@ -49,6 +49,8 @@ from agentflow.core.data.values import to_json
 from agentflow.core.ports.ports import Prompt, PromptRunner
 from agentflow.lib.text.safe_text import clean, escape
 
+TIMES_OUT = 10
+"""How often progress may begin the time of a request anew, unless its server says ``total_s``."""
 REJECTED = -1
 """The protocol's code for a request that the user refuses."""
 _STOPS = {"max_tokens": "maxTokens", "stop_sequence": "stopSequence"}
@@ -151,7 +153,12 @@ DECLINED = ElicitResult(action="decline")
 
 
 class TimeIsUp(Exception):
-    """A request exceeded its time-out."""
+    """A request exceeded its time-out of so many ``seconds``, those ``in_all`` or those without progress."""
+
+    def __init__(self, seconds: float, in_all: bool) -> None:
+        super().__init__(seconds, in_all)
+        self.seconds = seconds
+        self.in_all = in_all
 
 
 class _TakenBack(Exception):
@@ -181,7 +188,8 @@ async def _until_taken_back(reply: asyncio.Future[Answer]) -> AsyncGenerator[Non
 
 
 class InFlight:
-    """A request of ``call`` to ``server``; time spent waiting for answers does not count against ``timeout_s``.
+    """A request of ``call`` to ``server``; time spent waiting for answers does not count against ``timeout_s``, which each
+    progress begins anew, up to ``total_s``.
 
     ``prompts`` asks the model on behalf of servers with ``sampling``.
     """
@@ -191,6 +199,8 @@ class InFlight:
         self._server = server
         self._prompts = prompts
         self._left = server.timeout_s
+        self._total = self._most = server.total_s or TIMES_OUT * server.timeout_s
+        self._advanced = False
         self._questions: deque[_Question] = deque()
         self._wake = asyncio.Event()
         self._asked = 0
@@ -210,13 +220,18 @@ class InFlight:
             while not making.done():
                 began = loop.time()
                 waking = group.create_task(self._wake.wait())
-                await asyncio.wait([making, waking], timeout=max(0.0, self._left), return_when=asyncio.FIRST_COMPLETED)
+                left = max(0.0, min(self._left, self._total))
+                await asyncio.wait([making, waking], timeout=left, return_when=asyncio.FIRST_COMPLETED)
                 waking.cancel()
-                self._left -= loop.time() - began
+                elapsed = loop.time() - began
+                self._left = self._server.timeout_s if self._advanced else self._left - elapsed
+                self._total -= elapsed
+                self._advanced = False
                 if making.done():
                     break
-                if self._left <= 0:
-                    failure = TimeIsUp()
+                if min(self._left, self._total) <= 0:
+                    in_all = self._total <= 0
+                    failure = TimeIsUp(self._most if in_all else self._server.timeout_s, in_all)
                 else:
                     try:
                         await self._answer()
@@ -302,7 +317,9 @@ class InFlight:
             return DECLINED
 
     async def progressed(self, progress: float, total: float | None, message: str | None) -> None:
-        """Publish the progress of the tool: ``progress`` of ``total``. Called in the SDK's tasks."""
+        """Publish the progress of the tool, ``progress`` of ``total``, and begin its time anew. Called in the SDK's tasks."""
+        self._advanced = True
+        self._wake.set()
         self.call.progress(progress, total, clean(clip(message or "", 500)))
 
     def logged(self, params: LoggingMessageNotificationParams) -> None:

@@ -33,6 +33,12 @@ _LISTS = {
     "tools/list": "tools",
 }
 """The list of items in the answer to each method."""
+EXTENSION = "io.modelcontextprotocol/tasks"
+"""The name of the extension in the newer revision for calls that are carried out later."""
+CALL = "tools/call"
+"""The method whose answers are those of tools."""
+TASK = "agentflow/task"
+"""The entry of an answer's ``_meta`` with the task that the server has begun in its place."""
 LISTS = frozenset(_LISTS.values())
 """The names of such lists."""
 
@@ -41,6 +47,7 @@ def check_items(method: str, version: str, result: dict[str, Any]) -> None:
     """Check the items of a ``result`` of ``method`` in the protocol's ``version``, and replace wrong ones in place."""
     key = _LISTS.get(method)
     if method == "tools/call":
+        _check_task(result)
         _check_data(version, result)
     if key is None or not isinstance(items := result.get(key), list):
         return
@@ -59,6 +66,17 @@ def check_items(method: str, version: str, result: dict[str, Any]) -> None:
         if item is not None:
             checked.append(item)
     result[key] = checked
+
+
+def _check_task(result: dict[str, Any]) -> None:
+    """Put a task that a server answers with, of either revision, where the SDK leaves it: in the ``_meta`` of an empty result."""
+    task: Any = dict(result) if result.get("resultType") == "task" else result.get("task")
+    meta: Any = result.get("_meta")
+    if isinstance(meta, dict):
+        cast("dict[str, Any]", meta).pop(TASK, None)  # which is no server's to write
+    if isinstance(task, dict) and "content" not in result:
+        result.clear()
+        result.update(content=[], _meta={TASK: task}, resultType="complete")
 
 
 def _check_data(version: str, result: dict[str, Any]) -> None:

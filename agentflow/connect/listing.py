@@ -41,10 +41,14 @@ class ListedTool:
     read_only: bool
     idempotent: bool | None
     digest: str
+    task: str | None = None
+    """Whether it may be called as a task of the protocol: ``optional``, ``required`` or not (None)."""
 
 
 async def list_tools(session: ClientSession, server: McpServer, refuse: Refuse) -> dict[str, ListedTool]:
     """The tools of a server that its ``allow`` admits, by name; ``refuse`` takes those that cannot be offered."""
+    tasks = session.server_capabilities.tasks if session.server_capabilities is not None else None
+    has_tasks = tasks is not None and tasks.requests is not None and tasks.requests.tools is not None
     listings, whole = await list_all(session)
     if not whole:
         most = f"{MAX_TOOLS:,} tools, {MAX_PAGES} pages or {MAX_LIST:,} characters"
@@ -57,9 +61,9 @@ async def list_tools(session: ClientSession, server: McpServer, refuse: Refuse) 
         refused = (listing.meta or {}).get(REFUSED)
         fault = None if refused is None else clip(clean(str(refused)), 300)
         if fault is None:
-            fault = "it is listed twice" if listing.name in tools else _fault(listing)
+            fault = "it is listed twice" if listing.name in tools else _fault(listing, has_tasks)
         if fault is None:
-            tools[listing.name] = _listed(listing)
+            tools[listing.name] = _listed(listing, has_tasks)
         else:
             refuse(listing.name, fault)
     return tools
@@ -90,12 +94,12 @@ async def all_pages(
     return listed, False
 
 
-def _fault(tool: Listing) -> str | None:
+def _fault(tool: Listing, has_tasks: bool) -> str | None:
     """The reason why a tool cannot be offered; None if it can."""
     if not _NAME.fullmatch(tool.name):
         return "its name has characters other than letters, digits and _ . / -"
-    if tool.execution is not None and tool.execution.task_support == "required":
-        return "it can be called only as a task of the protocol, which is not supported"
+    if not has_tasks and tool.execution is not None and tool.execution.task_support == "required":
+        return "it can be called only as a task, and its server has no tasks"
     for what, schema in (("input", tool.input_schema), ("output", tool.output_schema)):
         if schema is None:
             continue
@@ -110,11 +114,12 @@ def _fault(tool: Listing) -> str | None:
     return None
 
 
-def _listed(tool: Listing) -> ListedTool:
+def _listed(tool: Listing, has_tasks: bool) -> ListedTool:
     hints = tool.annotations
     read_only = hints is not None and hints.read_only_hint is True
     idempotent = True if read_only else hints.idempotent_hint if hints is not None else None
     description = tool.description or tool.title or ""
+    support = tool.execution.task_support if has_tasks and tool.execution is not None else None
     content = to_json(
         [tool.name, tool.title, tool.description, tool.input_schema, tool.output_schema, read_only, idempotent]
     )
@@ -126,4 +131,5 @@ def _listed(tool: Listing) -> ListedTool:
         read_only=read_only,
         idempotent=idempotent,
         digest=blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest(),
+        task=support if support in ("optional", "required") else None,
     )

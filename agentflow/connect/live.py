@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from mcp import Client
+from mcp.client.extension import advertise
 from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
@@ -37,7 +38,7 @@ from pydantic import FileUrl
 
 from agentflow.connect.http import http_streams
 from agentflow.connect.in_flight import DECLINED, REJECTED, InFlight
-from agentflow.connect.items import check_items
+from agentflow.connect.items import EXTENSION, check_items
 from agentflow.connect.listing import ListedTool
 from agentflow.connect.servers import McpServer, McpStdio
 from agentflow.connect.size_limits import MAX_ASKED, MAX_PARTS
@@ -355,4 +356,5 @@ class Live:
             log_level="info",
             message_handler=notice,
             cache=None,
+            extensions=[advertise(EXTENSION)],
         )

@@ -85,6 +85,11 @@ class Connection:
         return self._live is not None
 
     @property
+    def current(self) -> Live | None:
+        """The open connection; None without one."""
+        return self._live
+
+    @property
     def failure(self) -> AgentflowError | None:
         """The error of the last attempt to connect, until another may be made; None for a connection that can be used or tried."""
         if self._closed:

@@ -29,7 +29,8 @@ class McpStdio:
     network access. ``writable`` are directories it may write in, ``readable`` those it may read in addition to the roots
     and the system; relative paths start at the first root. ``approve`` says which calls by models need approval.
     ``optional``: the flow starts without the server if it cannot be connected. ``sampling``: it may ask the run's model.
-    ``defer_loading``: models do not receive its tools but find them with a search. ``timeout_s`` is the time-out of a request in seconds, ``connect_s`` that of the start, which includes a download of the
+    ``defer_loading``: models do not receive its tools but find them with a search. ``timeout_s`` is the time-out of a request in seconds: each progress of its tool begins it anew, up to ``total_s`` seconds in all
+    (None: ten times ``timeout_s``). ``connect_s`` is that of the start, which includes a download of the
     program.
 
     Raises ConfigurationError (``mcp/server``).
@@ -47,6 +48,7 @@ class McpStdio:
     sampling: bool = field(default=False, kw_only=True)
     defer_loading: bool = field(default=False, kw_only=True)
     timeout_s: float = field(default=60.0, kw_only=True)
+    total_s: float | None = field(default=None, kw_only=True)
     connect_s: float = field(default=15.0, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -84,6 +86,7 @@ class McpHttp:
     sampling: bool = field(default=False, kw_only=True)
     defer_loading: bool = field(default=False, kw_only=True)
     timeout_s: float = field(default=60.0, kw_only=True)
+    total_s: float | None = field(default=None, kw_only=True)
     connect_s: float = field(default=15.0, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -137,8 +140,10 @@ def _check(server: McpServer) -> None:
             object.__setattr__(server, each.name, dict(value))  # pyright: ignore[reportUnknownArgumentType]
     if server.approve not in get_args(Approve):
         raise _wrong(server, f"has approve={server.approve!r}", "approve is 'all', 'writes' or 'none'")
-    for name in ("timeout_s", "connect_s"):
+    for name in ("timeout_s", "total_s", "connect_s"):
         seconds: Any = getattr(server, name)
+        if name == "total_s" and seconds is None:
+            continue
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= 86_400:
             raise _wrong(server, f"has {name}={clip(repr(seconds), 80)}", f"{name} is a number of seconds above 0")
 

@@ -62,7 +62,7 @@ from agentflow.durable.values.record_values import (
     with_span,
     without_below,
 )
-from agentflow.durable.waiting import answered, slept
+from agentflow.durable.waiting import answered, rested, slept
 from agentflow.lang.trace import annotate
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import holds_secret, redacted_json, redaction
@@ -443,6 +443,9 @@ class RunJournal:
     ) -> Any:
         """The answer to ``question``; see :meth:`~agentflow.core.call.call.JournalPort.answer`."""
         return await answered(self, question, content, call, consult)
+
+    async def rest(self, seconds: float, call: CallContext) -> None:
+        await rested(self, seconds, call)
 
     async def find(
         self,

@@ -202,6 +202,9 @@ def _wake(future: asyncio.Future[Any]) -> None:
 CLEANUP = "/x/"
 """Part of the paths of effects that clean up after a cancellation, and have no time to wait."""
 
+ELSEWHERE = "mcp-task"
+"""The kind of the records of work that goes on in another process, and is cancelled there with the run."""
+
 Elsewhere = Callable[[Any, Any, Span], Any]
 """The forms at a strand and a span of a run, with its journal, that have separate runs as branches; None if branches run here."""
 
@@ -376,10 +379,14 @@ class Records:
         if self._cut and CLEANUP not in path and any(line in self._cut for line in _lines_of(path)):
             async with without_permit(permits):
                 await wait_for_end()
-        if self.cancelling and CLEANUP not in path:
+        if self.cancelling and CLEANUP not in path and not self._works_elsewhere(path):
             self.parking.ending = True
             async with without_permit(permits):
                 await wait_for_end()
+
+    def _works_elsewhere(self, path: str) -> bool:
+        """Whether the effect at ``path`` has begun something elsewhere, which it has to stop itself."""
+        return any([row.kind == ELSEWHERE and row.path.startswith(f"{path}/") for row in self._rows.values()])
 
     async def begin(self, row: EffectRow, again: Callable[[], None]) -> bool:
         """Store the open record of an effect that may not be repeated, before it begins.

@@ -108,6 +108,18 @@ async def slept(journal: WaitRecords, effect: Timer, call: CallContext) -> list[
     return []
 
 
+async def rested(journal: WaitRecords, seconds: float, call: CallContext) -> None:
+    """Wait for ``seconds`` without a record; see :meth:`~agentflow.core.call.call.JournalPort.rest`."""
+    records, permits = journal.records, permits_of(call)
+    if records.cancelling:
+        await records.reach(call.path, permits)
+    if seconds > PARKED_S and CLEANUP not in call.path:
+        with call.scope(WaitStarted, call.path, reason="timer"):
+            await records.parking.wait(call, permits, due=time.time() + seconds)
+    else:
+        await records.parking.wait(call, permits, due=time.time() + seconds)
+
+
 async def _begin(journal: WaitRecords, kind: str, name: str, content: Content, call: CallContext) -> EffectRow | None:
     """The record of a wait, which may be open; None if it begins now. Stops the run if the record does not fit."""
     digest = fingerprint(kind, content)

@@ -431,7 +431,8 @@ class ToolRegistry:
                 scope.change(arguments=arguments)
         elif isinstance(tool, Tool) and (schema is not None or type(arguments) is not dict):
             tool, arguments = await fitted(tool, schema, arguments)
-        if isinstance(tool, Tool) and tool.idempotent is False and inner.run.journal is not None:
+        may_repeat = not isinstance(tool, Tool) or tool.idempotent is not False or tool.resumes
+        if not may_repeat and inner.run.journal is not None:
             tool = tool if await inner.run.journal.begin(inner) else _started_before(name)
         if isinstance(tool, Tool) and tool.reuse is not None and self._reuse is not None:
             grants = None if call.grants is None else sorted(call.grants)

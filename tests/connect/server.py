@@ -49,6 +49,7 @@ def tools() -> list[dict[str, Any]]:
              outputSchema={"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}),
         tool("slow", "Takes long.", {"seconds": {"type": "number"}}, annotations=READS),
         tool("progress", "Says how far it is.", annotations=READS),
+        tool("steps", "Takes long, and says how far it is.", {"times": {"type": "integer"}}, annotations=READS),
         tool("ask", "Asks the user.", {"url": TEXT}),
         tool("take_back", "Asks the user, and takes it back.", {"seen": TEXT}, annotations=READS),
         tool("sample", "Asks the model.", {"text": TEXT, "times": {"type": "integer"}}, annotations=READS),
@@ -60,6 +61,9 @@ def tools() -> list[dict[str, Any]]:
         tool("environment", "What it sees.", annotations=READS),
         tool("state", "What it was told.", annotations=READS),
         tool("roots", "Which roots the client has.", annotations=READS),
+        tool("long", "Takes ten minutes.", {"place": TEXT, "poll": {"type": "integer"}, "asks": {"type": "boolean"}},
+             annotations={"idempotentHint": False}, **({"execution": {"taskSupport": "required"}} if OLD else {})),
+        tool("either", "Takes ten minutes as a task.", {"place": TEXT}, **({"execution": {"taskSupport": "optional"}} if OLD else {})),
     ]  # fmt: skip
     for each in listed:
         if each["name"] == "turncoat":
@@ -82,6 +86,81 @@ def ask(method: str, params: dict[str, Any]) -> Any:
     with ARRIVED:
         ARRIVED.wait_for(lambda: number in ANSWERS, 20)
     return ANSWERS.get(number)
+
+
+# Tasks are files in the directory that a call names: they outlive this process. ``done``, ``broken``, ``gone`` there end them.
+
+
+def begun(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a call that becomes a task."""
+    place = arguments["place"]
+    number = len([each for each in os.listdir(place) if each.startswith("task-")])
+    path = os.path.join(place, f"task-{number}")
+    with open(path, "w") as file:
+        json.dump(arguments, file)
+    return {"task": task_of(path)} if OLD else {"resultType": "task", **task_of(path)}
+
+
+def task_of(path: str) -> dict[str, Any]:
+    """The state of a task, in the form of the revision."""
+    if not os.path.exists(path) or os.path.exists(os.path.join(os.path.dirname(path), "gone")):
+        raise KeyError("there is no such task")
+    with open(path) as file:
+        arguments, place = json.load(file), os.path.dirname(path)
+    there = [each for each in ("cancelled", "broken", "done", "answered") if os.path.exists(os.path.join(place, each))]
+    status = {"cancelled": "cancelled", "broken": "failed", "done": "completed"}.get(
+        there[0] if there else "", "working"
+    )
+    if status == "working" and arguments.get("asks") and not there:
+        status = "input_required"
+    poll = arguments.get("poll", 20)
+    times = {"ttl": None, "pollInterval": poll} if OLD else {"ttlMs": None, "pollIntervalMs": poll}
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(os.stat(path).st_mtime))
+    task = {
+        "taskId": path,
+        "status": status,
+        "statusMessage": f"it is {status}",
+        "createdAt": now,
+        "lastUpdatedAt": now,
+    }
+    if not OLD:
+        match status:
+            case "completed":
+                task["result"] = payload(path)
+            case "failed":
+                task["error"] = {"code": -32603, "message": "the task broke"}
+            case "input_required":
+                task["inputRequests"] = {"q-1": {"method": "elicitation/create", "params": FORM}}
+    return {**task, **times}
+
+
+def payload(path: str) -> dict[str, Any]:
+    """The result of a task that has ended."""
+    place = os.path.dirname(path)
+    if os.path.exists(os.path.join(place, "broken")):
+        raise KeyError("the task broke")
+    if OLD and '"asks"' in open(path).read():  # noqa: SIM115
+        reply = ask("elicitation/create", {"elicitationId": "1", **FORM})
+        return texts(json.dumps(reply["result"]["content"]))
+    answered = os.path.join(place, "answered")
+    return texts(open(answered).read() if os.path.exists(answered) else "after ten minutes")
+
+
+def about(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a request about a task, each noted in a file."""
+    path = params["taskId"]
+    state = task_of(path)
+    with open(os.path.join(os.path.dirname(path), "log"), "a") as file:
+        file.write(f"{method}\n")
+    if method == "tasks/cancel":
+        open(os.path.join(os.path.dirname(path), "cancelled"), "w").close()
+    elif method == "tasks/result":
+        return payload(path)
+    elif method == "tasks/update":
+        for name in ("answered", "done"):
+            with open(os.path.join(os.path.dirname(path), name), "w") as file:
+                json.dump(params["inputResponses"]["q-1"]["content"], file)
+    return state if method == "tasks/get" else {}
 
 
 FORM = {
@@ -153,6 +232,14 @@ def call(number: Any, params: dict[str, Any]) -> dict[str, Any]:
                 told = {"progressToken": token, "progress": step, "total": 2, "message": f"step {step}"}
                 send({"method": "notifications/progress", "params": told})
             return texts("done")
+        case "steps":
+            for step in range(arguments.get("times", 10)):
+                if number in STATE["cancelled"]:
+                    break
+                time.sleep(0.1)
+                told = {"progressToken": params["_meta"]["progressToken"], "progress": step, "message": f"step {step}"}
+                send({"method": "notifications/progress", "params": told})
+            return texts("done")
         case "ask":
             url = {"mode": "url", "message": "Sign in.", "url": arguments.get("url")}
             return elicited(params, url if arguments.get("url") else FORM)
@@ -192,6 +279,15 @@ def call(number: Any, params: dict[str, Any]) -> dict[str, Any]:
             return texts(json.dumps(dict(os.environ)))
         case "state":
             return texts(json.dumps({"cancelled": len(STATE["cancelled"]), "calls": STATE["calls"]}))
+        case "long":
+            if OLD and "task" not in params:
+                raise KeyError("it is a task")
+            meta = params.get("_meta", {}).get("io.modelcontextprotocol/clientCapabilities", {})
+            if not OLD and "io.modelcontextprotocol/tasks" not in meta.get("extensions", {}):
+                raise KeyError("the client knows no tasks")
+            return begun(arguments)
+        case "either":
+            return begun(arguments) if "task" in params else texts("at once")
         case "roots":
             return texts(json.dumps(ask("roots/list", {}).get("result") if OLD else None))
     raise KeyError(name)
@@ -200,6 +296,10 @@ def call(number: Any, params: dict[str, Any]) -> dict[str, Any]:
 def answer(message: dict[str, Any]) -> None:
     number, method, params = message["id"], message["method"], message.get("params") or {}
     capabilities = {"tools": {"listChanged": True}, "logging": {}, "resources": {}, "prompts": {}}
+    if OLD:
+        capabilities["tasks"] = {"cancel": {}, "requests": {"tools": {"call": {}}}}
+    else:
+        capabilities["extensions"] = {"io.modelcontextprotocol/tasks": {}}
     info = {"name": "test", "version": "1"}
     try:
         match method:
@@ -224,6 +324,8 @@ def answer(message: dict[str, Any]) -> None:
                 result = {"tools": tools()}
             case "tools/call":
                 result = call(number, params)
+            case "tasks/get" | "tasks/cancel" | "tasks/update" | "tasks/result":
+                result = about(method, params)
             case "resources/list":
                 result = {"resources": [{"uri": "note://1", "name": "one", "description": "The first."}]}
             case "resources/read":

@@ -136,6 +136,13 @@ class JournalPortOf(Protocol[C]):
         """
         ...
 
+    async def rest(self, seconds: float, call: C) -> None:
+        """Wait at ``call`` for ``seconds``, outside of memory if it is long and the run has nothing else to do.
+
+        There is no record of it: a resumed run carries out again the effect that waits, at once.
+        """
+        ...
+
     async def answer(
         self, question: Question, content: Content, call: C, consult: Callable[[], Awaitable[Any]] | None
     ) -> Any:

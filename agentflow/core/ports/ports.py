@@ -223,7 +223,8 @@ class Tool:
     its owner, if not the host: approvers are shown it. ``declares_data``: a dict returned by ``call`` is an instance of its
     declared class, not a result. ``deps`` is the type of the run's dependencies that its function declares, if any. ``ends``: its
     result ends the task of the calling model. ``defer_loading``: it is offered once the model has found it with ``search_tools``. ``around`` is
-    the middleware around its calls. ``external``: someone else carries it out. ``prompted`` is a text for the system prompt of a
+    the middleware around its calls. ``external``: someone else carries it out. ``resumes``: it finds its work again
+    in a durable run that was interrupted, and says itself when something begins that may not be repeated. ``prompted`` is a text for the system prompt of a
     task that has it as an object.
     """
 
@@ -257,6 +258,7 @@ class Tool:
     around: Sequence[ToolMiddleware] = ()
     external: bool = False
     prompted: str = ""
+    resumes: bool = False
 
     @property
     def name(self) -> str:
