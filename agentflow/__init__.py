@@ -29,6 +29,7 @@ _NAMES = {
     "executors.command_executor": "CommandExecutor",
     "executors.file_access": "FileAccessManager",
     "flow.unbound": "task workflow",
+    "handler.code_mode": "code",
     "handler.external_tools": "external",
     "handler.tools": "tool",
     "lang.closure": "Closure",

@@ -66,6 +66,7 @@ from agentflow.flow.unbound import (
     task as task,
     workflow as workflow,
 )
+from agentflow.handler.code_mode import code as code
 from agentflow.handler.external_tools import external as external
 from agentflow.handler.tools import tool as tool
 from agentflow.lang.closure import Closure as Closure

@@ -85,11 +85,13 @@ class Clearing:
         self._event = self._clear_old(len(messages))
         return tuple(self._messages)
 
-    def announce(self, call: CallContext) -> None:
-        """Publish the clearing before the request that is sent now, if there was one."""
+    def announce(self, call: CallContext) -> bool:
+        """Publish the clearing before the request that is sent now. Returns whether there was one."""
         event, self._event = self._event, None
-        if event is not None:
-            call.emit(ToolResultsCleared, **event)
+        if event is None:
+            return False
+        call.emit(ToolResultsCleared, **event)
+        return True
 
     def _add(self, message: Message) -> None:
         at = len(self._messages)

@@ -49,7 +49,7 @@ from agentflow.core.data.session import Session
 from agentflow.core.data.values import is_long, plain, to_json
 from agentflow.core.events.events import WaitReason, WaitStarted
 from agentflow.core.ports.ports import AnswerCheck, Pricing, Prompt, PromptOutcome, ProviderAdapter, Tool, ToolPort
-from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox, offered
+from agentflow.core.ports.toolbox import NO_TOOLBOX, RUN_PROGRAM, Toolbox, offered
 from agentflow.handler.model_turn import (
     ContextGuard,
     OutputSchema,
@@ -99,10 +99,12 @@ def offered_to(
         if tool.deps is not None:  # said before a model is paid
             call.require_deps(tool.deps, f"the tool '{tool.name}'")
     natively = False
-    if any([tool.defer_loading for tool in objects.values()]):
+    programs = objects.get(RUN_PROGRAM)
+    hidden = programs is not None and programs.code is not None and programs.code.hidden
+    if hidden or any([tool.defer_loading for tool in objects.values()]):
         natively = model is not None and model[0].profile(model[1]).searches_tools
-        if not natively:
-            objects, toolbox = searched(objects, toolbox or NO_TOOLBOX, loaded)
+        if hidden or not natively:
+            objects, toolbox = searched(objects, toolbox or NO_TOOLBOX, loaded, natively)
     specs = tuple([tool.spec_in(call.run) for tool in objects.values()])
     if natively:
         specs = tuple([replace(spec, deferred=objects[spec.name].defer_loading) for spec in specs])
@@ -263,6 +265,7 @@ class PromptRun:
         "_asked",
         "_at",
         "_cache_key",
+        "_cached",
         "_calibration",
         "_call",
         "_calls_tools",
@@ -286,6 +289,7 @@ class PromptRun:
         "_said",
         "_shape",
         "_system",
+        "_told",
         "_tools",
         "_turns",
         "_usage",
@@ -371,6 +375,9 @@ class PromptRun:
             call.warn("handler/effort", ignored, model=model)
         self._usage = NO_USAGE
         self._asked: ModelRequest | None = None
+        self._cached: tuple[ModelRequest, ModelResponse] | None = None
+        """The last request with its answer, if the provider may have cached it."""
+        self._told: set[Any] | None = None
         self.arrived = 0
         self.due = False
         self._lost: list[tuple[Usage, float | None]] = []
@@ -483,8 +490,10 @@ class PromptRun:
         run = call.run
         run.charge_model_call()
         self._turns += 1
-        if self._clearing is not None:
-            self._clearing.announce(call)
+        cleared = self._clearing is not None and self._clearing.announce(call)
+        before = self._cached
+        if before is not None and not _continues(before[0], request):
+            self._warn_of_breaks(before, request, None, call, cleared)
         if run.watched:
             if self._asked is None:
                 run.under_way(self.so_far, True)
@@ -493,9 +502,33 @@ class PromptRun:
             response = await model_turn(self._adapter, request, call, self._turns, self._shape, self)
         else:
             response = await answered(self._adapter, request, progress, self)
+        if before is not None and before[1].model != response.model and self._prompt.fallbacks:
+            self._warn_of_breaks(before, request, response, call, True)
+        self._cached = (request, response) if self._calls_tools and self._prompt_cache is not False else None
         if self._calls_tools or ToolCallPart not in map(type, response.parts):
             return response
         return without_calls(response, call, checked=self._shape is not None)
+
+    def _warn_of_breaks(
+        self,
+        before: tuple[ModelRequest, ModelResponse],
+        now: ModelRequest,
+        answer: ModelResponse | None,
+        call: CallContext,
+        cleared: bool,
+    ) -> None:
+        """Warn that a request, or the model of its ``answer``, is not the one that the provider has cached the beginning for."""
+        from agentflow.handler.cache_breaks import LEAST_TOKENS, warn, warn_of_breaks  # few loops change
+
+        request, last = before
+        tokens, told = last.usage.input_tokens, self._told or set()
+        self._told = told
+        if tokens < LEAST_TOKENS:
+            return
+        if answer is None:
+            warn_of_breaks(request, now, told, call, tokens=tokens, cleared=cleared)
+        else:
+            warn("model", f"{answer.model} answered after {last.model}", tokens, told, call)
 
     async def _reserve(self, request: ModelRequest, tokens: int, funds: Funds, call: CallContext) -> ModelRequest:
         """Reserve the most that a request of ``tokens`` may cost; returns it with the cap that ensures that."""
@@ -807,6 +840,12 @@ class PromptRun:
             refused=answer.refused,
             model=self._model_used,
         )
+
+
+def _continues(before: ModelRequest, now: ModelRequest) -> bool:
+    """Whether a request begins with the one before it."""
+    same = now.tools == before.tools and now.system == before.system
+    return same and now.messages[: len(before.messages)] == before.messages
 
 
 def _digest(said: str, data: object) -> str:

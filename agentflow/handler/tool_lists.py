@@ -14,7 +14,7 @@ from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.known_names import ASKED, DEFINE, EVERY, FILES, GUARDED, HANDOFF, CompiledTask
 from agentflow.core.data.messages import Message, ToolResultPart, ToolSpec
 from agentflow.core.ports.ports import Prompt, Tool, ToolPort
-from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
+from agentflow.core.ports.toolbox import NO_TOOLBOX, RUN_PROGRAM, Toolbox
 from agentflow.handler.tools import SEARCH_TOOLS, handoff_tool, search_tool, task_tool, tool_from_function
 from agentflow.lib.schema.json_schema import Schema
 
@@ -108,6 +108,9 @@ def _item(each: object, table: ToolTable, where: str) -> tuple[str, Tool | None]
     own: object = getattr(each, "tool", None)  # of a task or workflow
     if isinstance(own, Tool):
         return own.name, own
+    read: object = getattr(each, "in_list", None)  # of tools for programs
+    if callable(read):
+        return RUN_PROGRAM, cast(Tool, read(table, where))
     every: object = getattr(each, "every_tool", None)  # of an MCP server
     if isinstance(every, str):
         if not table.offers(every):
@@ -139,6 +142,8 @@ def _check_name(name: str, words: Container[str], where: str) -> None:
 
 def _no_list(tools: object, where: str) -> ConfigurationError:
     instead = f"tools=[{tools!r}]" if isinstance(tools, str) else "tools=[search, 'name'], or tools=flow.tools"
+    if hasattr(tools, "in_list"):
+        instead = "tools=[code(flow.tools)], in a list"
     return ConfigurationError(
         f"{where}: tools={clip(repr(tools), 120)} is not a list of tools",
         code="config/option",
@@ -208,16 +213,20 @@ async def with_chosen(prompt: Prompt, call: CallContext, tools: ToolPort) -> Pro
     return prompt
 
 
-def searched(objects: Mapping[str, Tool], toolbox: Toolbox, loaded: frozenset[str]) -> tuple[dict[str, Tool], Toolbox]:
-    """The tools offered of ``objects``, without deferred ones yet to be ``loaded``, and a tool to search them,
-    also in the toolbox.
+def searched(
+    objects: Mapping[str, Tool], toolbox: Toolbox, loaded: frozenset[str], natively: bool
+) -> tuple[dict[str, Tool], Toolbox]:
+    """The tools offered of ``objects``, without deferred ones yet to be ``loaded`` unless the provider finds them ``natively``, and a
+    tool to search them and those of programs, also in the toolbox.
 
     Raises ConfigurationError (``tool/duplicate``) where another tool has the name of that.
     """
-    search = search_tool([tool.spec for tool in objects.values() if tool.defer_loading])
+    programs = objects.get(RUN_PROGRAM)
+    hidden = None if programs is None or programs.code is None else programs.code.hidden
+    search = search_tool([tool.spec for tool in objects.values() if tool.defer_loading and not natively], hidden)
     if SEARCH_TOOLS in objects:
         raise duplicate(f"tools are deferred, so '{SEARCH_TOOLS}' is offered", objects[SEARCH_TOOLS], search)
-    offers = {name: tool for name, tool in objects.items() if not tool.defer_loading or name in loaded}
+    offers = {name: tool for name, tool in objects.items() if natively or not tool.defer_loading or name in loaded}
     return {**offers, search.name: search}, toolbox.with_others(Toolbox([entry_of(search)]))
 
 

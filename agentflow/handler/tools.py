@@ -504,25 +504,35 @@ SEARCH_TOOLS = "search_tools"
 _MOST_FOUND = 5
 
 
-def search_tool(deferred: Sequence[ToolSpec]) -> Tool:
-    """Build the tool that finds tools among ``deferred`` by words; models are offered the results from the next turn on."""
+def search_tool(deferred: Sequence[ToolSpec], in_programs: Mapping[str, str] | None = None) -> Tool:
+    """Build the tool that finds tools among ``deferred`` by words; models are offered the results from the next turn on. It also finds
+    tools that programs may call, with their usage: ``in_programs``, by name."""
+    usages = in_programs or {}
+    texts = {spec.name: f"{spec.name.replace('_', ' ')} {spec.description}" for spec in deferred}
+    texts = {**{name: usage.replace("_", " ") for name, usage in usages.items()}, **texts}
+    about = {spec.name: spec.description for spec in deferred}
 
     async def search(arguments: dict[str, Any], call: CallContext) -> str:
         from agentflow.lib.text.sentence_rank import LexicalSentenceRanker  # few models search for tools
 
         rank = LexicalSentenceRanker()
-        texts = [f"{spec.name.replace('_', ' ')} {spec.description}" for spec in deferred]
-        scores = rank(arguments["query"], texts)
-        best = sorted(zip(scores, deferred, strict=True), key=lambda each: (-each[0], each[1].name))
-        hits = [spec for score, spec in best if score > 0][:_MOST_FOUND]
-        return to_json([{"name": spec.name, "description": spec.description} for spec in hits])
+        scores = rank(arguments["query"], [*texts.values()])
+        best = sorted(zip(scores, texts, strict=True), key=lambda each: (-each[0], each[1]))
+        hits = [name for score, name in best if score > 0][:_MOST_FOUND]
+        return to_json(
+            [
+                {"name": name, **({"description": about[name]} if name in about else {"in_programs": usages[name]})}
+                for name in hits
+            ]
+        )
 
-    about = (
-        f"Find more tools by what they do. There are {len(deferred)}, and those that are found can be called from your next "
-        "answer on."
-    )
+    told = f"Find more tools by what they do. There are {len(texts)}"
+    if deferred:
+        told += ", and those that are found can be called from your next answer on"
+    if usages:
+        told += "; programs may call those with 'in_programs' at once, which is how" if deferred else ", for programs"
     schema = parameters_schema({"query": {"type": "string", "description": "words for what the tool should do"}})
-    return Tool(spec=ToolSpec(SEARCH_TOOLS, about, schema), call=search, builtin=True, read_only=True)
+    return Tool(spec=ToolSpec(SEARCH_TOOLS, f"{told}.", schema), call=search, builtin=True, read_only=True)
 
 
 def user_input_tool(

@@ -22,6 +22,7 @@ from agentflow.core.data.results import Usage
 from agentflow.core.data.session import Session
 from agentflow.core.data.templates import STATELESS
 from agentflow.core.ports.ports import ModelRouter, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
+from agentflow.core.ports.toolbox import RUN_PROGRAM
 from agentflow.handler.model_turn import OutputSchemas
 from agentflow.handler.prompt_run import PromptCaching, PromptRun, called_by_model, offered_to
 from agentflow.handler.token_estimate import Calibration
@@ -99,9 +100,11 @@ class TurnLoop:
             raise ConfigurationError("the prompt is empty", code="handler/empty-prompt", hint="write a prompt")
         adapter, model = self._route(prompt) if prompt.fallbacks else self._router.resolve(prompt.model)
         rules = prompt.rules
-        chosen = (
-            prompt if rules.chooser is None and not call.session.tools else await with_chosen(prompt, call, self._tools)
-        )
+        own = prompt.toolbox
+        programs = own is not None and RUN_PROGRAM in own
+        chosen = prompt
+        if programs or rules.chooser is not None or call.session.tools:
+            chosen = await self._chosen(prompt, call)
         specs, toolbox = offered_to(chosen, call, self._tools, model=(adapter, model))
         if prompt.tool_choice not in ("auto", "none"):
             _check_choice(prompt.tool_choice, specs)
@@ -122,6 +125,15 @@ class TurnLoop:
             call.session.commit(outcome.turn)
         return outcome if spent is None else _with(outcome, *spent)
 
+    async def _chosen(self, prompt: Prompt, call: CallContext) -> Prompt:
+        """A prompt with the tools that are chosen when it is run, and its tool for programs completed."""
+        chosen = await with_chosen(prompt, call, self._tools)
+        if chosen.toolbox is None or RUN_PROGRAM not in chosen.toolbox:
+            return chosen
+        from agentflow.handler.code_mode import with_programs  # which few models write
+
+        return await with_programs(chosen, call, self._tools)
+
     async def _offer(
         self,
         prompt: Prompt,
@@ -132,7 +144,7 @@ class TurnLoop:
     ) -> tuple[ToolSpec, ...]:
         """The tools of the next turn of a prompt with changing tools; ``inner`` has their authority from now on; ``loaded`` are
         the deferred ones that the model has found."""
-        chosen = await with_chosen(prompt, call, self._tools)
+        chosen = await self._chosen(prompt, call)
         specs, toolbox = offered_to(chosen, call, self._tools, loaded, model)
         called_by_model(chosen, call, specs, toolbox, self._tools, inner)
         return specs

@@ -18,7 +18,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.session import Session
-from agentflow.core.data.source import Source
+from agentflow.core.data.source import Source, Surface
 from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.data.values import plain_result
 from agentflow.core.data.walk import LEAVES, in_slices
@@ -460,7 +460,6 @@ class Engine:
         }
 
     def called_back(self, call: CallContext, inner: CallContext | None = None) -> CallBack:
-        """A block for host code at ``call`` that runs something in its run, at ``inner``, within the run's concurrency."""
         call.run = run_of_tool(call)
         return CallBack(budget_of(call).permits, call, inner or call)
 
@@ -592,6 +591,15 @@ class Engine:
         if self._solver is None:
             return None
         return await self._solver.decompose(template, request, goal, failed, call, rounds=rounds)
+
+    async def guide(self, allow: frozenset[str], surface: Surface, call: CallContext) -> tuple[str, Mapping[str, str]]:
+        if self._solver is None:
+            raise ConfigurationError(
+                "models write no programs here: the engine was built without a solver",
+                code="config/option",
+                hint="build the flow with AgentFlow(...)",
+            )
+        return await self._solver.guide(allow, surface, call)
 
     def limited(self, model_calls: int, call: CallContext) -> RunPart:
         limits = replace(call.run.limits, model_calls=model_calls)

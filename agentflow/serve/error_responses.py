@@ -65,6 +65,7 @@ _OF_PROGRAMS = frozenset(
     {
         "context/near-limit",
         "handler/bad-output",
+        "handler/cache-broken",
         "history/not-compacted",
         "name/not-granted",
         "provenance/denied",

@@ -37,19 +37,6 @@ _EFFECTS: Mapping[Surface, Mapping[str, str]] = MappingProxyType(
 _FILES: Mapping[Surface, str] = MappingProxyType(
     {"sexp": "(files (list path ...))", "python": "files=[path, ...]"},
 )
-_TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "string": "str",
-        "integer": "int",
-        "number": "float",
-        "boolean": "bool",
-        "array": "list",
-        "object": "dict",
-        "list": "list",
-        "dict": "dict",
-    }
-)
-"""The types of parameters as Python writes them."""
 
 
 @frozen
@@ -75,15 +62,28 @@ class GrantedNames:
         if compiled is not None:
             template = compiled.template
             about = _line(template.description or clip(template.instructions, 200))
-            return f"{_usage(name, _types(template.params), surface)} task: {about} [files: {_FILES[surface]}]"
+            return f"{_usage(name, _types(template.params, surface), surface)} task: {about} [files: {_FILES[surface]}]"
         tool = self.tools.find(name) if self.tools is not None else None
         if tool is not None:
-            properties: Mapping[str, Any] = tool.spec.input_schema.get("properties", {})
-            types = {key: _type(schema) for key, schema in properties.items()}
-            return f"{_usage(name, types, surface)} tool: {_line(tool.spec.description)}"
+            from agentflow.lib.schema.short_types import short_type  # few models write programs
+
+            form = tool.spec.input_schema
+            properties: Mapping[str, Any] = form.get("properties", {})
+            if surface == "python":
+                needed, defs = form.get("required", ()), form.get("$defs")
+                typed = {
+                    key: short_type(schema, defs) + ("" if key in needed else " = ...")
+                    for key, schema in properties.items()
+                }
+                usage = _usage(name, typed, surface)
+            else:
+                usage = _usage(name, {key: _type(schema) for key, schema in properties.items()}, surface)
+            returned = tool.facts().returns
+            usage += "" if returned is None else f" -> {short_type(returned)}"
+            return f"{usage} tool: {_line(tool.spec.description)}"
         workflow = self.workflows.find(name) if self.workflows is not None else None
         if workflow is not None:
-            types = _types(workflow.params)
+            types = _types(workflow.params, surface)
             usage = (
                 _usage(f"call-workflow {name}", types, surface)
                 if surface == "sexp"
@@ -101,17 +101,15 @@ def _usage(name: str, types: Mapping[str, str], surface: Surface) -> str:
 
 
 def _python_call(name: str, types: Mapping[str, str], *first: str) -> str:
-    return f"{name}({', '.join([*first, *[f'{key}: {_python_type(kind)}' for key, kind in types.items()]])})"
+    return f"{name}({', '.join([*first, *[f'{key}: {kind}' for key, kind in types.items()]])})"
 
 
-def _python_type(kind: str) -> str:
-    if kind.endswith("[]"):
-        return f"list[{_python_type(kind[:-2])}]"
-    return _TYPES.get(kind, "Any")
+def _types(params: Mapping[str, Parameter], surface: Surface) -> dict[str, str]:
+    if surface == "sexp":
+        return {key: parameter.type for key, parameter in params.items()}
+    from agentflow.lib.schema.short_types import simple_type
 
-
-def _types(params: Mapping[str, Parameter]) -> dict[str, str]:
-    return {key: parameter.type for key, parameter in params.items()}
+    return {key: simple_type(each.type) + ("" if each.required else " = ...") for key, each in params.items()}
 
 
 def _type(schema: Any) -> str:

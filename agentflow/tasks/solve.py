@@ -10,48 +10,35 @@ from __future__ import annotations
 import asyncio
 import glob
 import hashlib
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.journal_port import Content
-from agentflow.core.data.errors import AgentflowError, LimitExceeded, RunStopped, clip
-from agentflow.core.data.frozen import frozen, slotted
+from agentflow.core.data.errors import LimitExceeded, clip
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import FILES
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult, warn_of_failure
-from agentflow.core.data.source import Source, Surface
+from agentflow.core.data.source import Surface
 from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.data.values import to_json
 from agentflow.core.events.effects import Solve
 from agentflow.core.events.events import SubtaskStarted
 from agentflow.core.ports.ports import ProgramExplorer
-from agentflow.lib.text.late_pattern import late_pattern
 from agentflow.tasks.granted import GrantedNames
 from agentflow.tasks.runner import AtomicTaskExecutor
 from agentflow.tasks.template import text_of
 
-MAX_PROGRAM = 100_000
-"""Maximum length of a model's program in characters."""
+if TYPE_CHECKING:
+    from agentflow.core.call.written_program import Explore, WrittenProgram
 
-_FENCE = late_pattern(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
-_PYTHON_FENCES = frozenset(("", "python", "py", "python3"))
 _TEMPLATES: Mapping[Surface, str] = MappingProxyType({"sexp": "atomic:solve", "python": "atomic:solve_python"})
 """The built-in template that asks for a program, by the language that it is written in."""
-
-
-@slotted
-class _Round:
-    """One attempt: the program, its errors, and whether they came from checking, exploring or running it."""
-
-    program: str = ""
-    errors: list[str] = field(default_factory=list[str])
-    stage: str = "checking"
 
 
 @frozen
@@ -133,6 +120,15 @@ class Solver:
         notes = replace(failed.notes, error=None).merged({**solved.notes, "decomposed": True})
         return replace(solved, notes=notes)
 
+    async def guide(self, allow: frozenset[str], surface: Surface, call: CallContext) -> tuple[str, Mapping[str, str]]:
+        described, defined = self.names.described, call.definitions
+        usages = {name: line for name in sorted(allow) if (line := described(name, surface, defined)) is not None}
+        return await self._card(surface), usages
+
+    async def _card(self, surface: Surface) -> str:
+        # That of Python loads the described parts the first time.
+        return self.card(surface) if surface == "sexp" else await asyncio.to_thread(self.card, surface)
+
     def _warn_of_unknown(self, allow: frozenset[str], call: CallContext) -> None:
         for name in sorted(allow):
             if self.names.described(name, defined=call.definitions) is None:
@@ -157,11 +153,16 @@ class Solver:
     async def _rounds(self, effect: Solve, allow: frozenset[str], call: CallContext) -> TaskResult:
         surface = effect.surface or self.surface
         granted, variables = self.names.describe(allow, surface, call.definitions), _variables(effect.inputs)
-        # That of Python loads the described parts the first time.
-        card = self.card(surface) if surface == "sexp" else await asyncio.to_thread(self.card, surface)
+        card = await self._card(surface)
         rounds = max(1, effect.max_rounds)
+        from agentflow.core.call.written_program import WrittenProgram  # few processes solve
+        from agentflow.lib.text.fences import program_of
+
+        explore: Explore | None = None
+        if effect.explore and (explorer := self.explorer) is not None:
+            explore = lambda program: explorer.explore(program, allow, effect.inputs, call)  # noqa: E731
         usage, feedback = Usage(), ""
-        attempts: list[_Round] = []
+        attempts: list[WrittenProgram] = []
         for number in range(1, rounds + 1):
             inputs = {
                 "goal": effect.goal,
@@ -175,12 +176,12 @@ class Solver:
             usage += answer.usage
             if answer.failed:
                 return replace(answer.with_notes(rounds=number), usage=usage)
-            attempt = _Round(program_of(answer.content, surface))
+            attempt = WrittenProgram(program_of(answer.content, surface), surface)
             attempts.append(attempt)
-            value = await self._attempt(attempt, effect, surface, allow, call)
+            value = await attempt.run(allow, effect.inputs, call, steps=self.max_steps, explore=explore)
             if not attempt.errors:
                 result = warn_of_failure(TaskResult.of(value), call.warn).with_notes(
-                    program=attempt.program, rounds=number, allow=sorted(allow)
+                    program=attempt.text, rounds=number, allow=sorted(allow)
                 )
                 if surface != "sexp":
                     result = result.with_notes(surface=surface)
@@ -192,57 +193,15 @@ class Solver:
             f"no program reached the goal in {rounds} round{'s' * (rounds != 1)}; the last failed while "
             f"{last.stage}: {last.errors[0]}",
             details={"code": "solve/rounds", "goal": clip(effect.goal), "errors": last.errors[:10]},
-            program=last.program,
+            program=last.text,
             rounds=rounds,
-            attempts=[{"program": a.program, "stage": a.stage, "errors": a.errors[:10]} for a in attempts],
+            attempts=[{"program": a.text, "stage": a.stage, "errors": a.errors[:10]} for a in attempts],
         )
         return replace(failure, usage=usage)
 
-    async def _attempt(
-        self, attempt: _Round, effect: Solve, surface: Surface, allow: frozenset[str], call: CallContext
-    ) -> Any:
-        """Check and run one attempt's program and return its value; errors are recorded in ``attempt``."""
-        inputs = effect.inputs
-        if not attempt.program:
-            attempt.errors.append("the answer holds no program")
-            return None
-        if len(attempt.program) > MAX_PROGRAM:
-            attempt.errors.append(f"the program has more than {MAX_PROGRAM:,} characters")
-            return None
-        program = Source.unnamed(attempt.program, surface)
-        faults = await call.run.admission.errors(program, allow, frozenset(inputs), call)
-        if faults:
-            attempt.errors.extend(fault.render() for fault in list(faults)[:20])
-            return None
-        past = await call.run.admission.past_budget(program, allow, inputs, call)
-        if past is not None:
-            attempt.errors.append(past.render())
-            return None
-        if effect.explore and self.explorer is not None:
-            attempt.stage = "exploring"
-            attempt.errors.extend((await self.explorer.explore(program, allow, inputs, call))[:5])
-            if attempt.errors:
-                return None
-        attempt.stage = "running"
-        try:
-            value = await call.run.run_program(program, allow, inputs, call, steps=self.max_steps, written=True)
-        except LimitExceeded as error:
-            if error.limit != "steps" or error.allowed != self.max_steps:
-                raise  # a limit of the run
-            attempt.errors.append(error.render())
-            return None
-        except RunStopped:
-            raise
-        except AgentflowError as error:
-            attempt.errors.append(error.render())
-            return None
-        if isinstance(value, TaskResult) and value.failed:
-            attempt.errors.append(f"the program's value is a FAILED result: {value.content}")
-        return value
-
-    async def _feedback(self, attempt: _Round, left: int, call: CallContext) -> str:
+    async def _feedback(self, attempt: WrittenProgram, left: int, call: CallContext) -> str:
         inputs = {
-            "program": attempt.program[:MAX_PROGRAM],
+            "program": attempt.shown,
             "errors": clip("\n".join(attempt.errors), 8_000),
             "stage": attempt.stage,
             "rounds_left": left,
@@ -282,21 +241,3 @@ def _refused(message: str, cause: str, code: str) -> TaskResult:
         message,
         details={"cause": cause, "code": code, "hint": "write the steps out instead of solving again"},
     )
-
-
-def program_of(answer: str, surface: Surface = "sexp") -> str:
-    """The program in a model's answer, empty if there is none.
-
-    It consists of the code blocks that may hold one, joined; without one, an answer in S-expressions from its first parenthesis, and in
-    Python the whole.
-    """
-    blocks = [(tag.strip().lower(), block.strip()) for tag, block in _FENCE.findall(answer)]
-    if surface == "python":
-        marked = [block for tag, block in blocks if tag in _PYTHON_FENCES and block]
-        every = marked or [block for _, block in blocks if block]
-        return "\n\n".join(every) if blocks else answer.strip()
-    forms = [block for _, block in blocks if "(" in block or "[" in block]
-    if forms:
-        return "\n\n".join(forms)
-    start = answer.find("(")
-    return answer[start:].strip().removesuffix("```").strip() if start >= 0 else ""

@@ -159,17 +159,18 @@ async def test_a_resumed_run_sends_what_it_would_have_sent(tmp_path: Path) -> No
     """The request after an interruption is the one of a run that was not interrupted, and the clearings are not told again."""
 
     async def requests(stop_at: int | None, name: str) -> tuple[list[ModelRequest], list[Event]]:
-        replies = turns(7)
-        count, seen, asked = [0], list[Event](), list[ModelRequest]()
+        """The answered requests of a run whose model does not answer number ``stop_at`` at first, and the events."""
+        replies, seen, asked = turns(7), list[Event](), list[ModelRequest]()
+        stopped = asyncio.Event()
 
-        def model(request: ModelRequest) -> Any:
-            if count[0] == stop_at:
-                count[0] += 1
-                raise asyncio.CancelledError
+        async def model(request: ModelRequest) -> Any:
+            if len(asked) == stop_at and not stopped.is_set():
+                stopped.set()
+                await asyncio.Event().wait()
             asked.append(request)
-            return replies.pop(0)
+            return replies[len(asked) - 1]
 
-        async def once(run: Any) -> None:
+        async def once(resumed: bool) -> None:
             async with AgentFlow(provider=ScriptedProvider(model), durable=f"sqlite:///{tmp_path}/{name}.db") as flow:
                 flow.subscribe(seen.append)
 
@@ -178,31 +179,23 @@ async def test_a_resumed_run_sends_what_it_would_have_sent(tmp_path: Path) -> No
                     """Go."""
                     raise NotImplementedError
 
-                await run(flow, agent)
+                run = await (flow.resume("r") if resumed else flow.start(agent(), run_id="r"))
+                if stop_at is None or resumed:
+                    await run.result()
+                else:
+                    await stopped.wait()
 
-        async def start(flow: AgentFlow, agent: Any) -> None:
-            started = await flow.start(agent(), run_id="r")
-            if stop_at is not None:
-                while len(asked) < stop_at:
-                    await asyncio.sleep(0.01)
-                await asyncio.sleep(0.05)
-                return
-            await started.result()
-
-        async def resume(flow: AgentFlow, agent: Any) -> None:
-            await (await flow.resume("r")).result()
-
-        await once(start)
+        await once(resumed=False)
         if stop_at is not None:
-            await once(resume)
+            await once(resumed=True)
         return asked, seen
 
     whole, _ = await requests(None, "whole")
     assert any(gone(request) for request in whole)
     for stop in (5, 6):
         again, seen = await requests(stop, f"stopped{stop}")
-        assert [request.messages for request in again][-2:] == [request.messages for request in whole][-2:]
-        assert len(cleared(seen)) == 1
+        assert [request.messages for request in again] == [request.messages for request in whole]
+        assert len(cleared(seen)) == (2 if stop == 5 else 1), "request 5 was sent twice"
 
 
 @pytest.mark.parametrize("value", [True, 100_000, {"after_tokens": 5}, "Clear"])

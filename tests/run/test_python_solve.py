@@ -13,7 +13,7 @@ from agentflow import AgentFlow, AgentflowError, ScriptedProvider
 from agentflow.core.data.errors import DataError
 from agentflow.lang.card import language_card
 from agentflow.lang.python.reference import EXAMPLES
-from agentflow.tasks.solve import program_of
+from agentflow.lib.text.fences import program_of
 from agentflow.tasks.workflows import Workflow, make_workflow
 
 
@@ -72,7 +72,7 @@ async def test_a_model_writes_python_and_mends_it_by_python_diagnostics() -> Non
         result = await made.run(made.solve("g", allow=["fetch", "ask-about"], inputs={"name": "n"}, surface="python"))
     assert result.value == ["re: one", "re: two"]
     first, second, third = author.sent
-    assert "pmap(f, xs, limit=8)" in first and "fetch(path: str) tool: Read an invented file." in first
+    assert "pmap(f, xs, limit=8)" in first and "fetch(path: str) -> str tool: Read an invented file." in first
     assert "ask_about(question: Any) task" in first and "(define" not in first
     assert "'import os'" in second and "no parameter 'pat'" in second and "did you mean 'path'?" in second
     assert "there is no method 'splt'" in third and "did you mean 'split'?" in third

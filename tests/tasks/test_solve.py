@@ -17,10 +17,11 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.events.effects import Solve
 from agentflow.core.events.events import SubtaskFinished, SubtaskStarted, Warning
 from agentflow.handler.tool_registry import ToolRegistry
+from agentflow.lib.text.fences import program_of
 from agentflow.tasks.granted import GrantedNames
 from agentflow.tasks.runner import AtomicTaskExecutor
 from agentflow.tasks.service import TaskService
-from agentflow.tasks.solve import Solver, program_of
+from agentflow.tasks.solve import Solver
 from agentflow.tasks.workflows import WorkflowLibrary, make_workflow
 from tests.support.fake_tasks import DirectoryFiles, FakeChecker, FakePrompts, text_of
 from tests.support.fakes import FakeRun
@@ -100,7 +101,7 @@ async def test_what_is_granted_is_described() -> None:
     run = FakeRun(checker=checker)
     await solver.solve(goal(allow=("summarise", "shout", "flow", "get_context", "nothing")), run.call())
     text = text_of(prompts.prompts[0])
-    assert "(shout (text string)) tool: Say it loudly." in text and "(get_context (query" in text
+    assert "(shout (text string)) -> str tool: Say it loudly." in text and "(get_context (query" in text
     assert "(call-workflow flow (a any)) workflow: A plan" in text
     assert [(event.code, event.details) for event in run.of(Warning)] == [("solve/unknown-name", {"name": "nothing"})]
 

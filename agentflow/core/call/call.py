@@ -24,7 +24,7 @@ from typing_extensions import TypeVar
 from agentflow.core.call.host_calls import HostCalls, StepLog
 from agentflow.core.call.journal_port import JournalPortOf
 from agentflow.core.call.reading import Reading
-from agentflow.core.call.run_port import RunPortOf, RunServicesOf
+from agentflow.core.call.run_port import EngineServicesOf, RunPortOf
 from agentflow.core.data.context import InheritedContext
 from agentflow.core.data.errors import ConfigurationError, HostPanic, StrayExit, clip
 from agentflow.core.data.known_names import Definitions, content_mark, label_mark, narrowed
@@ -563,7 +563,7 @@ def check_deps(deps: object, kind: Any, label: str) -> None:
     )
 
 
-RunServices: TypeAlias = RunServicesOf[CallContext]
+RunServices: TypeAlias = EngineServicesOf[CallContext]
 """Operations that code inside a run may ask it to start."""
 RunPort: TypeAlias = RunPortOf[CallContext]
 """The run that a call belongs to."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from agentflow.core.call.approval import ApprovalRequest, Decision
@@ -17,7 +18,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
-from agentflow.core.data.source import Lines, Source
+from agentflow.core.data.source import Lines, Source, Surface
 from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.events.events import Event
 from agentflow.core.events.questions import ExternalCall
@@ -113,6 +114,21 @@ class RunServicesOf(Protocol[C]):
         ...
 
 
+class EngineServicesOf(RunServicesOf[C], Protocol[C]):
+    """Services of the engine alone, for tools."""
+
+    async def guide(self, allow: frozenset[str], surface: Surface, call: C) -> tuple[str, Mapping[str, str]]:
+        """The card of a language, for a model that writes programs, and the usage of each of the names in ``allow``.
+
+        Raises ConfigurationError (``config/option``) where nothing here writes programs.
+        """
+        ...
+
+    def called_back(self, call: C, inner: C | None = None) -> AbstractAsyncContextManager[None]:
+        """A block for host code at ``call`` that runs something in its run, at ``inner``, within the run's concurrency."""
+        ...
+
+
 class RunPortOf(RunServicesOf[C], Protocol[C]):
     """The interface of a run for calls below the language. The runtime implements it."""
 
@@ -121,7 +137,7 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
     @property
     def limits(self) -> Limits: ...
     @property
-    def services(self) -> RunServicesOf[C]:
+    def services(self) -> EngineServicesOf[C]:
         """The engine that opened the run, which starts subtasks and programs."""
         ...
 

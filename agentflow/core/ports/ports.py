@@ -40,7 +40,7 @@ from agentflow.core.data.messages import (
 )
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
-from agentflow.core.data.source import Source
+from agentflow.core.data.source import Source, Surface
 from agentflow.core.data.templates import Clear, HistoryConfig, TaskTemplate
 from agentflow.core.data.values import to_json
 from agentflow.core.events.effects import CallWorkflow, Solve
@@ -225,7 +225,7 @@ class Tool:
     result ends the task of the calling model. ``defer_loading``: it is offered once the model has found it with ``search_tools``. ``around`` is
     the middleware around its calls. ``external``: someone else carries it out. ``resumes``: it finds its work again
     in a durable run that was interrupted, and says itself when something begins that may not be repeated. ``prompted`` is a text for the system prompt of a
-    task that has it as an object.
+    task that has it as an object. ``code``: it runs programs that call these tools.
     """
 
     spec: ToolSpec
@@ -259,6 +259,7 @@ class Tool:
     external: bool = False
     prompted: str = ""
     resumes: bool = False
+    code: Any = None
 
     @property
     def name(self) -> str:
@@ -548,6 +549,10 @@ class SolverPort(Protocol):
         rounds: int,
     ) -> TaskResult:
         """See :meth:`~agentflow.core.call.call.RunPort.take_over`."""
+        ...
+
+    async def guide(self, allow: frozenset[str], surface: Surface, call: CallContext) -> tuple[str, Mapping[str, str]]:
+        """See :meth:`~agentflow.core.call.run_port.EngineServicesOf.guide`."""
         ...
 
 

@@ -9,6 +9,8 @@ from agentflow.core.data.known_names import EVERY
 from agentflow.core.ports.ports import Tool
 
 T = TypeVar("T")
+RUN_PROGRAM = "run_program"
+"""The name of the tool by which models run programs that call other tools."""
 
 
 # Objects, not names: two closures of one name are two tools (decision 3)
