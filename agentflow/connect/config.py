@@ -14,7 +14,7 @@ from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.lib.text.suggest import did_you_mean
 
 _STDIO = frozenset([each.name for each in fields(McpStdio)]) - {"name"} | {"args"}
-_HTTP = frozenset([each.name for each in fields(McpHttp)]) - {"name"}
+_HTTP = frozenset([each.name for each in fields(McpHttp)]) - {"name", "credentials"}
 _OTHERS = frozenset({"type", "transport", "disabled"})
 """Keys of other programs' tables: accepted and mostly ignored."""
 

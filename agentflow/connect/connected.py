@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
@@ -38,8 +38,9 @@ from agentflow.connect.listing import ListedTool, all_pages, list_all
 from agentflow.connect.live import Live, was_closed
 from agentflow.connect.long_tasks import LongTask, ServerTask, task_in
 from agentflow.connect.server_connection import Connection, described
-from agentflow.connect.servers import McpServer
+from agentflow.connect.servers import McpHttp, McpServer
 from agentflow.connect.size_limits import MAX_DESCRIPTION, MAX_NAMES, MAX_ROUNDS
+from agentflow.connect.user_connections import UserConnections
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError, clip
 from agentflow.core.data.messages import TextPart, ToolSpec, text_of_parts
@@ -215,6 +216,7 @@ async def _lost(connection: Connection, live: Live) -> RequestInterrupted:
     )
 
 
+ConnectionOf: TypeAlias = Callable[[CallContext], AbstractAsyncContextManager[Connection]]
 _Method = Callable[[dict[str, Any], CallContext], Awaitable[TaskResult]]
 _TEXT = {"type": "string", "minLength": 1}
 _ANY_TEXT = {"type": "string"}
@@ -246,8 +248,8 @@ _MESSAGES = {
 """The results of the tools."""
 
 
-def material_tools(connection: Connection, live: Live) -> list[Tool]:
-    """The tools for the resources and prompts that the server announced."""
+def material_tools(connection: Connection, live: Live, of: ConnectionOf) -> list[Tool]:
+    """The tools for the resources and prompts that the server announced; ``of`` gives the connection of a call."""
     server, has = connection.server, live.client.server_capabilities
     tools: list[Tool] = []
 
@@ -273,7 +275,7 @@ def material_tools(connection: Connection, live: Live) -> list[Tool]:
             )
         )
 
-    material = _Material(connection)
+    material = _Material(of)
     if has.resources is not None:
         add(
             "list_resources",
@@ -307,14 +309,15 @@ def material_tools(connection: Connection, live: Live) -> list[Tool]:
 class _Material:
     """The functions of these tools. Each method takes the arguments and the call."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, of: ConnectionOf) -> None:
+        self._of = of
 
     async def _requested(self, ask: Ask[R], call: CallContext) -> R | TaskResult:
         def make(request: InFlight) -> Ask[R]:
             return ask
 
-        return await requested(self._connection, call, make, repeatable=True)
+        async with self._of(call) as connection:
+            return await requested(connection, call, make, repeatable=True)
 
     async def list_resources(self, arguments: dict[str, Any], call: CallContext) -> TaskResult:
         async def ask(session: ClientSession, answers: InputResponses | None, state: str | None) -> list[Resource]:
@@ -401,15 +404,29 @@ class Connected:
         self.connection = Connection(
             server, services, prompts, redactor=redactor, roots=roots, listed=self.listed, refuse=self._refuse
         )
+        self._users: UserConnections | None = None
+        if isinstance(server, McpHttp) and server.credentials is not None:
+
+            def connect(own: McpHttp, secret: Callable[[str], None]) -> Connection:
+                connected = partial(Connection, own, services, prompts, redactor=redactor, roots=roots, secret=secret)
+                return connected(listed=_ignored, refuse=_ignored)  # the flow's own connection lists the tools
+
+            self._users = UserConnections(server, connect, redactor)
+
+    def of(self, call: CallContext) -> AbstractAsyncContextManager[Connection]:
+        """A block with the connection for a call: that of its user, if the server has credentials of users."""
+        return nullcontext(self.connection) if self._users is None else self._users.of(call)
 
     async def open(self) -> None:
         """Connect, and register the tools. Raises AgentflowError if the server cannot be connected."""
         live = await self.connection.live()
-        self._exchange((), material_tools(self.connection, live))
+        self._exchange((), material_tools(self.connection, live, self.of))
 
     async def aclose(self) -> None:
         """Close the connection and unregister the tools."""
         self._exchange(list(self._registered), ())
+        if self._users is not None:
+            await self._users.aclose()
         await self.connection.aclose()
 
     @property
@@ -491,6 +508,12 @@ class Connected:
         )
 
     async def _call(self, listed: ListedTool, asks: bool, arguments: dict[str, Any], call: CallContext) -> TaskResult:
+        async with self.of(call) as connection:
+            return await self._call_on(connection, listed, asks, arguments, call)
+
+    async def _call_on(
+        self, connection: Connection, listed: ListedTool, asks: bool, arguments: dict[str, Any], call: CallContext
+    ) -> TaskResult:
         def check(live: Live) -> None:
             now = live.tools.get(listed.name)
             if asks and not call.host_authority and (now is None or now.digest != listed.digest):
@@ -513,10 +536,10 @@ class Connected:
             if record is None and listed.idempotent is False and not await journal.begin(call):
                 return _begun_before(name)
         if record is not None:
-            answer = await self._waited(ServerTask.recorded(record), at, again=True)
+            answer = await self._waited(connection, ServerTask.recorded(record), at, again=True)
         else:
             repeatable = listed.read_only or listed.idempotent is True
-            answer = await requested(self.connection, call, make, repeatable=repeatable, check=check)
+            answer = await requested(connection, call, make, repeatable=repeatable, check=check)
             try:
                 task = task_in(answer)
             except ValueError as error:
@@ -524,12 +547,13 @@ class Connected:
             if task is not None:
                 if journal is not None:
                     await journal.keep("mcp-task", name, content, task.record, at, NO_USAGE, 0.0)
-                answer = await self._waited(task, at, again=False)
+                answer = await self._waited(connection, task, at, again=False)
         return answer if isinstance(answer, TaskResult) else await result_of(answer, listed.output_schema)
 
-    def _waited(self, task: ServerTask, call: CallContext, *, again: bool) -> Awaitable[CallToolResult | TaskResult]:
+    def _waited(
+        self, connection: Connection, task: ServerTask, call: CallContext, *, again: bool
+    ) -> Awaitable[CallToolResult | TaskResult]:
         """The result of a task of the server."""
-        connection = self.connection
 
         def ask(send: Callable[[ClientSession], Any]) -> Awaitable[Any]:
             async def once(session: ClientSession, answers: InputResponses | None, state: str | None) -> Any:
@@ -541,6 +565,10 @@ class Connected:
             return InFlight(inner, self.server, connection.prompts)
 
         return LongTask(task, call, ask=ask, live=lambda: connection.current, answering=answering).result(again=again)
+
+
+def _ignored(*_: object) -> None:
+    """Take the list of a user's connection."""
 
 
 def _begun_before(name: str) -> TaskResult:

@@ -175,7 +175,8 @@ class _Outgoing(_Stream):
             self._asked.discard(str(item.message.id))
 
 
-_CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
+CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
+"""The names of headers whose values are secrets."""
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _REFERENCE = re.compile(r"\$(?:\$|\{(\w+)\}|([A-Za-z_]\w*))")
 
@@ -205,7 +206,7 @@ def expand(
 
     values = {name: _REFERENCE.sub(value_of, text) for name, text in table.items()}
     for name, value in values.items():
-        for credential in value.split()[-1:] if name.lower() in _CREDENTIALS else secrets_of(name, value):
+        for credential in value.split()[-1:] if name.lower() in CREDENTIALS else secrets_of(name, value):
             secret(credential)
     return values
 

@@ -43,7 +43,7 @@ POLL_S = 5.0
 """Seconds between two requests for a task, unless its server says otherwise."""
 LONGEST_POLL_S = 30.0
 """A task that has taken long is asked for less often, up to this, so that its run can leave the memory."""
-MAX_POLL_S = 86_400.0
+MIN_POLL_S, MAX_POLL_S = 0.02, 86_400.0
 CANCEL_S = 2.0
 """Seconds for telling the server that a task is no longer needed."""
 MAX_LOST = 5
@@ -98,7 +98,7 @@ def read_task(data: Any) -> ServerTask:
         id=name,
         status=str(status),
         message=clean(clip(str(content.get("statusMessage") or ""), 500)),
-        poll_s=POLL_S if poll is None else min(poll, MAX_POLL_S),
+        poll_s=POLL_S if poll is None else min(max(poll, MIN_POLL_S), MAX_POLL_S),
         began=_time(content.get("createdAt")),
         lasts_s=lasts,
         content=content,

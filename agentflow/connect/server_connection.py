@@ -49,7 +49,7 @@ class Connection:
     Parameters: ``services`` starts programs; ``prompts`` asks the model on behalf of servers with ``sampling``; ``redactor``
     learns secrets and removes them from errors; ``roots`` are the directories reported to a program that asks; ``listed``
     takes the tools of each new connection and of each change; ``refuse`` takes the name of an omitted tool, and the
-    reason.
+    reason; ``secret`` takes each secret in its place.
     """
 
     def __init__(
@@ -62,8 +62,10 @@ class Connection:
         roots: tuple[str, ...],
         listed: Callable[[Mapping[str, ListedTool]], None],
         refuse: Callable[[str, str], None],
+        secret: Callable[[str], None] | None = None,
     ) -> None:
         self.server = server
+        self._secret = secret or redactor.add
         self.prompts = prompts
         self._services = services
         self._redactor = redactor
@@ -206,7 +208,7 @@ class Connection:
     async def _own(self, live: Live, ready: asyncio.Future[None]) -> None:
         """Open the connection, signal that it is ready, hold it until it is over, and close it."""
         try:
-            async with live.opened(self.server, self._services, self._redactor.add, self._roots):
+            async with live.opened(self.server, self._services, self._secret, self._roots):
                 live.tools = await list_tools(live.session, self.server, self._refuse)
                 ready.set_result(None)
                 await self._hold(live)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, fields
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.frozen import frozen
 
+if TYPE_CHECKING:
+    from agentflow.core.call.call import CallContext
+
 Approve: TypeAlias = Literal["all", "writes", "none"]
 """The calls by models that need approval: all, those of tools that do not declare themselves read-only, or none."""
+
+Credentials: TypeAlias = "Callable[[CallContext[Any]], Mapping[str, str] | Awaitable[Mapping[str, str]]]"
+"""Returns the headers with the credentials of the user of a call."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 RESERVED = frozenset({"system", "files"})
@@ -71,8 +77,9 @@ class McpHttp:
     """An MCP server at an address (Streamable HTTP).
 
     Parameters: ``name`` is the prefix of its tools (``name:tool``); ``url`` is its address. ``headers`` are sent with every
-    request; ``$NAME`` in a value is that variable of this process and counts as a secret. The others are those of
-    :class:`McpStdio`.
+    request; ``$NAME`` in a value is that variable of this process and counts as a secret. ``credentials`` is a function of the
+    :class:`~agentflow.CallContext`, async or plain, that returns further headers for each call, those of its user: calls with
+    other headers have a connection of their own. The others are those of :class:`McpStdio`.
 
     Raises ConfigurationError (``mcp/server``).
     """
@@ -80,6 +87,7 @@ class McpHttp:
     name: str
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str], kw_only=True, repr=False)
+    credentials: Credentials | None = field(default=None, kw_only=True, repr=False)
     allow: Sequence[str] | None = field(default=None, kw_only=True)
     approve: Approve = field(default="writes", kw_only=True)
     optional: bool = field(default=False, kw_only=True)
@@ -94,6 +102,12 @@ class McpHttp:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise _wrong(self, f"has the address {clip(self.url, 200)!r}", 'url="https://example.com/mcp"')
+        if self.credentials is not None and not callable(self.credentials):  # pyright: ignore[reportUnnecessaryComparison]
+            raise _wrong(
+                self,
+                "has credentials= that is not a function",
+                'credentials=lambda ctx: {"Authorization": f"Bearer {ctx.deps.token}"}; the same for all: headers={...}',
+            )
         if parts.username or parts.password:
             raise _wrong(self, "has a password in its address", 'headers={"Authorization": "Bearer $TOKEN"}')
 

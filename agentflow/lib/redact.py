@@ -113,6 +113,11 @@ def _both_alphabets(texts: Iterable[str]) -> list[str]:
     return [form for text in texts for form in (text, text.replace("+", "-").replace("/", "_"))]
 
 
+def _forms_of(secret: str) -> list[str]:
+    """The texts to search for, with and without the white space around a secret; none for one that is too short."""
+    return [form for part in (secret, secret.strip()) if len(part) >= MIN_SECRET for form in forms_of(part)]
+
+
 def forms_of(secret: str) -> tuple[str, ...]:
     """The texts to search for: ``secret`` itself and its encodings, longest first."""
     raw = secret.encode("utf-8", "surrogatepass")
@@ -375,7 +380,9 @@ class Redactor:
         self.clean: set[str] = set()
         self.examined: dict[int, tuple[Any, Any]] = {}
         self.searched: dict[int, tuple[str, str]] = {}
-        self._known: re.Pattern[str] | None = None
+        self._compiled: re.Pattern[str] | None = None
+        self._lent: dict[str, int] = {}
+        self._forms_lent: dict[str, list[str]] = {}
         self._begun = self._ended = Beginnings(())
         self._patterns = KeyPatterns() if patterns else None
         self.memory = self._patterns.longest_prefix if self._patterns is not None else GRAM
@@ -402,11 +409,35 @@ class Redactor:
     def add(self, secret: str | Secret) -> None:
         """Add a secret to search for."""
         value = secret.reveal() if isinstance(secret, Secret) else secret
-        added = [form for part in (value, value.strip()) if len(part) >= MIN_SECRET for form in forms_of(part)]
+        self._change({*self.forms, *_forms_of(value)})
+
+    @property
+    def _known(self) -> re.Pattern[str] | None:
+        """The pattern of all secrets, compiled for the first text that has one."""
+        if self._compiled is None and self.forms:
+            self._compiled = re.compile("|".join(map(re.escape, self.forms)))
+        return self._compiled
+
+    def lend(self, secret: str) -> None:
+        """Add a secret until :meth:`take_back` was called for it as often."""
+        self._lent[secret] = self._lent.get(secret, 0) + 1
+        if self._lent[secret] == 1:
+            new = [form for form in _forms_of(secret) if form not in self.forms]
+            self._forms_lent[secret] = new
+            self._change({*self.forms, *new})
+
+    def take_back(self, secret: str) -> None:
+        """Search no longer for a secret that was lent; see :meth:`lend`."""
+        self._lent[secret] -= 1
+        if self._lent[secret] == 0:
+            del self._lent[secret]
+            gone = {*self._forms_lent.pop(secret)}.difference(*map(_forms_of, self._lent))
+            self._change({*self.forms} - gone)
+
+    def _change(self, wanted: set[str]) -> None:
         with self._lock:
-            forms = tuple(sorted({*self.forms, *added}, key=lambda form: (-len(form), form)))
-            if forms:
-                self._known = re.compile("|".join(map(re.escape, forms)))
+            forms = tuple(sorted(wanted, key=lambda form: (-len(form), form)))
+            self._compiled = None
             self._begun, self._ended = Beginnings(forms), Beginnings([form[::-1] for form in forms])
             self.grams = frozenset([form[at : at + GRAM] for form in forms for at in range(len(form) - GRAM + 1)])
             self.forms = forms
