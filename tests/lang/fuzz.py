@@ -2,7 +2,9 @@
 
     python tests/lang/fuzz.py --count 1000000 --jobs 2
     python tests/lang/fuzz.py --count 1000000 --jobs 2 --authority
+    python tests/lang/fuzz.py --count 100000 --jobs 2 --kernel
 
+With ``--kernel`` each program is compiled and interpreted, and both have to do the same (``--surface python`` for texts in Python).
 With ``--authority`` programs of several authors pass procedures to each other, and an oracle that knows all authors
 looks at every effect. Each program is made from its number, so a failure is repeated with ``--first N --count 1``
 (with ``--authority``: ``--count 64``, the batch of that number).
@@ -28,10 +30,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.limits import Limits
+from agentflow.core.data.source import Surface
 from agentflow.lang.environment import SexpEnvironment
 from tests.support.authority_programs import SHARED, Author, Witness, carried, grants
+from tests.support.kernel.compared import difference
 from tests.support.manual import blocks
 from tests.support.programs import any_program, mutated
+from tests.support.python_kinds import KindsAuthor
+from tests.support.python_texts import Author as TextAuthor
+from tests.support.python_variables import VariablesAuthor
 from tests.support.world import World
 
 LIMITS = Limits(
@@ -165,9 +172,38 @@ def _shown(programs: Sequence[tuple[str, frozenset[str] | None]]) -> str:
     return "\n".join(f"; {granted and sorted(granted)}\n{text}" for text, granted in programs)
 
 
-def run(first: int, count: int, *, authority: bool = False) -> Report:
-    """:func:`fuzz` or :func:`fuzz_authority` on a loop of its own."""
-    return asyncio.run(fuzz_authority(first, count) if authority else fuzz(first, count))
+WRITERS = (TextAuthor, KindsAuthor, VariablesAuthor)
+
+
+def text_of(number: int, surface: Surface) -> str:
+    """The program of that number for the comparison with the interpreter: by a grammar, or a mutated one."""
+    if surface == "python":
+        return WRITERS[number % len(WRITERS)](number).text()
+    rng = random.Random(number)
+    text = any_program(rng)
+    return mutated(rng, text) if number % 3 == 2 else text
+
+
+async def fuzz_kernel(first: int, count: int, surface: Surface) -> Report:
+    """Compile and interpret the programs ``first`` to ``first + count``."""
+    report = Report()
+    for number in range(first, first + count):
+        faulthandler.dump_traceback_later(HANG_S, exit=True)
+        wrong = await difference(text_of(number, surface), surface)
+        report.outcomes["same" if wrong is None else "different"] += 1
+        if wrong is not None:
+            report.broken.append(f"program {number}:\n{wrong}")
+            if len(report.broken) > 20:
+                break
+    faulthandler.cancel_dump_traceback_later()
+    return report
+
+
+def run(first: int, count: int, *, mode: str = "", surface: Surface = "sexp") -> Report:
+    """:func:`fuzz`, :func:`fuzz_kernel` or :func:`fuzz_authority` on a loop of its own."""
+    if mode == "kernel":
+        return asyncio.run(fuzz_kernel(first, count, surface))
+    return asyncio.run(fuzz_authority(first, count) if mode == "authority" else fuzz(first, count))
 
 
 def main() -> int:
@@ -177,16 +213,19 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first program")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--authority", action="store_true", help="procedures that cross grants, under an oracle")
+    parser.add_argument("--kernel", action="store_true", help="compiled programs against interpreted ones")
+    parser.add_argument("--surface", choices=("sexp", "python"), default="sexp", help="the language, with --kernel")
     options = parser.parse_args()
+    mode = "authority" if options.authority else "kernel" if options.kernel else ""
     began = time.perf_counter()
-    step = 6_400
+    step = 400 if options.kernel else 6_400
     ranges = [
         (at, min(step, options.first + options.count - at))
         for at in range(options.first, options.first + options.count, step)
     ]
     total = Report()
     with concurrent.futures.ProcessPoolExecutor(options.jobs) as pool:
-        for report in pool.map(partial(run, authority=options.authority), *zip(*ranges, strict=True)):
+        for report in pool.map(partial(run, mode=mode, surface=options.surface), *zip(*ranges, strict=True)):
             total.outcomes.update(report.outcomes)
             total.checked.update(report.checked)
             total.broken += report.broken

@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from agentflow.core.data.source import Surface
+from agentflow.core.data.source import Source, Surface
+from tests.lang.fuzz import fuzz_kernel
 from tests.support.kernel import nodes
-from tests.support.kernel.compared import difference, outcome_of
+from tests.support.kernel.compared import LIMITS, difference, outcome_of
 from tests.support.manual import blocks
-from tests.support.programs import any_program, mutated
-from tests.support.python_kinds import KindsAuthor
 from tests.support.python_manual import python_blocks
-from tests.support.python_texts import Author
-from tests.support.python_variables import VariablesAuthor
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [(each, "sexp") for each in sorted((ROOT / "tests/spec").glob("*.md"))]
 PAGES += [(each, "python") for each in sorted((ROOT / "tests/spec_python").glob("*.md"))]
-COUNT = int(os.environ.get("AGENTFLOW_KERNEL_PROGRAMS", "160"))
-"""Random programs of each kind."""
-
-
-def sexp_program(number: int) -> str:
-    """The S-expression program of a number: by the grammar, or a mutated one."""
-    rng = random.Random(number)
-    text = any_program(rng)
-    return mutated(rng, text) if number % 3 == 2 else text
-
-
-KINDS: dict[str, tuple[Surface, Callable[[int], str]]] = {
-    "sexp": ("sexp", sexp_program),
-    "texts": ("python", lambda number: Author(number).text()),
-    "kinds": ("python", lambda number: KindsAuthor(number).text()),
-    "variables": ("python", lambda number: VariablesAuthor(number).text()),
-}
-"""The writers of random programs, with the surface of each."""
+COUNTS: dict[Surface, int] = {"sexp": 50, "python": 20}
+"""Random programs of a part; the texts in Python are long."""
 
 
 @pytest.mark.parametrize("page, surface", PAGES, ids=lambda each: getattr(each, "stem", each))
@@ -100,22 +78,18 @@ async def test_a_value_that_is_used_is_never_a_call_left_over(tail: str) -> None
     assert [each for each in wrong if each] == []
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 10))])
-@pytest.mark.parametrize("kind", KINDS)
-async def test_random_programs_mean_the_same(kind: str, part: int) -> None:
-    """So do random programs of each kind. A hundred thousand: ``AGENTFLOW_KERNEL_PROGRAMS=100000``, with ``-m "slow or not slow"``."""
-    surface, program = KINDS[kind]
-    each = COUNT // 10
-    wrong = [await difference(program(number), surface) for number in range(part * each, (part + 1) * each)]
-    assert "\n\n".join([each for each in wrong if each][:3]) == ""
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 7))])
+@pytest.mark.parametrize("surface", ["sexp", "python"])
+async def test_random_programs_mean_the_same(surface: Surface, part: int) -> None:
+    """So do random programs. A hundred thousand: ``python tests/lang/fuzz.py --kernel --count 100000 --jobs 2``."""
+    count = COUNTS[surface]
+    report = await fuzz_kernel(part * count, count, surface)
+    assert report.outcomes["same"] == count and not report.broken, "\n\n".join(report.broken[:3])
 
 
 @pytest.mark.parametrize("surface, text", [("sexp", "(+ 1 2)"), ("python", "1 + 2")])
 async def test_a_node_that_means_something_else_is_found(surface: Surface, text: str) -> None:
     """The comparison can fail: a program with other nodes has another outcome."""
-    from agentflow.core.data.source import Source
-    from tests.support.kernel.compared import LIMITS
-
     one = await outcome_of(Source("<text>", text, surface), LIMITS, by_kernel=True)
     other = await outcome_of(Source("<text>", text.replace("2", "3"), surface), LIMITS, by_kernel=False)
     assert one.value == "3" and one != other

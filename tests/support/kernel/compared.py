@@ -28,6 +28,9 @@ LIMITS = Limits(
 
 TIMED = ("race", "timeout", "wait_for")
 """Forms whose value depends on the time: with them both must end, and no more is said."""
+CONCURRENT = ("parallel", "pmap", "gather")
+"""Forms whose branches stop each other when one fails: how far the others came depends on the time."""
+CATCHING = ("catch", "guard", "except", "retry", "finally", "dynamic-wind")
 
 
 class NotedWorld(World):
@@ -58,6 +61,7 @@ class Outcome:
     effects: tuple[str, ...]
     variables: str
     steps: int
+    has_failed: bool
 
 
 _MOST_SHOWN = 5_000
@@ -92,16 +96,18 @@ async def outcome_of(source: Source, limits: Limits, *, by_kernel: bool) -> Outc
     program = compile_program(source, names=names, limits=limits)
     program = interpreted(program, names) if by_kernel else program
     call, budget = FakeRun(limits=limits, watched=False).call(), Budget(limits)
+    has_failed = False
     try:
         value = shown(await run_program(program, env, performer=world, call=call, budget=budget))
     except AgentflowError as error:
+        has_failed = True
         span = None if error.span is None else (error.span.source.name, error.span.start, error.span.end)
         value = f"{error.code} {error.message} {span} {error.hint}"
         if isinstance(error, LimitExceeded):
             value = f"{error.code} {error.limit}"  # where steps run out shows in no order of checks
     variables = shown({name: env.lookup(name) for name in sorted(env.names())})
     steps = -1 if budget.steps_left is None else (limits.steps or 0) - budget.steps_left
-    return Outcome(value, tuple(sorted(world.noted)), variables, steps)
+    return Outcome(value, tuple(sorted(world.noted)), variables, steps, has_failed)
 
 
 async def difference(text: str, surface: Surface = "sexp", limits: Limits = LIMITS) -> str | None:
@@ -113,6 +119,9 @@ async def difference(text: str, surface: Surface = "sexp", limits: Limits = LIMI
         return None
     plain = await outcome_of(source, limits, by_kernel=True)
     if plain == compiled or any(word in text for word in TIMED):
+        return None
+    failed = compiled.has_failed or plain.has_failed or any(word in text for word in CATCHING)
+    if failed and any(word in text for word in CONCURRENT):
         return None
     if compiled.value.startswith("limits/") and plain.value == compiled.value:
         return None  # what happens before a limit ends it depends on the size of the slices
