@@ -61,7 +61,7 @@ def test_the_english_gets_no_worse() -> None:
     assert not worse, counted
 
 
-OF_THE_REPOSITORY = {13, 35, 40}
+OF_THE_REPOSITORY = {13, 35, 40, 68}
 """Decisions about files and tests, behind which no line of the package stands."""
 
 
