@@ -96,12 +96,23 @@ class Generator:
     def const(self, value: Any) -> ast.expr:
         return ast.Constant(value, **self.loc)
 
+    @property
+    def start(self) -> dict[str, Any]:
+        """The position of an attribute.
+
+        Python places the call of an attribute that goes over several lines at the last of them, and loses the columns.
+        """
+        loc = self.loc
+        if loc["lineno"] == loc["end_lineno"]:
+            return loc
+        return {**loc, "end_lineno": loc["lineno"], "end_col_offset": loc["col_offset"]}
+
     def attr(self, value: ast.expr, name: str) -> ast.expr:
-        return ast.Attribute(value, name, LOAD, **self.loc)
+        return ast.Attribute(value, name, LOAD, **self.start)
 
     def rt(self, name: str) -> ast.expr:
         """A member of the strand, one that :class:`~agentflow.lang.abi.Runtime` declares."""
-        return ast.Attribute(self.name("rt"), name, LOAD, **self.loc)
+        return ast.Attribute(self.name("rt"), name, LOAD, **self.start)
 
     def call(self, function: ast.expr, args: Sequence[ast.expr]) -> ast.expr:
         node = ast.Call(function, list(args), [], **self.loc)

@@ -29,6 +29,29 @@ async def test_the_manual_means_the_same(page: Path, surface: Surface) -> None:
     assert [each for each in wrong if each] == []
 
 
+SPREAD = sorted(
+    {
+        each.program.replace(" ", "\n ")
+        for page, surface in PAGES
+        if surface == "sexp"
+        for block in blocks(page)
+        for each in block.expectations
+        if each.kind == "error:" and not {'"', ";"} & set(each.program)
+    }
+    | {"(define a 1)\n(defi\n  ne x 1)", "(+ 1\n  (f (x 1)\n (y 2)))"}
+)
+"""Programs that end in an error, with each word on a line of its own."""
+
+
+async def test_an_error_of_a_call_over_several_lines_has_the_place_of_the_call() -> None:
+    """A call that begins on one line and ends on another is the place of its error as it is on one line.
+
+    Python moves the call of an attribute to its last line, so an unknown operator was reported at the line after it.
+    """
+    wrong = [await difference(text) for text in SPREAD]
+    assert len(SPREAD) > 10 and [each for each in wrong if each] == []
+
+
 EXAMPLES = {each.stem: each.read_text("utf-8") for each in sorted((ROOT / "examples").rglob("*.sexp"))}
 
 

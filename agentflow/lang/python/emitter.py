@@ -68,7 +68,7 @@ class Nodes(CodeGenerator):
     def attr(self, value: ast.expr, name: str) -> ast.expr:
         """An attribute, likewise."""
         node = _new_attribute(ast.Attribute)
-        node.__dict__ = {**self.loc, "value": value, "attr": name, "ctx": LOAD}
+        node.__dict__ = {**self.start, "value": value, "attr": name, "ctx": LOAD}
         return node
 
     def rt(self, name: str) -> ast.expr:
