@@ -133,7 +133,8 @@ class Clearing:
         cleared = {(at, i) for at, i, *_ in changes}
         self._results = [each for each in self._results if each not in cleared]
         return {
-            "results": {short.call_id: short.name for *_, short, _ in changes},
+            "results": tuple([short.name for *_, short, _ in changes]),
+            "call_ids": tuple([short.call_id for *_, short, _ in changes]),
             "tokens_before": before // CHARACTERS_PER_TOKEN,
             "tokens_after": self._total // CHARACTERS_PER_TOKEN,
         }

@@ -65,7 +65,7 @@ async def test_old_results_become_a_line_and_the_newest_stay() -> None:
         "[This result of 4,002 characters was cleared to make room. To read it again, call look again with the same arguments.]"
     )
     (event,) = cleared(seen)
-    assert event.results == {"c0": "look", "c1": "look", "c2": "look"}
+    assert event.results == ("look",) * 3 and event.call_ids == ("c0", "c1", "c2")
     assert event.tokens_before > 5_000 and event.tokens_after < 2_500
 
 

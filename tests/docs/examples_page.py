@@ -98,6 +98,7 @@ LISTED = (
     Example("support_desk.py", "A support desk: tools of one user, an agent as a tool of another"),
     Example("airline.py", "A chat with a hand-over: dependencies, a check, the agent of the conversation"),
     Example("guards.py", "Guards: a judge during the answer, around a tool and around the model"),
+    Example("long_loop.py", "A long loop that stays cheap: programs in place of calls, and old results cleared"),
     Example("compare_prompts.py", "Is the cheaper model good enough? Recorded runs, evaluated again"),
     Example(
         "killed.py",

@@ -448,11 +448,12 @@ class HistoryCompacted(EventBase):
 class ToolResultsCleared(EventBase):
     """Old results of tools were cleared from the requests of a tool loop, as ``clear_tool_results`` of its task says.
 
-    ``results`` has the name of the tool of each by the id of its call; the tokens of the request are estimates. From the first of
-    these results on, the provider reads this request anew.
+    ``results`` are the names of the tools, one for each result, ``call_ids`` the ids of the calls; the tokens of the request are
+    estimates. From the first of these results on, the provider reads this request anew.
     """
 
-    results: dict[str, str] = dataclasses.field(default_factory=dict[str, str])
+    results: tuple[str, ...] = ()
+    call_ids: tuple[str, ...] = ()
     tokens_before: int = 0
     tokens_after: int = 0
 
