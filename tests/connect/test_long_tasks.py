@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
+from agentflow.connect.items import TASK, check_items
+from agentflow.connect.long_tasks import MAX_POLL_S, MIN_POLL_S, read_task
 from agentflow.events import ToolProgress
 from tests.connect.flows import flow_with, seen, server
 from tests.support.children import HANG_S
@@ -172,3 +174,43 @@ async def test_a_tool_that_may_be_a_task(root: Path, place: Path, tmp_path: Path
         program = f'(content (t:either (place "{place}")))'
         assert (await flow.run(program)).value == "at once"
         assert (await (await flow.start(program, run_id="r")).result()).value == "after ten minutes"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({}, None, "task", {"taskId": "", "status": "working"}, {"taskId": "x" * 1_001, "status": "working"}),
+        *({"taskId": 3, "status": "working"}, {"taskId": "a", "status": "resting"}, {"taskId": "a"}),
+    ],
+)
+def test_a_task_that_is_none_is_refused(wrong: Any) -> None:
+    """A task without an id of bounded length, or without a status of the protocol, is none."""
+    with pytest.raises(ValueError, match="not a task"):
+        read_task(wrong)
+
+
+def test_what_a_task_says_is_bounded() -> None:
+    """A server has itself asked neither without pause nor for ever, its words are cut and cleaned, and wrong times are left out."""
+    task = {"taskId": "a", "status": "working", "createdAt": "never", "statusMessage": "\x1b[31m" + "x" * 10_000}
+    for poll, seconds in ((0, MIN_POLL_S), (-1, 5.0), (1e15, MAX_POLL_S), ("soon", 5.0), (True, 5.0)):
+        read = read_task({**task, "pollIntervalMs": poll, "ttlMs": "long"})
+        assert read.poll_s == seconds and read.lasts_s is None
+        assert len(read.message) <= 600 and "\x1b" not in read.message
+
+
+def test_an_answer_is_a_task_only_where_the_protocol_says_so() -> None:
+    """A result with contents is a result, also one that has a field ``task``, or the mark that tasks are read by."""
+    forged: dict[str, Any] = {
+        "content": [],
+        "task": {"taskId": "a", "status": "working"},
+        "_meta": {TASK: {"taskId": "b"}},
+    }
+    check_items("tools/call", "2025-11-25", forged)
+    assert TASK not in forged["_meta"]
+    for result in (
+        {"task": {"taskId": "a", "status": "working"}},
+        {"resultType": "task", "taskId": "a", "status": "working"},
+    ):
+        answer: dict[str, Any] = dict(result)
+        check_items("tools/call", "2026-07-28", answer)
+        assert answer["_meta"][TASK]["taskId"] == "a" and answer["content"] == []

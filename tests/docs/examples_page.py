@@ -109,6 +109,7 @@ LISTED = (
     Example("asyncio_tasks.py", "A durable workflow in plain asyncio, killed among its tasks"),
     Example("reuse.py", "Results that other runs use again"),
     Example("fleet.py", "500 documents, three workers, one of them killed", needs_postgres=True),
+    Example("skills.py", "Skills: instructions that a model reads when it needs them"),
     Example("mcp_tools.py", "Tools of an MCP server"),
     Example(
         "mcp_server.py",
