@@ -297,6 +297,43 @@ async def test_a_stopped_program_does_not_call_again(tmp_path: Path) -> None:
     assert ran == [0, 1, 2, 2, 3]
 
 
+async def test_an_approval_of_a_program_may_come_later(tmp_path: Path) -> None:
+    """A durable run waits for it outside of memory; after the yes the program runs, with the same text."""
+
+    @tool(approval=True)
+    async def pay(eur: int) -> str:
+        """Pay money."""
+        return f"paid {eur}"
+
+    def replies(request: ModelRequest) -> Any:
+        return program("[pay(eur=1), pay(eur=2)]") if len(request.messages) == 1 else read(request).text
+
+    async def in_flow(work: Any) -> Any:
+        model = ScriptedProvider(replies)
+        async with AgentFlow(provider=model, tools=[pay], durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+
+            @flow.task(tools=[code([pay])])
+            async def agent() -> str:
+                """Go."""
+                raise NotImplementedError
+
+            return await work(flow, agent)
+
+    async def start(flow: AgentFlow, agent: Any) -> None:
+        await flow.start(agent(), run_id="r")
+        while not await flow.questions("r"):
+            await asyncio.sleep(0.01)
+
+    async def answer(flow: AgentFlow, agent: Any) -> Any:
+        (question,) = await flow.questions("r")
+        assert question.reason == "approval" and "pay(eur=2)" in question.question
+        await flow.send("r", question.key, True)
+        return await (await flow.resume("r")).result()
+
+    await in_flow(start)
+    assert json.loads((await in_flow(answer)).value) == ["paid 1", "paid 2"]
+
+
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 
