@@ -43,7 +43,7 @@ from agentflow.arguments import (
 )
 from agentflow.connect.connections import McpConnections
 from agentflow.core.call.provenance import PolicyInForce, Provenance
-from agentflow.core.data.limits import Limits, Rate
+from agentflow.core.data.limits import Limits, OnLimit, Rate
 from agentflow.core.data.messages import PromptCache
 from agentflow.core.data.remembered import NoteSharing
 from agentflow.core.data.session import Session
@@ -66,7 +66,6 @@ from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import ToolSettings, tool_from_function
 from agentflow.handler.turn_loop import TurnLoop
 from agentflow.journal.urls import Durable, durable_of, open_store
-from agentflow.lang.card import language_card
 from agentflow.lang.words import TOOL_FORMS, WORDS
 from agentflow.lib.option_table import over
 from agentflow.lib.redact import Redactor, Secret, passwords_in
@@ -80,6 +79,7 @@ from agentflow.run.bounds.estimator import LateEstimator
 from agentflow.run.bounds.flow_facts import Facts
 from agentflow.run.engine import Engine, ProgramCheck
 from agentflow.run.questions import Approver
+from agentflow.run.run_spec import RunSpec
 from agentflow.settings import Settings, load_settings
 from agentflow.tasks.granted import GrantedNames
 from agentflow.tasks.runner import AtomicTaskExecutor
@@ -107,6 +107,12 @@ T = TypeVar("T")
 _NO_NOTES = "this flow keeps no notes: AgentFlow(notes='session') or notes='flow' does, --notes on the command line"
 
 
+def _language_card(surface: Surface = "sexp") -> str:
+    from agentflow.lang.card import language_card  # for programs that models write
+
+    return language_card(surface)
+
+
 # Named last, so that no room knows another's concrete classes (decision 1)
 class AgentFlow(ProgramMethods, DurableMethods):
     """LLM workflows inside your asyncio application.
@@ -128,6 +134,10 @@ class AgentFlow(ProgramMethods, DurableMethods):
         embeddings_url: the server of that model, with ``/embeddings``; OpenAI's by default.
         tools: typed functions, async or plain; signature and docstring define their schemas.
         limits: the limits of each run (:class:`Limits`).
+        on_limit: what a run does that would pass its limit of ``usd``, ``tokens``, ``model_calls`` or ``wall_s``: ``end``, or ``wait``
+            with a question until the limit is raised (``answer``, :meth:`send`, :meth:`resume`).
+        warn_at: the share of each of these limits, between 0 and 1, at which a LimitNear event is published, once.
+        wrap_up: keep the last turn of each agent that its limits allow for the answer: it is told to finish, and has no tools then.
         rates: the most to send to models per minute: ``{"anthropic:*": Rate(requests_per_min=50, tokens_per_min=40_000)}``;
             shared by all processes if ``durable`` is PostgreSQL.
         prices: the prices of models, added to the built-in prices: ``{"openai-chat:llama*": Price(input=0, output=0)}``.
@@ -212,6 +222,9 @@ class AgentFlow(ProgramMethods, DurableMethods):
         embeddings_url: str | None = None,
         tools: Iterable[Callable[..., Any]] = (),
         limits: Limits | None = None,
+        on_limit: OnLimit | None = None,
+        warn_at: float | None = None,
+        wrap_up: bool | None = None,
         prices: Mapping[str, Price] | None = None,
         rates: Mapping[str, Rate] | None = None,
         durable: str | Durable | None = None,
@@ -336,7 +349,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
         explorer = FlowExplorer(templates, self.tools)
         self.solver = Solver(
             executor,
-            language_card,
+            _language_card,
             GrantedNames(templates, self.tools, self.workflows),
             explorer=explorer,
             surface=language,
@@ -359,6 +372,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             solver=self.solver,
             workflows=self.workflows,
             limits=self.limits,
+            at_limit=RunSpec(on_limit=on_limit, warn_at=warn_at, wrap_up=wrap_up).at_limit(None),
             approver=approve,
             answerer=answer,
             approval_ttl=approval_ttl,

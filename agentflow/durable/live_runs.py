@@ -48,6 +48,7 @@ from agentflow.durable.values.error_codec import NO_VALUE, as_recorded, bare_err
 from agentflow.lang.program import Program
 from agentflow.lib.event_loop import TaskTable
 from agentflow.lib.redact import Redactor
+from agentflow.run.at_limits import raise_limit
 from agentflow.run.engine import Engine
 from agentflow.run.handle import Recorded, RunResult
 from agentflow.run.reservation import RunFunds
@@ -267,6 +268,7 @@ class LiveRuns:
             priority=row.input.get("priority", 0),
             purse=spec.purse or row.input.get("purse"),
             state=row.input.get("state"),
+            **row.input.get("at_limit", {}),
             on_inflight=spec.on_inflight or self._on_inflight,
         )
         work = RunWork(program, spec, row.status in ENDED)
@@ -559,6 +561,8 @@ class LiveRuns:
         )
         async with opened as (run, call):
             records.live = run
+            for name, value in records.raised_limits(spec.limits or self._engine.limits):
+                raise_limit(run, name, value)
             if records.branches is not None and isinstance(run.funds, RunFunds):
                 records.funds = run.funds
                 if owned.leased:

@@ -45,6 +45,15 @@ def check_purse(row: RunRow, purse: object) -> None:
         )
 
 
+def check_at_limit(row: RunRow, at_limit: Mapping[str, Any]) -> None:
+    """Raise JournalError (``durable/argument``) if a call that starts a run again says otherwise what it does at its limits."""
+    was = row.input.get("at_limit", {})
+    for name, value in at_limit.items():
+        if was.get(name) != value:
+            why = f"it was started with {name}={was[name]!r}" if name in was else f"it was started without {name}="
+            raise unusable(row.run, f"{name}={value!r}", why, "leave it out")
+
+
 def check_payer_of(run: str, mine: Purse | str | None, purse: Purse | str | None) -> None:
     """Raise JournalError (``durable/argument``) if ``purse`` is another one than pays for a live run."""
     if purse is not None and _called(purse) != (None if mine is None else _called(mine)):

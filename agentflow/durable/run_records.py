@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
 
 from agentflow.core.call.call import CallContext
+from agentflow.core.data.at_limit import fits_in, raised_value
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.limits import added
+from agentflow.core.data.limits import Limits, added
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
 from agentflow.core.data.source import Span
 from agentflow.core.events.journal_rows import EffectRow, EffectState, OnInflight, OwnedRun
-from agentflow.core.events.questions import ExternalCall, Question
+from agentflow.core.events.questions import ExternalCall, LimitReached, Question
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.branch_runs import BranchRuns
 from agentflow.durable.deliveries import PREFIX, RunDeliveries
@@ -136,6 +137,10 @@ class Parking:
             self.seq += 1
             wait.future.set_result(answer)
 
+    def closed(self, path: str) -> None:
+        """Forget the question at ``path``, which needs no answer any more."""
+        self._asked.pop(path, None)
+
     def keep_until(self, timer: asyncio.TimerHandle) -> None:
         """Keep the run in the memory until ``timer``, which the code of a workflow made, has fired or was cancelled."""
         now = asyncio.get_running_loop().time()
@@ -176,17 +181,19 @@ class Parking:
 
 def question_of(run_id: str, row: EffectRow) -> Question | None:
     """The question of a record; None for a record of something else."""
-    if row.kind not in ("question", "approval"):
+    reason = row.kind
+    if reason not in ("question", "approval", "limit"):
         return None
     asked: Mapping[str, Any] = row.value
     return Question(
         question=asked["question"],
         schema=asked["schema"],
-        reason="approval" if row.kind == "approval" else "question",
+        reason=reason,
         run_id=run_id,
         path=row.path,
         external=ExternalCall.of(asked.get("external")),
         call=ExternalCall.of(asked.get("call")),
+        limit=LimitReached.of(asked.get("limit")),
     )
 
 
@@ -292,6 +299,24 @@ class Records:
         self._cut[line] -= 1
         if not self._cut[line]:
             del self._cut[line]
+
+    def raised_limits(self, limits: Limits) -> list[tuple[str, float]]:
+        """The limits that were raised while the run waited at them, by name. Questions that ``limits`` answer are closed."""
+        raised: list[tuple[str, float]] = []
+        for row in [row for row in self._rows.values() if row.kind == "limit"]:
+            reached = row.value["limit"]
+            name, allowed = reached["name"], reached["allowed"]
+            current = getattr(limits, name)
+            if row.state == EffectState.OPEN and (current is None or current > allowed):
+                row = replace(
+                    row, state=EffectState.OK, value={**row.value, "ok": raised_value(current)}, ended=time.time()
+                )
+                self._rows[row.path] = row
+                self.parking.closed(row.path)
+                self.commit_soon([row])
+            if row.state == EffectState.OK and current is not None and fits_in(name, current, row.value["ok"]):
+                raised.append((name, row.value["ok"]))
+        return sorted(raised, key=lambda each: each[1])
 
     def note(self, row: EffectRow) -> asyncio.Future[None]:
         """Begin to store a record. The run stops if that fails; the future raises JournalError then."""

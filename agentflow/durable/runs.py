@@ -30,7 +30,15 @@ from agentflow.durable.journal import Journaled, beside
 from agentflow.durable.live_runs import LiveRuns
 from agentflow.durable.open_questions import OpenQuestions
 from agentflow.durable.plan import RunPlan, make_plan
-from agentflow.durable.repeated_calls import check_purse, check_same, given, raises_limit, unusable, usable_limits
+from agentflow.durable.repeated_calls import (
+    check_at_limit,
+    check_purse,
+    check_same,
+    given,
+    raises_limit,
+    unusable,
+    usable_limits,
+)
 from agentflow.durable.run_filter import listed, run_filter
 from agentflow.durable.run_records import answers
 from agentflow.durable.samples import Samples
@@ -121,6 +129,7 @@ class DurableRuns:
             if not is_new:
                 check_same(row, labels=spec.labels, priority=spec.priority, tenant=spec.tenant, queue=queue)
                 check_purse(row, spec.purse)
+                check_at_limit(row, spec.own_at_limit)
             live = self._runs.find(run_id)
             if live is not None:
                 self._runs.take(live, spec)
@@ -192,6 +201,8 @@ class DurableRuns:
             fields["purse"] = purse
         if draw := draw_here():
             fields["draw"] = draw
+        if at_limit := {} if spec.on_limit is spec.warn_at is spec.wrap_up is None else spec.own_at_limit:
+            fields["at_limit"] = at_limit
         if spec.state is not None:
             from agentflow.core.call.run_state import data_of  # few runs have one
 

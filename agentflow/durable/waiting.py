@@ -154,7 +154,7 @@ def _row(
 
 
 def _asked(question: Question) -> dict[str, Any]:
-    calls = {"external": question.external, "call": question.call}
+    calls = {"external": question.external, "call": question.call, "limit": question.limit}
     return {
         "question": question.question,
         "schema": question.schema,

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict, Unpack
 from agentflow.core.call.call import executing, executing_call, executing_line
 from agentflow.core.call.host_threads import as_async
 from agentflow.core.data.errors import ConfigurationError, clip
-from agentflow.core.data.limits import Limits
+from agentflow.core.data.limits import Limits, OnLimit
 from agentflow.core.data.media import PromptParts, load_parts
 from agentflow.core.data.messages import TextPart
 from agentflow.core.data.session import Session
@@ -73,6 +73,9 @@ class RunOptions(TypedDict, total=False):
     surface: Surface | None
     deps: Any
     state: Mapping[str, Any] | None
+    on_limit: OnLimit
+    warn_at: float
+    wrap_up: bool
     around_tool: Sequence[ToolMiddleware]
     around_model: Sequence[ModelMiddleware]
 
@@ -95,10 +98,15 @@ class StartOptions(TypedDict, total=False):
     surface: Surface | None
     deps: Any
     state: Mapping[str, Any] | None
+    on_limit: OnLimit
+    warn_at: float
+    wrap_up: bool
 
 
 RUN = RunOptions.__optional_keys__
 START = StartOptions.__optional_keys__
+AT_LIMIT = frozenset(["on_limit", "warn_at", "wrap_up"])
+"""The options for the limits of a run."""
 _SPEC = frozenset([each.name for each in fields(RunSpec)]) - {"queue"}
 
 
@@ -128,7 +136,19 @@ def spec_of(where: str, names: Collection[str], program: object, options: Mappin
         chosen["allow"] = tuple(allow)
     if not AROUND.isdisjoint(chosen):
         _read_middleware(where, chosen, program)
-    return RunSpec(**chosen)
+    spec = RunSpec(**chosen)
+    if not AT_LIMIT.isdisjoint(chosen):
+        _check_at_limit(spec, program)
+    return spec
+
+
+def _check_at_limit(spec: RunSpec, program: object) -> None:
+    try:
+        spec.at_limit(None)
+    except ConfigurationError:
+        if isinstance(program, FlowCall):
+            program.close()
+        raise
 
 
 def _read_middleware(where: str, options: dict[str, Any], program: object) -> None:
@@ -250,7 +270,7 @@ class ProgramMethods:
         and ``labels`` say where it belongs (a user, a thread); its events carry both. ``max_cost`` (USD) and
         ``max_tokens`` lower the limits in force, and never raise them; of calls that wait for rates or connections, the one
         with the highest ``priority`` (-1000 to 1000) goes first; ``purse`` is the name of the purse that pays
-        (:class:`~agentflow.Purses`), in addition to the limits; if it lacks the money for a call, the run ends with PurseEmpty; questions of the run stay open for ``approval_ttl`` seconds (None: as long as the flow's); ``deps`` are its dependencies, ``ctx.deps`` of its tools and checks and :meth:`deps` of its workflows, in place of those that ``AgentFlow(deps=...)`` makes; ``state`` is the beginning of ``ctx.state`` in its tools; ``around_tool`` and ``around_model`` are its middleware, within the flow's; ``surface`` is the language of a text (``"sexp"``, the default, or ``"python"``; a file's name implies it).
+        (:class:`~agentflow.Purses`), in addition to the limits; if it lacks the money for a call, the run ends with PurseEmpty; questions of the run stay open for ``approval_ttl`` seconds (None: as long as the flow's); ``deps`` are its dependencies, ``ctx.deps`` of its tools and checks and :meth:`deps` of its workflows, in place of those that ``AgentFlow(deps=...)`` makes; ``state`` is the beginning of ``ctx.state`` in its tools; ``around_tool`` and ``around_model`` are its middleware, within the flow's; ``on_limit``, ``warn_at`` and ``wrap_up`` say what the run does at its limits, as those of the flow do; ``surface`` is the language of a text (``"sexp"``, the default, or ``"python"``; a file's name implies it).
         Called from inside a tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that
         run's, and the result's usage is the program's own. Raises the program's error: SexpSyntaxError,
         SexpEvaluationError, TaskError, LimitExceeded, SessionBusy; ConfigurationError for an invalid ``run_id`` or

@@ -28,7 +28,6 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.lib.option_table import CALLED, FIELDS, NAMES, Place, wrong_value
 from agentflow.lib.signature import context_in, hints_of
 from agentflow.tasks.from_function import Returns, check_by, deps_of, standing_for, system_by
-from agentflow.tasks.handoffs import check_handoffs
 from agentflow.tasks.template_registry import prepare_definition
 
 R = TypeVar("R")
@@ -133,6 +132,8 @@ class Task(Generic[R]):
         self._template: CompiledTask = prepare_definition(chosen)
         if toolbox:
             self._template = self._template.with_tools(toolbox)
+            from agentflow.tasks.handoffs import check_handoffs  # without tools there are none
+
             check_handoffs(self._template)
         self._env = _alone(self._template)
         self._returns = returns

@@ -66,6 +66,7 @@ from agentflow.handler.tool_registry import NO_TOOLS, ToolTurn
 
 if TYPE_CHECKING:
     from agentflow.handler.clearing import Clearing
+    from agentflow.handler.wrapping_up import WrapUp
 
 
 def offered_to(
@@ -292,7 +293,9 @@ class PromptRun:
         "_told",
         "_tools",
         "_turns",
+        "_turns_left",
         "_usage",
+        "_wrap_up",
         "arrived",
         "clock",
         "due",
@@ -380,6 +383,8 @@ class PromptRun:
         self._told: set[Any] | None = None
         self.arrived = 0
         self.due = False
+        self._wrap_up: WrapUp | None = None
+        self._turns_left = 0
         self._lost: list[tuple[Usage, float | None]] = []
         self._cost: float | None = 0.0
         self._turns = 0
@@ -399,6 +404,10 @@ class PromptRun:
             checked = self._shape is not None or rules.check is not None
             allowed = min(allowed, turns_without_tools(checked, rules.rounds))
         repairs = 0
+        if self._calls_tools and run.wraps_up and allowed > 1:
+            from agentflow.handler.wrapping_up import WrapUp  # few runs keep a turn
+
+            self._wrap_up = WrapUp(run)
         try:
             while True:
                 if self._turns >= allowed:
@@ -413,7 +422,8 @@ class PromptRun:
                     loaded = found_in(self._messages)
                     if self._turns or loaded:
                         self._offered = in_order(self._offered, await self._offer(loaded))
-                request = self._request()
+                self._turns_left = allowed - self._turns
+                request = self._request() if run.journal is not None else self._last_request(self._request())
                 if run.journal is None and not self._around:
                     response = await self._ask(request, self._call)
                     calls = self._take(request, response)
@@ -479,16 +489,13 @@ class PromptRun:
     async def _ask(
         self, request: ModelRequest, call: CallContext, progress: TurnProgress | None = None
     ) -> ModelResponse:
+        tokens = 0
         if self._estimator is not None:
             tokens = self._estimator.input_tokens(request)
             if self._guard is not None:
                 await self._guard.before(request, tokens)
-            if self._funds is not None:
-                request = await self._reserve(request, tokens, self._funds, call)
-            elif self._rated:
-                request = replace(request, input_tokens=tokens)
         run = call.run
-        run.charge_model_call()
+        request = await self._admitted(request, tokens, call)
         self._turns += 1
         cleared = self._clearing is not None and self._clearing.announce(call)
         before = self._cached
@@ -505,7 +512,7 @@ class PromptRun:
         if before is not None and before[1].model != response.model and self._prompt.fallbacks:
             self._warn_of_breaks(before, request, response, call, True)
         self._cached = (request, response) if self._calls_tools and self._prompt_cache is not False else None
-        if self._calls_tools or ToolCallPart not in map(type, response.parts):
+        if self._may_call or ToolCallPart not in map(type, response.parts):
             return response
         return without_calls(response, call, checked=self._shape is not None)
 
@@ -530,13 +537,36 @@ class PromptRun:
         else:
             warn("model", f"{answer.model} answered after {last.model}", tokens, told, call)
 
-    async def _reserve(self, request: ModelRequest, tokens: int, funds: Funds, call: CallContext) -> ModelRequest:
+    async def _admitted(self, request: ModelRequest, tokens: int, call: CallContext) -> ModelRequest:
+        """Reserve and count the call of a request of ``tokens``. At a limit of the run it waits until that is raised, where the run
+        does so; it is sent whole then."""
+        run, waits = call.run, call.run.waits_at_limits
+        while True:
+            try:
+                admitted = request
+                if self._funds is not None:
+                    admitted = await self._reserve(request, tokens, self._funds, call, exact=waits)
+                elif self._rated:
+                    admitted = replace(request, input_tokens=tokens)
+                run.charge_model_call()
+            except LimitExceeded as error:
+                if not waits:
+                    raise
+                if self._reserved is not None:
+                    self._reserved.free()
+                await run.beyond(error, call)
+            else:
+                return admitted
+
+    async def _reserve(
+        self, request: ModelRequest, tokens: int, funds: Funds, call: CallContext, *, exact: bool = False
+    ) -> ModelRequest:
         """Reserve the most that a request of ``tokens`` may cost; returns it with the cap that ensures that."""
         quote = None
         if funds.priced and self._pricing is not None:
             quote = await self._pricing.quote(self._adapter, self._model, tokens, request.prompt_cache)
         cap = request.max_output_tokens or default_cap(self._profile, request.settings, tokens)
-        cap = await self._grant(funds, tokens, cap, quote, call)
+        cap = await self._grant(funds, tokens, cap, quote, call, exact=exact)
         if not funds.capped:
             return replace(request, input_tokens=tokens) if self._rated else request
         if cap == request.max_output_tokens and not self._rated:
@@ -626,6 +656,9 @@ class PromptRun:
                 self._at = record["at"]
                 if call.reading is not None:
                     call.reading.add(frozenset(record.get("sources", ())))
+            if self._wrap_up is not None and "wrap_up" in record:
+                self._wrap_up.notice = record["wrap_up"]
+                self._notice(record["wrap_up"])
             for tokens, cost in record.get("lost", ()):
                 self._count(Usage(**tokens), cost)
             await self._note(record["response"])
@@ -633,12 +666,15 @@ class PromptRun:
             return response, self._take(request, response, charged=True)
         opening = list(self._messages)
         self._lost.clear()
+        before, request = request, self._last_request(request)
         if self._around:
             response = await self._wrapped(request, call)
         else:
             response = await self._ask(replace(request, idempotency_key=call.idempotency_key), call)
         if await self._goes_on(response):
             record = {"response": plain(response)}
+            if request is not before and self._wrap_up is not None:
+                record["wrap_up"] = self._wrap_up.notice
             usage, cost = response.usage, self.cost_of(response)
             for lost, lost_cost in self._lost:
                 usage, cost = usage + lost, added(cost, lost_cost)
@@ -667,6 +703,32 @@ class PromptRun:
         shape = self._shape
         return response.stop_reason == "end" and shape is not None and any((await shape.read_aside(response.text))[1:])
 
+    def _last_request(self, request: ModelRequest) -> ModelRequest:
+        """The request of a turn, or in its place that of the last turn that the limits allow."""
+        wrap_up = self._wrap_up
+        if wrap_up is None or not wrap_up.begins(self._turns_left):
+            return request
+        self._notice(wrap_up.notice or "")
+        return self._request()
+
+    def _notice(self, notice: str) -> None:
+        from agentflow.handler.wrapping_up import noticed  # few runs keep a turn
+
+        noticed(self._messages, notice)
+
+    @property
+    def _choice(self) -> str:
+        """The tool choice of this turn. In the last one the tools stay declared, which vendors require after calls of them."""
+        choice = self._prompt.tool_choice
+        if self._calls_tools and not self._may_call:
+            return "none"
+        return choice if self._turns == 0 or self._prompt.rules.choice_lasts or choice == "none" else "auto"
+
+    @property
+    def _may_call(self) -> bool:
+        """Whether the model may call tools in this turn."""
+        return self._calls_tools and (self._wrap_up is None or self._wrap_up.notice is None)
+
     def _request(self) -> ModelRequest:
         prompt = self._prompt
         return ModelRequest(
@@ -677,9 +739,7 @@ class PromptRun:
             tools=self._offered,
             model=self._model,
             output_schema=self._shape.requested if self._shape is not None else None,
-            tool_choice=prompt.tool_choice
-            if self._turns == 0 or prompt.rules.choice_lasts or prompt.tool_choice == "none"
-            else "auto",
+            tool_choice=self._choice,
             max_output_tokens=prompt.max_output_tokens,
             settings=prompt.settings,
             stream=self._call.run.streaming,
@@ -702,6 +762,8 @@ class PromptRun:
         usage, cost = response.usage, self.cost_of(response)
         self.due = False
         self._count(usage, cost)
+        if self._wrap_up is not None:
+            self._wrap_up.took(usage, cost)
         self._model_used = response.model or self._model
         run = self._call.run
         if not charged:

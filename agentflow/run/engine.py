@@ -51,6 +51,7 @@ from agentflow.run.strand.strand import EffectHandler, FlowNames, Publish, Stran
 from agentflow.tasks.template import request_from_arguments
 
 if TYPE_CHECKING:
+    from agentflow.core.data.at_limit import AtLimit
     from agentflow.run.dependencies import Dependencies
     from agentflow.run.policy.guard import RulesMet
     from agentflow.run.purses import Purse, Purses
@@ -242,6 +243,7 @@ class Engine:
         solver: SolverPort | None = None,
         workflows: WorkflowPort | None = None,
         limits: Limits | None = None,
+        at_limit: AtLimit | None = None,
         approver: Approver | None = None,
         answerer: Answerer | None = None,
         approval_ttl: float = 0.0,
@@ -259,6 +261,7 @@ class Engine:
         self.around_model = around_model
         self.tools = tools
         self.limits = limits or Limits()
+        self.at_limit = at_limit
         self.observers: list[Observer] = []
         self.shows_bounds = False
         """Whether an observer wants the bounds of programs: it has a true attribute ``bounds``."""
@@ -382,12 +385,15 @@ class Engine:
             deps=spec.deps,
             around_tool=self.around_tool + spec.around_tool if spec.around_tool else self.around_tool,
             around_model=self.around_model + spec.around_model if spec.around_model else self.around_model,
+            at_limit=self.at_limit
+            if spec.on_limit is spec.warn_at is spec.wrap_up is None
+            else spec.at_limit(self.at_limit),
         )
         if spec.state is not None:
             from agentflow.core.call.run_state import RunState  # few runs have one
 
             run.shared.append(RunState(spec.state))
-        root = CallContext(run, grants=grants, priority=priority)
+        root = run.root = CallContext(run, grants=grants, priority=priority)
         policy = self._in_force.policy
         if policy is not None:
             root.reading = Reading(self._rules.guard(policy))
@@ -423,6 +429,12 @@ class Engine:
                 "state= belongs to a run, and this call is a part of one",
                 code="config/option",
                 hint="change that of the run: ctx.state['key'] = value",
+            )
+        if not spec.on_limit is spec.warn_at is spec.wrap_up is None:
+            raise ConfigurationError(
+                "on_limit=, warn_at= and wrap_up= belong to a run, and this call is a part of one",
+                code="config/option",
+                hint="pass them to the outermost flow.run, or to AgentFlow",
             )
         part = RunPart(
             run_of_tool(outer),

@@ -10,7 +10,7 @@ from inspect import isawaitable
 from typing import Any
 
 from agentflow.core.call.approval import ApprovalRequest, Approved, Decision, Denied, decided, of_wire, to_wire
-from agentflow.core.call.call import CallContext, EventScope, containing
+from agentflow.core.call.call import CallContext, EventScope, JournalPort, containing
 from agentflow.core.call.host_calls import HostCalls
 from agentflow.core.call.work_clock import untimed
 from agentflow.core.data.errors import (
@@ -87,11 +87,13 @@ def permits_of(call: CallContext) -> Permits | None:
     return budget.permits if isinstance(budget, Budget) else None
 
 
-def unanswered(question: Question, call: CallContext) -> Denied:
-    """The meaning of a missing answer: a no for an approval. Raises SexpEvaluationError (``question/unanswered``) for a
-    question."""
+def unanswered(question: Question, call: CallContext) -> Denied | None:
+    """The meaning of a missing answer: a no for an approval, and for a limit that might be raised. Raises SexpEvaluationError
+    (``question/unanswered``) for a question."""
     if question.reason == "approval":
         return Denied(NOBODY)
+    if question.reason == "limit":
+        return None
     raise SexpEvaluationError(
         f"there was no answer: {cut(question.question, 200)}",
         code="question/unanswered",
@@ -287,6 +289,18 @@ class Asking:
                 content = {"the question": question, "the schema of its answer": asked.schema}
                 return await call.run.journal.answer(asked, content, call, consult)
             return await (self._wait_open(asked, call) if consult is None else consult())
+
+    async def raises(self, question: Question, call: CallContext, journal: JournalPort | None) -> Any:
+        """The new limit of the run, from the answerer, or from ``flow.send``; None if the limit stays."""
+        limit = question.limit
+        assert limit is not None
+        consult = None if self._answerer is None else partial(self._checked, self._answerer, question, call)
+        with untimed():
+            if journal is not None:
+                return await journal.answer(
+                    question, {"the limit": limit.name, "its value": limit.allowed}, call, consult
+                )
+            return await (self._wait_open(question, call) if consult is None else consult())
 
     async def _wait_open(self, question: Question, call: CallContext) -> Any:
         return unanswered(question, call) if self._open is None else await self._open.ask(question, call, self._ttl_s)

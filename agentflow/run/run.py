@@ -28,7 +28,7 @@ from agentflow.core.data.source import Lines
 from agentflow.core.data.values import plain_result
 from agentflow.core.data.walk import in_slices
 from agentflow.core.events.events import Event
-from agentflow.core.events.questions import Answerer, ExternalCall
+from agentflow.core.events.questions import Answerer, ExternalCall, Question
 from agentflow.lang.charging import BYTES_PER_CHARACTER
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import examination
@@ -40,7 +40,9 @@ from agentflow.run.strand.budget import Budget, MemoryAccounts, out_of_time
 from agentflow.run.strand.crew import together
 from agentflow.run.strand.perform import warn_of_failures
 
-if TYPE_CHECKING:  # few runs have a purse
+if TYPE_CHECKING:  # few runs have a purse, or wait at their limits
+    from agentflow.core.data.at_limit import AtLimit
+    from agentflow.run.at_limits import LimitDoor, Warnings
     from agentflow.run.purses import Purse
 
 
@@ -124,6 +126,7 @@ class Run:
         deps: Any = None,
         around_tool: tuple[Any, ...] = (),
         around_model: tuple[Any, ...] = (),
+        at_limit: AtLimit | None = None,
     ) -> None:
         self.tools = tools
         self.deps = deps
@@ -133,6 +136,15 @@ class Run:
         self.payer = purse
         self._approval_ttl = approval_ttl
         self.limits = limits
+        self.at_limit = at_limit
+        self.root: CallContext | None = None
+        self.due: float | None = None
+        self._door: LimitDoor | None = None
+        self._warnings: Warnings | None = None
+        if at_limit is not None:
+            from agentflow.run.at_limits import doors_of  # few runs have them
+
+            self._door, self._warnings = doors_of(self, at_limit)
         self._bounded = limits.tokens is not None or limits.usd is not None
         self.journal: JournalPort | None = journal
         self.slice = 1 if journal is None else journal.slice
@@ -168,6 +180,32 @@ class Run:
     @cached_property
     def _asking(self) -> Asking:
         return Asking(self.run_id, *self._answerers, self._approval_ttl)
+
+    # -- limits that are raised ------------------------------------------------------------------------------------
+
+    @property
+    def waits_at_limits(self) -> bool:
+        return self._door is not None
+
+    @property
+    def wraps_up(self) -> bool:
+        return self.at_limit is not None and self.at_limit.wrap_up
+
+    def left(self, limit: str) -> float | None:
+        from agentflow.run.at_limits import left_of  # few runs ask
+
+        return left_of(self, limit)
+
+    async def beyond(self, error: LimitExceeded, call: CallContext) -> None:
+        """A limit of a purse, of a part, or of runs that share their money is not raised."""
+        shared = self._own_funds is not None and self._own_funds.lease is not None
+        if self._door is None or shared:
+            raise self.budget.meet(error)
+        await self._door.wait(error, call)
+
+    async def ask_limit(self, question: Question, call: CallContext) -> Any:
+        """The new value of a limit; None if it stays."""
+        return await self._asking.raises(question, call, self.journal)
 
     @property
     def steps_used(self) -> int:
@@ -218,16 +256,27 @@ class Run:
     def charge_model_call(self) -> None:
         """Count a model call. Raises LimitExceeded beyond ``model_calls``, or if any other limit was reached."""
         self.budget.check_met()
+        if self.waits_at_limits and self.due is not None and time.monotonic() >= self.due:
+            raise out_of_time(self.limits.wall_s or 0.0)
         if self._bounded:
             self._check_spent()
         allowed = self.limits.model_calls
         if allowed is not None and self.model_calls >= allowed:
-            raise self.budget.meet(
+            raise self._reached(
                 LimitExceeded(
-                    f"the run has made all of its {allowed} model calls", limit="model_calls", allowed=allowed
+                    f"the run has made all of its {allowed} model calls",
+                    limit="model_calls",
+                    allowed=allowed,
+                    used=allowed,
                 )
             )
         self.model_calls += 1
+        if self._warnings is not None:
+            self._warnings.look()
+
+    def _reached(self, error: LimitExceeded) -> LimitExceeded:
+        """Remember a limit that ends the run; one that is waited at may be raised (:meth:`beyond`)."""
+        return error if self.waits_at_limits else self.budget.meet(error)
 
     def under_way(self, call: UnderWay, begins: bool) -> None:
         """Count a prompt's model calls in :meth:`so_far` before they are charged, or with ``begins`` false no more."""
@@ -258,7 +307,9 @@ class Run:
             self._own_funds.spent(usage, cost_usd)
             if self.payer is not None:
                 self.payer.spent(usage, cost_usd)
-        if self._bounded:
+        if self._warnings is not None:
+            self._warnings.look()
+        if self._bounded and not self.waits_at_limits:
             self._check_spent(exceeded=True)
 
     def charge_text(self, characters: int) -> None:
@@ -272,14 +323,14 @@ class Run:
         tokens, usd = self.limits.tokens, self.limits.usd
         used = self.usage.total_tokens
         if tokens is not None and (used > tokens or (used == tokens and not exceeded)):
-            raise self.budget.meet(
+            raise self._reached(
                 LimitExceeded(
                     f"the run has used {used:,} of {tokens:,} tokens", limit="tokens", allowed=tokens, used=used
                 )
             )
         cost = self.cost_usd
         if usd is not None and cost is not None and (cost > usd or (cost >= usd and not exceeded)):
-            raise self.budget.meet(
+            raise self._reached(
                 LimitExceeded(f"the run has cost ${cost:.4f} of ${usd:.4f}", limit="usd", allowed=usd, used=cost)
             )
 
@@ -404,7 +455,9 @@ class OpenRun:
             if self._run.limits.wall_s is not None:
                 journal = self._run.journal
                 spent_s = 0.0 if journal is None else journal.spent_s
-                self._clock = await WallClock(self._run.budget, spent_s).__aenter__()
+                self._run.due = time.monotonic() + self._run.limits.wall_s - spent_s
+                if not self._run.waits_at_limits:
+                    self._clock = await WallClock(self._run.budget, spent_s).__aenter__()
             if self._pump is not None:
                 await self._pump.__aenter__()
         except BaseException:  # also when cancelled: the run has left the session
@@ -578,6 +631,7 @@ class RunPart(Run):
             around_model=outer.around_model + around_model,
         )
         self._outer = outer
+        self._own_limits = limits
         self._narrowed = limits is not None
         above = outer.budget
         self.budget = Budget(self.limits, parent=above if isinstance(above, Budget) else None)
@@ -592,6 +646,26 @@ class RunPart(Run):
         self._read = own is not None
         self.watched = self._read or outer.watched
         self.streaming = self._read or outer.streaming
+
+    @property
+    def waits_at_limits(self) -> bool:
+        return self._outer.waits_at_limits
+
+    @property
+    def wraps_up(self) -> bool:
+        return self._outer.wraps_up
+
+    def left(self, limit: str) -> float | None:
+        here, above = super().left(limit) if self._narrowed else None, self._outer.left(limit)
+        return above if here is None else here if above is None else min(here, above)
+
+    async def beyond(self, error: LimitExceeded, call: CallContext) -> None:
+        """Wait until the outer run's limit is raised; the part ends at a lower one of its own."""
+        if self._own_limits is not None and getattr(self._own_limits, error.limit, None) == error.allowed:
+            raise self.budget.meet(error)
+        await self._outer.beyond(error, call)
+        outer = self._outer.limits
+        self.limits = self.budget.limits = outer if self._own_limits is None else self._own_limits.within(outer)
 
     def clock(self) -> contextlib.AbstractAsyncContextManager[Any]:
         """A context manager that ends its block with LimitExceeded when the part's own wall time is up."""
@@ -625,7 +699,11 @@ class RunPart(Run):
     def charge_model_call(self) -> None:
         """Count a model call for the part and the run. Raises LimitExceeded."""
         super().charge_model_call()
-        self._outer.charge_model_call()
+        try:
+            self._outer.charge_model_call()
+        except LimitExceeded:
+            self.model_calls -= 1  # it may be made once the limit is raised
+            raise
 
     def under_way(self, call: UnderWay, begins: bool) -> None:
         super().under_way(call, begins)

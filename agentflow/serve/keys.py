@@ -21,6 +21,7 @@ from agentflow.core.data.allowances import Allowance
 from agentflow.core.data.errors import ConfigurationError, PurseEmpty, cut
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Rate
+from agentflow.core.events.questions import Question
 from agentflow.core.ports.store_ports import PurseStore
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.providers.rates import Bucket
@@ -107,6 +108,10 @@ class Key:
     def may_send_programs(self) -> bool:
         """Whether the key may send programs to run."""
         return self.rules is None or self.rules.programs
+
+    def may_answer(self, question: Question) -> bool:
+        """Whether the key may answer a question of its own runs: a limit is raised by the host, and by keys of the fleet."""
+        return question.reason != "limit" or self.may_see_fleet
 
     @property
     def may_see_fleet(self) -> bool:

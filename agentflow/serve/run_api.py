@@ -193,7 +193,8 @@ async def answer_run(service: ServedFlow, request: Request, key: Key) -> Respons
 
     Of an approval, ``{"answer": true}`` and ``{"answer": {"approved": true, "arguments": {...}}}`` are a yes; a text is a no with
     a reason, and anything else, also a malformed body, is a no. The key contains the digest of the approval's text, so an
-    answer applies to exactly that text. An invalid answer is refused and leaves its question open.
+    answer applies to exactly that text. An invalid answer is refused and leaves its question open. 403 ``serve/limit``: only keys
+    of the fleet raise the limit that a run waits at.
     """
     run = await _run_of(service, request, key)
     name = request.path_params["key"]
@@ -204,6 +205,13 @@ async def answer_run(service: ServedFlow, request: Request, key: Key) -> Respons
             code="question/unknown",
             status=404,
             hint="it may have been answered before; GET /runs/ID lists the open questions",
+        )
+    if not key.may_answer(asked):
+        raise RequestError(
+            "a limit of a run is raised by the host of this server, or with a key for all runs",
+            code="serve/limit",
+            status=403,
+            hint="the host answers with agentflow runs send, flow.send or flow.resume(limits=), or gives the key fleet = true",
         )
     if asked.reason == "approval":
         answer: Any = await _decision(request)

@@ -74,7 +74,7 @@ MAX_ENDED_BYTES = 256 * 2**20
 
 def _question_of(event: WaitStarted) -> Question:
     """The question or approval that an event opens."""
-    reason = "approval" if event.reason == "approval" else "question"
+    reason = event.reason if event.reason in ("approval", "limit") else "question"
     return Question(
         question=event.question,
         schema=event.schema,

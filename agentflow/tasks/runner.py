@@ -40,7 +40,6 @@ from agentflow.core.ports.toolbox import NO_TOOLBOX
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.context_sources import ContextSources, literal_paths, question_of, rendered_source, subset_of
-from agentflow.tasks.handoffs import handed_over, receiver, with_cost
 from agentflow.tasks.library import INTERNAL, builtin
 from agentflow.tasks.material import NO_CONTEXT, ContextInputs, PromptMaterial, attached, gather_material
 from agentflow.tasks.overrides import TaskOptions, offered_tools, select_model, task_mark
@@ -452,6 +451,8 @@ class TaskRunner:
     ) -> Execution:
         """The execution of the last of the tasks that hand a conversation over, with the cost of all. Each takes part in the
         conversation as the ``first`` does for its ``request``."""
+        from agentflow.tasks.handoffs import handed_over, receiver, with_cost  # few tasks hand over
+
         history = {"history": first.history_with(request.history_config), **options.prompt}
         options = replace(options, prompt=history)
         giver = first

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from agentflow.core.call.approval import ApprovalRequest, Decision, decided
 from agentflow.core.call.call import CallContext
-from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError, LimitExceeded
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.messages import (
     Message,
@@ -125,8 +125,18 @@ class FakeRun:
     def congested(self) -> bool:
         return False
 
+    waits_at_limits = False
+    wraps_up = False
+
     def calls_left(self) -> None:
         return None
+
+    def left(self, limit: str) -> None:
+        return None
+
+    async def beyond(self, error: LimitExceeded, call: CallContext) -> None:
+        """The run ends at its limits."""
+        raise error
 
     def publish(self, event: Event) -> None:
         self.events.append(event)

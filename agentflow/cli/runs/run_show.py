@@ -26,7 +26,7 @@ from agentflow.durable.values.record_values import span_of
 from agentflow.lib.text.safe_text import clean
 from agentflow.observe.run_view import RunView, Site, State, Tally, record_message
 
-_WAITS = frozenset({"question", "approval", "timer"})
+_WAITS = frozenset({"question", "approval", "limit", "timer"})
 _How = Literal["ok", "failed", "suspended", "running"]
 
 

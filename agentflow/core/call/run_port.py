@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from agentflow.core.call.approval import ApprovalRequest, Decision
 from agentflow.core.call.journal_port import JournalPortOf
 from agentflow.core.call.spending import Funds
-from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError, LimitExceeded
 from agentflow.core.data.known_names import CompiledTask
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.messages import Usage
@@ -194,6 +194,24 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
     @property
     def programs(self) -> set[tuple[str, Lines | None]]:
         """The digests of the texts with a published loading, with the published lines of each; None: all."""
+        ...
+
+    @property
+    def waits_at_limits(self) -> bool:
+        """Whether the run waits at a limit of its model calls until that is raised."""
+        ...
+
+    @property
+    def wraps_up(self) -> bool:
+        """Whether the last turn of an agent is kept for its answer."""
+        ...
+
+    def left(self, limit: str) -> float | None:
+        """The rest of the run's ``usd``, ``tokens`` or ``wall_s``; None if there is no limit of it."""
+        ...
+
+    async def beyond(self, error: LimitExceeded, call: C) -> None:
+        """Wait at ``call`` until the limit in ``error`` is raised. Raises ``error`` if the run ends there."""
         ...
 
     def congested(self) -> bool:

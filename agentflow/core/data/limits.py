@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from math import ceil, isfinite
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.frozen import frozen
@@ -119,6 +119,10 @@ class Limits:
 def _least(one: Any, other: Any) -> Any:
     """The lower of two limits; None is not a limit."""
     return one if other is None else other if one is None else min(one, other)
+
+
+OnLimit: TypeAlias = Literal["end", "wait"]
+"""What a run does at a limit."""
 
 
 @frozen(kw_only=True)

@@ -35,7 +35,9 @@ MAX_PROGRAM_BYTES = 256 * 1024
 
 Outcome: TypeAlias = Literal["ok", "failed", "error", "cancelled", "suspended"]
 """``ok``; ``failed`` a FAILED result; ``error`` an exception; ``cancelled``; ``suspended`` to be resumed later."""
-WaitReason: TypeAlias = Literal["permit", "budget", "rate", "gate", "approval", "question", "timer", "branches"]
+WaitReason: TypeAlias = Literal[
+    "permit", "budget", "rate", "gate", "approval", "question", "limit", "timer", "branches"
+]
 """The cause of a wait: a free branch slot, a share of the budget, the rate limit of a model, a free connection, an
 approval or answer, or time."""
 
@@ -330,6 +332,17 @@ class WaitFinished(FinishedBase):
     """A wait ended."""
 
     reason: WaitReason = "permit"
+
+
+@frozen
+class LimitNear(EventBase):
+    """The run has used the ``share`` of a limit that ``warn_at`` names: ``used`` of ``allowed``, in the unit of ``limit`` (``usd``,
+    ``tokens``, ``model_calls``, ``wall_s``). Published once for each limit."""
+
+    limit: str = ""
+    used: float = 0.0
+    allowed: float = 0.0
+    share: float = 0.0
 
 
 @frozen

@@ -27,23 +27,42 @@ class ExternalCall:
         return cls(str(fields["name"]), fields["arguments"], fields.get("call_id"))
 
 
+@frozen
+class LimitReached:
+    """The limit that a run waits at: its ``name``, the amount ``used`` and the amount ``allowed``, in the limit's unit."""
+
+    name: str
+    used: float
+    allowed: float
+
+    @classmethod
+    def of(cls, data: object) -> LimitReached | None:
+        """A limit from its JSON data; None for anything else."""
+        if not isinstance(data, Mapping):
+            return None
+        fields = cast(Mapping[str, Any], data)
+        return cls(str(fields["name"]), fields["used"], fields["allowed"])
+
+
 @frozen(kw_only=True)
 class Question:
     """An open question of a run.
 
     ``question`` is the text, safe to show for an approval; ``schema`` the JSON Schema of the answer (None: any data);
-    ``reason`` says whether the program asks or a tool needs an approval, which is ``true`` or ``false``. ``run_id`` and
+    ``reason`` says whether the program asks, a tool needs an approval, which is ``true`` or ``false``, or the run waits at a ``limit``, which
+    the host may raise: the answer is the new limit, or None to end the run. ``run_id`` and
     ``path`` locate the call; ``key`` is the key for ``flow.send``. ``external`` is the call of an external tool, with the answer as
     its result; ``call`` is the call to approve, if its arguments may be edited.
     """
 
     question: str
     schema: Mapping[str, Any] | None = None
-    reason: Literal["question", "approval"] = "question"
+    reason: Literal["question", "approval", "limit"] = "question"
     run_id: str = ""
     path: str = ""
     external: ExternalCall | None = None
     call: ExternalCall | None = None
+    limit: LimitReached | None = None
 
     @property
     def key(self) -> str:
