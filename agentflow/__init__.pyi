@@ -81,10 +81,8 @@ from agentflow.providers.scripted import ScriptedProvider as ScriptedProvider
 from agentflow.providers.dialects.traits import Traits as Traits
 from agentflow.providers.table import Provider as Provider
 from agentflow.durable.handle import DurableRun as DurableRun
-from agentflow.run.handle import (
-    RunResult as RunResult,
-    RunStream as RunStream,
-)
+from agentflow.run.handle import RunResult as RunResult
+from agentflow.run.run_stream import RunStream as RunStream
 from agentflow.run.purses import Purses as Purses
 from agentflow.spec.evaluator import SexpEvaluator as SexpEvaluator
 from agentflow.spec.executors import SystemExecutorFunctions as SystemExecutorFunctions

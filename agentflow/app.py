@@ -42,6 +42,7 @@ from agentflow.arguments import (
     unknown_parameter,
 )
 from agentflow.connect.connections import McpConnections
+from agentflow.core.call.approval import Approver
 from agentflow.core.call.provenance import PolicyInForce, Provenance
 from agentflow.core.data.limits import Limits, OnLimit, Rate
 from agentflow.core.data.messages import PromptCache
@@ -78,7 +79,6 @@ from agentflow.providers.table import Provider, Router
 from agentflow.run.bounds.estimator import LateEstimator
 from agentflow.run.bounds.flow_facts import Facts
 from agentflow.run.engine import Engine, ProgramCheck
-from agentflow.run.questions import Approver
 from agentflow.run.run_spec import RunSpec
 from agentflow.settings import Settings, load_settings
 from agentflow.tasks.granted import GrantedNames

@@ -195,8 +195,13 @@ class DryRecords(Records):
 
     _watch: asyncio.TimerHandle | None = None
 
-    async def commit(self, row: EffectRow, drop: Sequence[bytes] = (), *, keeps: bool = False) -> None:
+    async def commit(
+        self, row: EffectRow, drop: Sequence[bytes] = (), *, keeps: bool = False, also: Sequence[EffectRow] = ()
+    ) -> None:
         """Store nothing: a plan changes no run."""
+
+    async def looked_into(self) -> None:
+        """Nothing reaches a plan."""
 
     def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
         """Store nothing: a plan changes no run."""

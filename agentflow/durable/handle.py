@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Generic, NamedTuple
 
@@ -23,6 +23,7 @@ from agentflow.durable.values.codec import read_usage
 from agentflow.lang.program import Program
 from agentflow.run.handle import Account, RunResult, account_of
 from agentflow.run.run_spec import RunSpec
+from agentflow.run.run_stream import RunDoors
 
 T = TypeVar("T", default=Any)
 
@@ -151,11 +152,11 @@ class DurableRun(Generic[T]):
         run_id: str,
         end: RunEnd | None = None,
         *,
-        cancel: Callable[[str], Awaitable[None]] | None = None,
+        doors: RunDoors,
     ) -> None:
         self.run_id = run_id
         self.wake_at: float | None = None
-        self._cancel = cancel
+        self._doors = doors
         self._resting = False
         self._elsewhere: RunStatus | None = None
         self._questions: list[Question] = []
@@ -240,8 +241,31 @@ class DurableRun(Generic[T]):
 
         Cancelling it again, from anywhere, waits for the same end.
         """
-        if self._cancel is not None and self._end is None:
-            await self._cancel(self.run_id)
+        if self._end is None:
+            await self._doors.cancel(self.run_id)
+
+    async def say(self, text: str, *, task: str | None = None) -> None:
+        """Say something to the run: its outermost loop of a model with tools, or the ``task`` of this name, reads it before its next
+        model call; one that is about to end has one more turn for it.
+
+        The event TextSaid says that the text has come, TextRead that it is read; the conversation has it as a message of the user.
+        Raises DataError: ``run/ended`` when the run has ended, ``say/task`` for a task that the flow does not have, ``say/text``,
+        ``say/full``; and JournalError.
+        """
+        await self._doors.say(self.run_id, text, task=task)
+
+    async def signal(self, name: str, value: Any = None) -> None:
+        """Send a signal: :meth:`~agentflow.AgentFlow.signal` in the workflow waits for one of this name, or will. Signals of one name
+        are received in the order they were sent.
+
+        ``value`` is JSON data, a dataclass or pydantic model. Raises DataError: ``signal/value`` if the run waits for a signal
+        of another type, ``run/ended``, ``say/full``; and JournalError.
+        """
+        await self._doors.send_signal(self.run_id, name, value)
+
+    async def state(self) -> dict[str, Any]:
+        """The state that the run has published, also after its end and from any process: a copy. Raises JournalError."""
+        return await self._doors.state(self.run_id)
 
 
 def _no_result(run_id: str, end: RunEnd, *, elsewhere: bool) -> JournalError:
@@ -291,12 +315,12 @@ class LiveRun(DurableRun):
     def __init__(
         self,
         run_id: str,
-        cancel: Callable[[str], Awaitable[None]],
+        doors: RunDoors,
         work: RunWork | None = None,
         *,
         cancelled: bool = False,
     ) -> None:
-        super().__init__(run_id, cancel=cancel)
+        super().__init__(run_id, doors=doors)
         self.work = work
         self.cancelled = cancelled
         self.adopted = False

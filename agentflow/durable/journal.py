@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agentflow.core.call.call import CallContext, RunOverrides, RunPort, view_of
 from agentflow.core.call.journal_port import Content
@@ -62,13 +62,17 @@ from agentflow.durable.values.record_values import (
     with_span,
     without_below,
 )
-from agentflow.durable.waiting import answered, rested, slept
+from agentflow.durable.waiting import answered, rested, signalled, slept
 from agentflow.lang.trace import annotate
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import holds_secret, redacted_json, redaction
 from agentflow.lib.schema.json_types import left_out, without
 from agentflow.run.strand.budget import Budget, Permits
 from agentflow.run.strand.perform import EffectRunner
+
+if TYPE_CHECKING:  # few runs have one
+    from agentflow.core.call.inbox import Inbox, SaidText
+    from agentflow.core.call.run_state import RunState
 
 _FIELDS = len(fields(Usage))
 
@@ -314,7 +318,7 @@ class RunJournal:
         if "/~" in call.path:
             call.session = session.fork()  # concurrent work commits to the same session
         mark = call.session.mark()
-        noted = len(call.run.shared[0].noted) if call.run.shared else 0
+        noted = len(shared.noted) if (shared := call.run.shared.state) is not None else 0
         value, failure = None, None
         try:
             value = await work()
@@ -339,7 +343,7 @@ class RunJournal:
             done = replace(done, data=with_sources(done.data, call.reading))
         if marks:
             done.data[MARKS] = marks  # a dict of this effect alone
-        if call.run.shared and (changed := call.run.shared[0].within(call.path, noted)):
+        if (shared := call.run.shared.state) is not None and (changed := shared.within(call.path, noted)):
             done.data[STATE] = changed if self.redactor is None else redacted_json(changed, self.redactor)
         failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
         row = self._ended(kind, name, digest, call, done, meter, started, site, failed=failed)
@@ -412,7 +416,15 @@ class RunJournal:
         return None if row is None else self.replayed(row, call)
 
     async def keep(
-        self, kind: str, name: str, content: Content, value: Any, call: CallContext, usage: Usage, cost: float | None
+        self,
+        kind: str,
+        name: str,
+        content: Content,
+        value: Any,
+        call: CallContext,
+        usage: Usage,
+        cost: float | None,
+        read: Sequence[SaidText] = (),
     ) -> Any:
         try:
             done = await self._written(value)
@@ -424,7 +436,14 @@ class RunJournal:
         parts, site = self._part(content), self.site(call.span)
         done = replace(done, data=with_marks(done.data, marks_of([*parts.values()])))
         row = self._ended(kind, name, fingerprint(kind, name, parts), call, done, meter, time.time(), site)
-        await self._commit(row, meter, self.held, ends=False)
+        try:
+            await self._commit(
+                row, meter, self.held, ends=False, also=self.records.inbox.read_rows(read) if read else ()
+            )
+        except asyncio.CancelledError:
+            if read and not self.records.suspending and not self.records.keeps(row):
+                self.records.inbox.unread_again(read)
+            raise
         return await beside(done.much, self.outcome, row.value, call)
 
     def _part(self, content: Content) -> Content:
@@ -446,6 +465,18 @@ class RunJournal:
 
     async def rest(self, seconds: float, call: CallContext) -> None:
         await rested(self, seconds, call)
+
+    async def signal(self, awaited: Question, content: Content, call: CallContext) -> Any:
+        """The value of a signal; see :meth:`~agentflow.core.call.call.JournalPort.signal`."""
+        return await signalled(self, awaited, content, call)
+
+    async def inbox(self) -> Inbox | None:
+        return await self.records.looked_into()
+
+    def state_changed(self, state: RunState) -> None:
+        """Store the state of the run soon, without the secrets in it."""
+        redactor = self.redactor
+        self.records.state_changed(state.plain if redactor is None else lambda: redacted_json(state.plain(), redactor))
 
     async def find(
         self,
@@ -543,11 +574,19 @@ class RunJournal:
             ended=time.time(),
         )
 
-    async def _commit(self, row: EffectRow, meter: Meter, held: HeldEvents | None, *, ends: bool = True) -> None:
+    async def _commit(
+        self,
+        row: EffectRow,
+        meter: Meter,
+        held: HeldEvents | None,
+        *,
+        ends: bool = True,
+        also: Sequence[EffectRow] = (),
+    ) -> None:
         if self.meter is not None:
             self.meter.recorded(meter)
         try:
-            await self.records.commit(row, keeps=True)
+            await self.records.commit(row, keeps=True, also=also)
         except asyncio.CancelledError:
             if held is not None:
                 held.release(None if self.records.keeps(row) else self._unfinished(cancelled=True), ends=ends)

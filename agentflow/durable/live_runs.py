@@ -54,6 +54,7 @@ from agentflow.run.handle import Recorded, RunResult
 from agentflow.run.reservation import RunFunds
 from agentflow.run.run import Run
 from agentflow.run.run_spec import RunSpec
+from agentflow.run.run_stream import RunDoors
 
 
 class KeyLocks:
@@ -142,7 +143,7 @@ class Resting:
 class LiveRuns:
     """Works on durable runs until they end, wait or are given up.
 
-    ``stored`` encodes and decodes the inputs of runs; ``cancel`` cancels a run by its id; ``on_inflight`` is for runs that do
+    ``stored`` encodes and decodes the inputs of runs; ``doors`` reach a run by its id; ``on_inflight`` is for runs that do
     not say it themselves.
     """
 
@@ -155,10 +156,10 @@ class LiveRuns:
         sessions: Conversations,
         stored: StoredInput,
         records: Recorded | None,
-        cancel: Callable[[str], Awaitable[None]],
+        doors: RunDoors,
         on_inflight: OnInflight,
     ) -> None:
-        self._cancel = cancel
+        self._doors = doors
         self._on_inflight: OnInflight = on_inflight
         self._records = records
         self._engine = engine
@@ -273,7 +274,7 @@ class LiveRuns:
         )
         work = RunWork(program, spec, row.status in ENDED)
         before = self._live.get(row.run)
-        handle = self._live[row.run] = LiveRun(row.run, self._cancel, work, cancelled=cancelled)
+        handle = self._live[row.run] = LiveRun(row.run, self._doors, work, cancelled=cancelled)
         try:
             await self.begin(handle, row, retry=retry, slice=slice)
         except BaseException:  # also when cancelled: a run that was not begun is not live, but perhaps its slice before
@@ -326,7 +327,7 @@ class LiveRuns:
     async def follow(self, row: RunRow) -> LiveRun:
         """The handle of a run that workers carry out."""
         await self.changes()
-        handle = LiveRun(row.run, self._cancel)
+        handle = LiveRun(row.run, self._doors)
         self._follow(handle)
         return handle
 
@@ -497,6 +498,7 @@ class LiveRuns:
             raise
         except BaseException as error:  # noqa: BLE001 - the run ends alone, with any error
             end = RunEnd("failed", error=contained(error))
+        records.flush_state()
         changes = session.changes(again=work.again) if session is not None and end.status in ENDED else None
         spent_s = time.monotonic() - began
         try:
@@ -563,6 +565,8 @@ class LiveRuns:
             records.live = run
             for name, value in records.raised_limits(spec.limits or self._engine.limits):
                 raise_limit(run, name, value)
+            if records.unread:
+                run.shared.inbox = records.inbox
             if records.branches is not None and isinstance(run.funds, RunFunds):
                 records.funds = run.funds
                 if owned.leased:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from agentflow.core.call.approval import to_wire
@@ -21,9 +21,17 @@ from agentflow.run.questions import check_answer, no_such_question
 
 
 class OpenQuestions:
-    """The questions that the runs of one store wait for, whichever process the runs work in."""
+    """The questions that the runs of one store wait for, whichever process the runs work in; ``signal`` sends a run a signal."""
 
-    def __init__(self, store: JournalStore, runs: LiveRuns, codec: Codec, input: StoredInput) -> None:
+    def __init__(
+        self,
+        store: JournalStore,
+        runs: LiveRuns,
+        codec: Codec,
+        input: StoredInput,
+        signal: Callable[[str, str, Any], Awaitable[None]],
+    ) -> None:
+        self._signal = signal
         self._store = store
         self._runs = runs
         self._codec = codec
@@ -47,6 +55,9 @@ class OpenQuestions:
         if not matching:
             raise no_such_question(run_id, key, [asked for _, asked in rows])
         row, question = matching[0]
+        if question.signal is not None:
+            await self._signal(run_id, question.signal, answer)
+            return
         check_answer(question, answer)
         try:
             encoded = self._encoded(answer) if question.reason == "approval" else self._codec.encode(answer)

@@ -14,8 +14,8 @@ from agentflow.core.events.journal_rows import EffectRow, EffectState
 from agentflow.durable.values.codec import read_usage, write_usage
 from agentflow.durable.values.record_values import with_span
 
-_OWN = frozenset({"decision", "timeout", "workflow"})
-"""Kinds of records that belong to the program that wrote them: decisions about time, and the texts it ran."""
+_OWN = frozenset({"decision", "timeout", "workflow", "said", "sent"})
+"""Kinds of records that belong to the program that wrote them: decisions about time, the texts it ran, and those said to it."""
 _WORK = frozenset({"task", "tool", "host"})
 """Kinds of records left open while something works, not while it waits."""
 

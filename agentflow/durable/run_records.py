@@ -7,7 +7,8 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.at_limit import fits_in, raised_value
@@ -17,7 +18,7 @@ from agentflow.core.data.limits import Limits, added
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
 from agentflow.core.data.source import Span
-from agentflow.core.events.journal_rows import EffectRow, EffectState, OnInflight, OwnedRun
+from agentflow.core.events.journal_rows import SAID, SENT, EffectRow, EffectState, OnInflight, OwnedRun
 from agentflow.core.events.questions import ExternalCall, LimitReached, Question
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.branch_runs import BranchRuns
@@ -29,6 +30,9 @@ from agentflow.durable.values.error_codec import NO_VALUE
 from agentflow.run.handle import AccountedRun
 from agentflow.run.reservation import RunFunds
 from agentflow.run.strand.budget import Permits, without_permit
+
+if TYPE_CHECKING:
+    from agentflow.durable.stored_inbox import StoredInbox
 
 PARKED_S = 5.0
 """Minimum seconds of a wait spent outside of the memory."""
@@ -127,15 +131,17 @@ class Parking:
             if timer is not None:
                 timer.cancel()
 
-    def answer(self, path: str, answer: Any) -> None:
-        """Deliver the answer to the question at ``path``, if something waits for it.
+    def answer(self, path: str, answer: Any) -> bool:
+        """Deliver the answer to the question at ``path``. False if nothing waits for it any more.
 
         A run being suspended takes no more answers; the store sees the answer and resumes the run.
         """
         wait = self._waits.get(path)
-        if wait is not None and not wait.future.done() and not self._over:
-            self.seq += 1
-            wait.future.set_result(answer)
+        if wait is None or wait.future.done() or self._over:
+            return False
+        self.seq += 1
+        wait.future.set_result(answer)
+        return True
 
     def closed(self, path: str) -> None:
         """Forget the question at ``path``, which needs no answer any more."""
@@ -182,13 +188,14 @@ class Parking:
 def question_of(run_id: str, row: EffectRow) -> Question | None:
     """The question of a record; None for a record of something else."""
     reason = row.kind
-    if reason not in ("question", "approval", "limit"):
+    if reason not in ("question", "approval", "limit", "signal"):
         return None
     asked: Mapping[str, Any] = row.value
     return Question(
         question=asked["question"],
         schema=asked["schema"],
         reason=reason,
+        signal=asked.get("signal"),
         run_id=run_id,
         path=row.path,
         external=ExternalCall.of(asked.get("external")),
@@ -274,6 +281,26 @@ class Records:
         open_rows = (row for row in owned.records if row.state == EffectState.OPEN)
         asked = [each for row in open_rows if (each := question_of(self.run.run, row)) is not None]
         self.parking = Parking(self.run.seq, self._rest, asked)
+        self.unread = [row for row in owned.records if row.state == EffectState.OPEN and row.kind in (SAID, SENT)]
+        """The messages that were unread when this process took the run."""
+        self._state: StoredState | None = None
+
+    @cached_property
+    def inbox(self) -> StoredInbox:
+        """The messages to the run, which is open."""
+        from agentflow.durable.stored_inbox import StoredInbox  # few runs have any
+
+        return StoredInbox(self, self.unread)
+
+    async def looked_into(self) -> StoredInbox | None:
+        """The inbox, with the messages that other processes have stored; None where there never was one."""
+        try:
+            rows = await self.store.effects(self.run.run, EffectState.OPEN, (SAID, SENT))
+        except JournalError as error:
+            await self.stop(error)
+        for row in rows:
+            self.inbox.receive(row)
+        return vars(self).get("inbox")
 
     def _rest(self) -> None:
         """Everything in the run waits: leave the memory, or clean up if the run is replayed for that."""
@@ -430,14 +457,16 @@ class Records:
             await self.commit(row)
         return True
 
-    async def commit(self, row: EffectRow, drop: Sequence[bytes] = (), *, keeps: bool = False) -> None:
-        """Store a record before anything depends on it, and forget those with the keys ``drop``.
+    async def commit(
+        self, row: EffectRow, drop: Sequence[bytes] = (), *, keeps: bool = False, also: Sequence[EffectRow] = ()
+    ) -> None:
+        """Store a record before anything depends on it, with ``also`` others, and forget those with the keys ``drop``.
 
         If the strand is cancelled meanwhile, the record is withdrawn: the strand continued as if the effect had not ended,
         and a replay has to do the same. With ``keeps`` its outcome stays with its cost, for a strand that reaches the effect again
         and is not cancelled there (:meth:`take_kept`). An abandoned run keeps the record itself.
         """
-        future = self.store.put(self.run.run, self.run.epoch, [row], drop)
+        future = self.store.put(self.run.run, self.run.epoch, [row, *also], drop)
         try:
             await future
             self.advanced = self.advanced or row.state != EffectState.OPEN
@@ -480,6 +509,17 @@ class Records:
         del self._shown[path]
         return row
 
+    def state_changed(self, read: Callable[[], Any]) -> None:
+        """Store the state of the run soon, as ``read`` gives it then, for readers in other processes. Any thread may call it."""
+        if self._state is None:
+            self._state = StoredState(self)
+        self._state.changed(read)
+
+    def flush_state(self) -> None:
+        """Store the state of the run now, if that is still to be done: the run ends, or waits."""
+        if self._state is not None:
+            self._state.flush()
+
     def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
         """Store records before the next write."""
         self.expect(self.store.put(self.run.run, self.run.epoch, rows, drop))
@@ -512,6 +552,47 @@ class Records:
             self.fatal = error
             self.suspending = True
             self.root.cancel()
+
+
+STATE_ROW = "state"
+"""The kind of the record with the state of a run."""
+STATE_S = 0.1
+"""Minimum of seconds between two writes of the state of a run."""
+
+
+class StoredState:
+    """Stores the state of a run after its changes, a few times a second at most."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._loop = records.root.get_loop()
+        self._read: Callable[[], Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._last = 0.0
+        self._started = time.time()
+
+    def changed(self, read: Callable[[], Any]) -> None:
+        """Store the state soon, as ``read`` gives it then."""
+        if self._read is None:
+            self._read = read
+            self._loop.call_soon_threadsafe(self._schedule)
+
+    def _schedule(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_at(max(self._loop.time(), self._last + STATE_S), self.flush)
+
+    def flush(self) -> None:
+        """Store the state now, if it was not stored after its last change."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        read, self._read = self._read, None
+        if read is not None:
+            self._last = self._loop.time()
+            row = EffectRow(
+                path=f"@{STATE_ROW}", kind=STATE_ROW, name="", content=b"", state=EffectState.OPEN, value=read()
+            )
+            self._records.commit_soon([replace(row, started=self._started)])
 
 
 def _in_flight(run: str, row: EffectRow) -> JournalError:

@@ -7,8 +7,8 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, JournalError, SessionBusy
 from agentflow.core.data.event_log import EventId, LogBounds
@@ -63,6 +63,9 @@ from agentflow.run.handle import Recorded, RunResult
 from agentflow.run.run import check_name, check_priority, new_run_id
 from agentflow.run.run_spec import PLAIN, RunSpec
 
+if TYPE_CHECKING:
+    from agentflow.durable.run_mail import RunMail
+
 
 class DurableRuns:
     """Starts and resumes the durable runs of one flow in one store.
@@ -93,11 +96,29 @@ class DurableRuns:
         self.sessions = Conversations(store.sessions, self._codec, redactor)
         self._input = StoredInput(self._codec, redactor)
         self._runs = LiveRuns(
-            engine, store, self._codec, redactor, self.sessions, self._input, records, self.cancel, on_inflight
+            engine, store, self._codec, redactor, self.sessions, self._input, records, self, on_inflight
         )
         self._generations = Generations(engine, store, self._input, self._runs.taken_from)
-        self.questions = OpenQuestions(store, self._runs, self._codec, self._input)
+        self.questions = OpenQuestions(store, self._runs, self._codec, self._input, self.send_signal)
         self.samples = Samples(engine, store, self._codec, self._input, redactor)
+
+    @cached_property
+    def _mail(self) -> RunMail:
+        from agentflow.durable.run_mail import RunMail  # few runs get any
+
+        return RunMail(self._engine, self._store, self._runs, self._codec, self._input)
+
+    async def say(self, run_id: str, text: str, *, task: str | None = None) -> None:
+        """Say a text to a run, in any process; see :meth:`RunMail.say`."""
+        await self._mail.say(run_id, text, task=task)
+
+    async def send_signal(self, run_id: str, name: str, value: Any = None) -> None:
+        """Send a signal to a run, in any process; see :meth:`RunMail.send_signal`."""
+        await self._mail.send_signal(run_id, name, value)
+
+    async def state(self, run_id: str) -> dict[str, Any]:
+        """A copy of the state of a run, in any process."""
+        return await self._mail.state(run_id)
 
     def tell_ends(self, told: Callable[[RunRow, RunEnd], None]) -> None:
         """Call ``told`` with each later run that this process stores the end of, as it was begun, and that end; it must not raise."""
@@ -142,7 +163,7 @@ class DurableRuns:
                 if end is not None and not retry:
                     usable_limits(run_id, limits, before)
                     self.sessions.ended(row, session)
-                    return DurableRun(run_id, end)
+                    return DurableRun(run_id, end, doors=self)
             if row.queue is not None and not retry:
                 if not is_new and limits is not None and limits != self._limits_of(row):
                     raise unusable(
@@ -349,7 +370,7 @@ class DurableRuns:
                 if bindings:
                     raise unusable(run_id, f"the bindings {', '.join(bindings)}", "it has ended", "leave them out")
                 usable_limits(run_id, spec.limits, self._limits_of(row))
-                return DurableRun(run_id, end)
+                return DurableRun(run_id, end, doors=self)
         program, values = await self._stored_program(row, bindings or {})
         return await self._runs.go_on(row, program, replace(spec, bindings=values), retry=True)
 
@@ -379,7 +400,7 @@ class DurableRuns:
             end = self._runs.recorded_end(row, program.source) if row.status in ("done", "cancelled") else None
             if end is not None:
                 usable_limits(row.run, spec.limits, self._limits_of(row))
-                return DurableRun(row.run, end)
+                return DurableRun(row.run, end, doors=self)
             return await self._runs.go_on(row, program, replace(spec, bindings=values), retry=True)
 
     async def plan(
@@ -562,7 +583,7 @@ class DurableRuns:
         if row is None or row.status not in ENDED:
             return None
         end = self._runs.recorded_end(row, Source.of(str(row.input["name"]), row.program))
-        return await DurableRun(run_id, end or RunEnd(row.status, error=no_value(run_id))).result()
+        return await DurableRun(run_id, end or RunEnd(row.status, error=no_value(run_id)), doors=self).result()
 
     async def events(self, run_id: str, after: EventId) -> AsyncGenerator[dict[str, Any]]:
         """The recorded events of a run after ``after``, and new ones until it has ended. Raises JournalError."""

@@ -95,9 +95,14 @@ class SampleRecords(Records):
             self.calls += [(path + each.path[len(was) :], each.name, None) for each in calls]
         return row
 
-    async def commit(self, row: EffectRow, drop: Sequence[bytes] = (), *, keeps: bool = False) -> None:
+    async def commit(
+        self, row: EffectRow, drop: Sequence[bytes] = (), *, keeps: bool = False, also: Sequence[EffectRow] = ()
+    ) -> None:
         """Keep the row; nothing is stored."""
         self.commit_soon([row])
+
+    async def looked_into(self) -> None:
+        """Nothing reaches a sample."""
 
     def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
         self.rows += [row for row in rows if row.state in (EffectState.OK, EffectState.FAILED)]

@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -24,7 +25,7 @@ from agentflow.durable.decisions import mismatch
 from agentflow.durable.run_records import CLEANUP, PARKED_S, Records
 from agentflow.durable.values.codec import Codec
 from agentflow.durable.values.record_values import STATE, fingerprint, marks_of, with_marks
-from agentflow.run.questions import permits_of, unanswered, waiting
+from agentflow.run.questions import fitting_signal, permits_of, unanswered, waiting
 
 
 class WaitRecords(Protocol):
@@ -41,6 +42,7 @@ class WaitRecords(Protocol):
     def replayed(self, row: EffectRow, call: CallContext) -> Any: ...
     def outcome(self, data: Mapping[str, Any], call: CallContext) -> Any: ...
     def take_state(self, data: Mapping[str, Any], call: CallContext) -> None: ...
+    def state_changed(self, state: Any) -> None: ...
     def clean(self, text: str) -> str: ...
     def row(
         self, kind: str, name: str, digest: bytes, call: CallContext, data: Any, meter: None, started: float
@@ -77,11 +79,51 @@ async def answered(
         with waiting(question, call):  # not before: who sees the event may answer at once
             data = await records.parking.wait(call, permits_of(call), question=question)
             if STATE in data:
+                from agentflow.core.call.run_state import state_of  # few runs have one
+
                 journal.take_state(data, call)
+                journal.state_changed(state_of(call))
             return journal.outcome(data, call)
     except asyncio.CancelledError:
         if not records.suspending:
             records.commit_soon([], drop=[effect_key(call.path)])  # the question is withdrawn
+        raise
+
+
+async def signalled(journal: WaitRecords, awaited: Question, content: Content, call: CallContext) -> Any:
+    """The value of the signal that ``awaited`` describes: from its record, or the next one that comes, which may have come before.
+
+    ``content`` is the part of it that identifies its record.
+    """
+    name, records, inbox = awaited.signal or "", journal.records, journal.records.inbox
+    row = await _begin(journal, "signal", journal.clean(name), content, call)
+    if row is not None and row.state != EffectState.OPEN:
+        return journal.replayed(row, call)
+    if CLEANUP in call.path:
+        return unanswered(awaited, call)
+    sent, is_waiting = None, False
+    try:
+        if row is None:
+            row = _row(journal, "signal", name, content, call, EffectState.OPEN, _asked(awaited))
+            await records.commit(row)
+        await inbox.refresh()
+        with ExitStack() as waits:
+            while (sent := fitting_signal(inbox, awaited, call)) is None:
+                if not is_waiting:
+                    is_waiting = True
+                    waits.enter_context(inbox.waiting(name, call.path))
+                    waits.enter_context(waiting(awaited, call))
+                await records.parking.wait(call, permits_of(call), question=awaited)
+        data = {**_asked(awaited), "ok": sent.value}
+        ended = _row(journal, "signal", name, content, call, EffectState.OK, data, row.started)
+        await records.commit(ended, also=inbox.read_rows([sent]))
+        return journal.outcome(ended.value, call)
+    except asyncio.CancelledError:
+        if not records.suspending:
+            if sent is None:
+                records.commit_soon([], drop=[effect_key(call.path)])  # nothing waits any more
+            else:
+                inbox.unread_again([sent])
         raise
 
 
@@ -154,7 +196,7 @@ def _row(
 
 
 def _asked(question: Question) -> dict[str, Any]:
-    calls = {"external": question.external, "call": question.call, "limit": question.limit}
+    calls = {"external": question.external, "call": question.call, "limit": question.limit, "signal": question.signal}
     return {
         "question": question.question,
         "schema": question.schema,

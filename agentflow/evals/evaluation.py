@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from agentflow.core.call.approval import Denied
+from agentflow.core.call.approval import Approver, Denied
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.allowances import Allowance
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, PurseEmpty, clip
@@ -47,7 +47,6 @@ from agentflow.lib.option_table import wrong_value
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.run.engine import Engine, PythonTarget
 from agentflow.run.purses import Purse
-from agentflow.run.questions import Approver
 from agentflow.run.run import new_run_id
 from agentflow.run.run_spec import RunSpec
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
+from agentflow.core.call.approval import Approver
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.limits import Limits
 from agentflow.core.events.questions import Answerer
@@ -15,7 +16,6 @@ from agentflow.evals.report import EvaluationReport
 from agentflow.evals.sample import Sample
 from agentflow.flow.program_methods import check_run
 from agentflow.lib.text.suggest import did_you_mean
-from agentflow.run.questions import Approver
 
 
 class EvaluationOptions(TypedDict, total=False):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from typing_extensions import Unpack
 
+from agentflow.core.call.approval import Approver
 from agentflow.core.call.call import executing_call
 from agentflow.core.data.errors import ConfigurationError, JournalError
 from agentflow.core.data.event_log import FIRST, EventId
@@ -27,7 +28,6 @@ from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
 from agentflow.run.engine import Engine
 from agentflow.run.handle import RunResult
-from agentflow.run.questions import Approver, no_such_question
 from agentflow.run.run import check_name
 from agentflow.run.run_spec import RunSpec
 
@@ -239,12 +239,56 @@ class DurableMethods:
         if self.engine.questions.answer(run_id, key, answer, state):
             return
         if self._durable is None:
+            from agentflow.run.questions import no_such_question
+
             raise no_such_question(run_id, key, self.engine.questions.of(run_id))
         await self._durable.questions.answer(run_id, key, answer, state)
 
+    async def say(self, run_id: str, text: str, *, task: str | None = None) -> None:
+        """Say something to a run, a durable one from any process: its outermost loop of a model with tools, or the ``task`` of this
+        name, reads it before its next model call. One that is about to end has one more turn for it.
+
+        The conversation has the text as a message of the user. The event TextSaid says that it has come, TextRead that a model call
+        has it. Raises DataError: ``run/ended`` for a run that has ended, ``say/task`` for a task that the flow does not have,
+        ``say/text``, ``say/full``; JournalError ``durable/unknown-run``.
+        """
+        from agentflow.run.sending import say
+
+        if not say(self.engine, run_id, text, task):
+            await self._stored_mail(run_id).say(run_id, text, task=task)
+
+    async def send_signal(self, run_id: str, name: str, value: Any = None) -> None:
+        """Send a signal to a run, a durable one from any process: ``flow.signal(name)`` in its workflow waits for it, or will.
+
+        ``value`` is JSON data, a dataclass or pydantic model. Signals of one name are received in the order they were sent, and are
+        kept until something waits for them. Raises DataError: ``signal/value`` if the run waits for a signal of this name and
+        another type, ``run/ended``, ``signal/name``, ``signal/not-data``, ``signal/too-large``, ``say/full``; JournalError
+        ``durable/unknown-run``.
+        """
+        from agentflow.run.sending import send_signal
+
+        if not send_signal(self.engine, run_id, name, value):
+            await self._stored_mail(run_id).send_signal(run_id, name, value)
+
+    async def state(self, run_id: str) -> dict[str, Any]:
+        """A copy of the state of a run (``ctx.state``, :meth:`publish`): of a durable one in any process, also after its end; of any
+        other while it is in progress. Raises DataError (``run/ended``), JournalError ``durable/unknown-run``."""
+        from agentflow.run.sending import state_of_run
+
+        state = state_of_run(self.engine, run_id)
+        return await self._stored_mail(run_id).state(run_id) if state is None else state
+
+    def _stored_mail(self, run_id: str) -> DurableRuns:
+        """The durable runs. Raises DataError (``run/ended``) for a flow without."""
+        if self._durable is None:
+            from agentflow.core.call.inbox import has_ended
+
+            raise has_ended(run_id, stored=False)
+        return self._durable
+
     async def questions(self, run_id: str) -> list[Question]:
-        """The open questions and approvals of a run, in the order they were asked. Raises the errors of
-        :meth:`resume`."""
+        """The open questions and approvals of a run, and the signals that it waits for, in the order they were asked. Raises the errors
+        of :meth:`resume`."""
         open_here = self.engine.questions.of(run_id)
         if open_here or self._durable is None:
             return open_here

@@ -31,7 +31,7 @@ from agentflow.lang.program import Program
 from agentflow.lib.option_table import wrong_value
 from agentflow.run.bounds.estimator import LateEstimator
 from agentflow.run.engine import Engine
-from agentflow.run.handle import OwnReader, Recorded, RunResult
+from agentflow.run.handle import Recorded, RunResult
 from agentflow.run.run_spec import PLAIN, RunSpec
 from agentflow.run.strand.program_compiler import beside_the_loop
 from agentflow.tasks.from_function import Returns
@@ -39,6 +39,7 @@ from agentflow.tasks.from_function import Returns
 if TYPE_CHECKING:
     from agentflow.flow.skills import SkillReader
     from agentflow.run.bounds.estimate import Bounds
+    from agentflow.run.run_stream import OwnReader
 
 _MOST_ASKED = 200
 _PROMPT = {"name": QUESTION, "params": {"prompt": "string"}, "instructions": "{{prompt}}"}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, c
 
 from typing_extensions import TypedDict, Unpack
 
+from agentflow.core.call.approval import Approver
 from agentflow.core.call.call import executing, executing_call, executing_line
 from agentflow.core.call.host_threads import as_async
 from agentflow.core.data.errors import ConfigurationError, clip
@@ -17,7 +18,19 @@ from agentflow.core.data.media import PromptParts, load_parts
 from agentflow.core.data.messages import TextPart
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Surface
-from agentflow.core.events.effects import AskHuman, CallTool, Draw, Effect, Endorse, GetContext, Solve, Step, Timer
+from agentflow.core.events.effects import (
+    AskHuman,
+    AwaitSignal,
+    CallTool,
+    Draw,
+    Effect,
+    Endorse,
+    GetContext,
+    Publish,
+    Solve,
+    Step,
+    Timer,
+)
 from agentflow.core.ports.ports import ModelMiddleware, ToolMiddleware
 from agentflow.core.ports.toolbox import NO_TOOLBOX
 from agentflow.flow.flow_host import FlowHost
@@ -38,8 +51,8 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.option_table import wrong_value
 from agentflow.run.engine import Engine
-from agentflow.run.handle import OwnReader, Recorded, RunResult, RunStream
-from agentflow.run.questions import Approver
+from agentflow.run.handle import Recorded, RunResult
+from agentflow.run.run import new_run_id
 from agentflow.run.run_spec import PLAIN, RunSpec
 from agentflow.run.strand import branches
 from agentflow.tasks.from_function import adapter_of
@@ -48,6 +61,7 @@ if TYPE_CHECKING:
     from agentflow.flow.python_functions import ProgramFunction, TaskFunction, WorkflowFunction
     from agentflow.run.bounds.estimate import Bounds
     from agentflow.run.purses import Purse
+    from agentflow.run.run_stream import OwnReader, RunStream
 
 
 Where: TypeAlias = Literal["here", "workers"]
@@ -291,6 +305,8 @@ class ProgramMethods:
         Parameters as for :meth:`run`. ``await run.value()`` gives the value or raises the program's error.
         """
         spec = self._spec("flow.stream", program, options) if options else PLAIN
+        if spec.run_id is None:
+            spec = replace(spec, run_id=new_run_id())
         lines: list[Line] = []
 
         @asynccontextmanager
@@ -308,7 +324,9 @@ class ProgramMethods:
                 line.carry()
             return self._host.run(in_surface(program, options.get("surface")), spec, own)
 
-        return RunStream(main, in_turn)
+        from agentflow.run.run_stream import RunStream  # most runs are not watched
+
+        return RunStream(main, in_turn, run_id=spec.run_id or "", doors=cast(Any, self))
 
     async def define(self, program: ProgramLike, bindings: Mapping[str, Any] | None = None) -> list[str]:
         """Run a program with the host's authority and add the tasks it defines to the flow: all, or none if it fails.
@@ -651,6 +669,56 @@ class ProgramMethods:
             return self._effect("flow.ask_human", AskHuman(question), lambda answer: answer)
         adapter, schema = adapter_of(output, "flow.ask_human")
         return self._effect("flow.ask_human", AskHuman(question, schema), adapter.validate_python)
+
+    @overload
+    def signal(self, name: str) -> FlowCall[Any]: ...
+    @overload
+    def signal(self, name: str, output: type[T]) -> FlowCall[T]: ...
+    @overload
+    def signal(self, name: str, output: Any) -> FlowCall[Any]: ...
+    def signal(self, name: str, output: Any = None) -> FlowCall[Any]:
+        """The value of the next signal of this name, of the type ``output`` or any data: ``await flow.signal("paid", Payment)``.
+
+        A signal that was sent before is received at once; signals of one name come in the order they were sent
+        (:meth:`send_signal`, ``run.signal``). A durable run with nothing else to do leaves memory until it comes. One of another type
+        is refused where it is sent, if the run waits for it by then, and is else passed over with a Warning (``signal/dropped``).
+        Raises ConfigurationError (``python/returns``) for a type without a JSON Schema, DataError (``signal/name``).
+        """
+        from agentflow.run.sending import check_signal_name  # few workflows wait for one
+
+        check_signal_name(name)
+        if output is None:
+            return self._effect("flow.signal", AwaitSignal(name), lambda value: value)
+        adapter, schema = adapter_of(output, "flow.signal")
+        return self._effect("flow.signal", AwaitSignal(name, schema), adapter.validate_python)
+
+    def publish(self, key: str, value: Any) -> FlowCall[None]:
+        """Set ``key`` of the run's state to ``value``, JSON data, a dataclass or pydantic model: ``await flow.publish("done", 3)``.
+
+        Readers see it: ``run.state()``, :meth:`state`, ``GET /runs/ID/state``, and the events StateChanged. The last value counts, in a
+        durable run after its end too; tools change the same state by ``ctx.state``. Raises DataError (``state/not-data``,
+        ``state/too-large``).
+        """
+        from agentflow.core.call.run_state import published  # few runs have a state
+
+        return self._effect("flow.publish", Publish((key, published(key, value))), lambda _: None)
+
+    def emit(self, event: object, *, name: str | None = None) -> None:
+        """Put data of your own on the event stream of the current run: ``flow.emit(Found(path="a.py"))``, a pydantic model, dataclass or
+        JSON data, as the event :class:`~agentflow.events.HostData`.
+
+        ``name`` names the event; without it the class of the data does. Tools have the same as ``ctx.emit``. Raises DataError
+        (``event/not-data``, ``event/too-large``, ``event/name``), ConfigurationError (``config/emit``) outside of a run, and the error
+        of a policy that does not let people see what the code has read.
+        """
+        call = executing_call()
+        if call is None:
+            raise ConfigurationError(
+                "flow.emit() was called outside of a run",
+                code="config/emit",
+                hint="call it in a workflow, a tool or a check: its event belongs to the run",
+            )
+        call.emit(event, name=name)
 
     def endorse(self, value: T, reason: str) -> FlowCall[T]:
         """``value``, vouched for by you from now on: ``to = await flow.endorse(address, "looked up by hand")``.

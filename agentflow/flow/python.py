@@ -21,13 +21,13 @@ from agentflow.flow.line import Line, carried_out, close, taking_turn
 from agentflow.flow.program_files import ProgramLike
 from agentflow.lang.program import Program
 from agentflow.run.engine import Engine, PythonTarget
-from agentflow.run.handle import OwnReader
 from agentflow.run.run_spec import RunSpec
 from agentflow.run.strand.budget import budget_of
 from agentflow.run.strand.unawaited import Unawaited
 
 if TYPE_CHECKING:
     from agentflow.run.bounds.estimate import Bounds
+    from agentflow.run.run_stream import OwnReader
 
 R_co = TypeVar("R_co", covariant=True)
 

@@ -47,7 +47,7 @@ from agentflow.core.data.requests import turns_without_tools
 from agentflow.core.data.results import NO_USAGE
 from agentflow.core.data.session import Session
 from agentflow.core.data.values import is_long, plain, to_json
-from agentflow.core.events.events import WaitReason, WaitStarted
+from agentflow.core.events.events import TextRead, WaitReason, WaitStarted
 from agentflow.core.ports.ports import AnswerCheck, Pricing, Prompt, PromptOutcome, ProviderAdapter, Tool, ToolPort
 from agentflow.core.ports.toolbox import NO_TOOLBOX, RUN_PROGRAM, Toolbox, offered
 from agentflow.handler.model_turn import (
@@ -64,7 +64,8 @@ from agentflow.handler.token_estimate import CHARACTERS_PER_TOKEN, Calibration, 
 from agentflow.handler.tool_lists import Offer, find_named, found_in, in_order, searched
 from agentflow.handler.tool_registry import NO_TOOLS, ToolTurn
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # few runs have an inbox, few prompts clear anything
+    from agentflow.core.call.inbox import SaidText
     from agentflow.handler.clearing import Clearing
     from agentflow.handler.wrapping_up import WrapUp
 
@@ -262,6 +263,7 @@ class PromptRun:
 
     __slots__ = (
         "_adapter",
+        "_allowed",
         "_around",
         "_asked",
         "_at",
@@ -275,6 +277,7 @@ class PromptRun:
         "_estimator",
         "_funds",
         "_guard",
+        "_heard",
         "_lost",
         "_messages",
         "_model",
@@ -288,6 +291,8 @@ class PromptRun:
         "_rated",
         "_reserved",
         "_said",
+        "_said_first",
+        "_said_late",
         "_shape",
         "_system",
         "_told",
@@ -389,6 +394,10 @@ class PromptRun:
         self._cost: float | None = 0.0
         self._turns = 0
         self._said = ""
+        self._allowed = 0
+        self._heard: list[SaidText] = []
+        self._said_first: tuple[TextPart, ...] = ()
+        self._said_late: Sequence[str] = ()
         self.clock = WorkClock(prompt.timeout_s) if prompt.timeout_s is not None else None
 
     async def run(self) -> PromptOutcome:
@@ -400,9 +409,11 @@ class PromptRun:
         if self._prompt.handed is not None:  # the tasks of a conversation share the run's turns, so that handoffs end
             before = self._prompt.handed.turns
             allowed = min(allowed, run.limits.turns - before)
+        most = allowed
         if not self._calls_tools:
             checked = self._shape is not None or rules.check is not None
             allowed = min(allowed, turns_without_tools(checked, rules.rounds))
+        self._allowed = most
         repairs = 0
         if self._calls_tools and run.wraps_up and allowed > 1:
             from agentflow.handler.wrapping_up import WrapUp  # few runs keep a turn
@@ -422,6 +433,8 @@ class PromptRun:
                     loaded = found_in(self._messages)
                     if self._turns or loaded:
                         self._offered = in_order(self._offered, await self._offer(loaded))
+                if run.shared.inbox is not None and run.journal is None:
+                    await self._hear([each.text for each in self._unread()])
                 self._turns_left = allowed - self._turns
                 request = self._request() if run.journal is not None else self._last_request(self._request())
                 if run.journal is None and not self._around:
@@ -432,6 +445,7 @@ class PromptRun:
                     calls = self._take(request, response, charged=True)
                 else:
                     response, calls = await self._ask_once(request, run.journal)
+                self._heard.clear()
                 if calls:
                     if self._turns >= allowed and not self._tools.may_end(calls):
                         continue  # no turn is left for the model to read the results, so the tools do not run
@@ -448,15 +462,58 @@ class PromptRun:
                     answer = AS_TEXT if self._shape is None else await self._read(response, self._shape)
                     if rules.check is not None and answer.fault is None and response.stop_reason == "end":
                         answer = await self._judged(response, answer, rules.check)
-                    if answer.fault is None or repairs >= rules.rounds or self._turns >= allowed:
+                    if answer.fault is None and run.shared.inbox is not None and run.journal is None:
+                        self._said_late = self._unread_after(response)
+                    if self._said_late:
+                        allowed = min(most, allowed + 1)
+                    elif answer.fault is None or repairs >= rules.rounds or self._turns >= allowed:
                         return self._outcome(response, answer)
-                    repairs += 1
-                    self._messages.append(user(answer.fault))
+                    if answer.fault is not None:
+                        repairs += 1
+                        self._messages.append(user(answer.fault))
+                    await self._hear(self._said_late)
+                    self._said_late = ()
         finally:
+            if self._heard and run.shared.inbox is not None:
+                run.shared.inbox.put_back(self._heard)
             if self._asked is not None:
                 run.under_way(self.so_far, False)
             if self._reserved is not None:
                 self._reserved.free()
+
+    def _unread(self) -> list[SaidText]:
+        """What was said to the run and is for the next model call of this prompt."""
+        inbox, call = self._call.run.shared.inbox, self._call
+        assert inbox is not None
+        texts = inbox.texts_for(self._prompt.agent, tool_loop=self._calls_tools and call.level == 1)
+        if texts:
+            self._heard += texts
+            call.emit(TextRead, keys=tuple([each.key for each in texts]), turn=self._turns + 1)
+        return texts
+
+    def _unread_after(self, response: ModelResponse) -> list[str]:
+        """The texts that came before an answer that would be the last, if another turn is left."""
+        if self._turns >= self._allowed or response.stop_reason != "end":
+            return []
+        return [each.text for each in self._unread()]
+
+    async def _hear(self, texts: Sequence[str]) -> None:
+        """Add texts said to the run to the conversation, as the user's."""
+        if not texts:
+            return
+        messages, parts = self._messages, tuple([TextPart(each) for each in texts])
+        if messages[-1].role != "user":
+            messages.append(Message("user", parts[:1]))
+            parts = parts[1:]
+        elif len(messages) - 1 == self._at:
+            self._said_first += parts
+        messages[-1] = replace(messages[-1], parts=_with_texts(messages[-1].parts, parts))
+        if self._call.run.journal is not None:
+            await self._note(list(texts))
+
+    def _prompt_parts(self) -> tuple[Part, ...]:
+        """The parts of the prompt as the conversation keeps them, with the texts said before its first model call."""
+        return _with_texts(self._prompt.parts, self._said_first)
 
     async def _wrapped(self, request: ModelRequest, call: CallContext) -> ModelResponse:
         """The answer of the middleware around a turn's model call. Its cost is charged."""
@@ -656,25 +713,37 @@ class PromptRun:
                 self._at = record["at"]
                 if call.reading is not None:
                     call.reading.add(frozenset(record.get("sources", ())))
+            await self._hear(record.get("said", ()))
             if self._wrap_up is not None and "wrap_up" in record:
                 self._wrap_up.notice = record["wrap_up"]
                 self._notice(record["wrap_up"])
             for tokens, cost in record.get("lost", ()):
                 self._count(Usage(**tokens), cost)
+            self._said_late = record.get("said_late", ())
             await self._note(record["response"])
             response = read_response(record["response"])
             return response, self._take(request, response, charged=True)
         opening = list(self._messages)
+        said = await self._said_before()
+        if said:
+            request = self._request()
         self._lost.clear()
         before, request = request, self._last_request(request)
         if self._around:
             response = await self._wrapped(request, call)
         else:
             response = await self._ask(replace(request, idempotency_key=call.idempotency_key), call)
-        if await self._goes_on(response):
+        goes_on = await self._goes_on(response)
+        if not goes_on or (self._prompt.rules.check is not None and not response.tool_calls):
+            self._said_late = await self._said_meanwhile(response)
+        if goes_on or said or self._said_late:
             record = {"response": plain(response)}
             if request is not before and self._wrap_up is not None:
                 record["wrap_up"] = self._wrap_up.notice
+            if said:
+                record["said"] = said
+            if self._said_late:
+                record["said_late"] = self._said_late
             usage, cost = response.usage, self.cost_of(response)
             for lost, lost_cost in self._lost:
                 usage, cost = usage + lost, added(cost, lost_cost)
@@ -686,10 +755,31 @@ class PromptRun:
                 record |= {"system": self._system, "opening": plain(opening), "at": self._at}
                 if call.reading is not None:
                     record["sources"] = sorted(call.reading.sources)
-            kept = await journal.keep("model", self._model, content, record, call, usage, cost)
+            read = tuple(self._heard)
+            self._heard.clear()  # read from now on, or unread again by the journal
+            kept = await journal.keep("model", self._model, content, record, call, usage, cost, read)
             await self._note(kept["response"])
             response = read_response(kept["response"])
         return response, self._take(request, response, charged=bool(self._around))
+
+    async def _said_before(self) -> list[str]:
+        """The texts for the next model call of a durable run, added to the conversation."""
+        if not await self._looked():
+            return []
+        texts = [each.text for each in self._unread()]
+        await self._hear(texts)
+        return texts
+
+    async def _looked(self) -> bool:
+        """Whether a durable run has an inbox, in which a loop with tools has looked for messages of other processes."""
+        call = self._call
+        if not self._calls_tools or call.level != 1 or call.run.journal is None:
+            return call.run.shared.inbox is not None
+        return await call.run.journal.inbox() is not None
+
+    async def _said_meanwhile(self, response: ModelResponse) -> list[str]:
+        """The texts that came before the last answer of a prompt in a durable run, to which one more turn replies."""
+        return self._unread_after(response) if await self._looked() else []
 
     async def _note(self, data: object) -> None:
         """Add to the digest, kept by records of later turns, of everything said since the opening."""
@@ -864,11 +954,11 @@ class PromptRun:
     def _exchange(self) -> list[Message]:
         """The messages of the exchange so far, those of the tasks that handed it over included."""
         own = self._messages[self._at :]
-        own[0] = Message("user", self._prompt.parts)
+        own[0] = Message("user", self._prompt_parts())
         handed = self._prompt.handed
         if handed is None:
             return own
-        first = Message("user", following(handed.exchange[-1].parts, self._prompt.parts))
+        first = Message("user", following(handed.exchange[-1].parts, self._prompt_parts()))
         return [*handed.exchange[:-1], first, *own[1:]]
 
     def _finished(self, response: ModelResponse, value: object) -> PromptOutcome:
@@ -881,7 +971,7 @@ class PromptRun:
         prompt, reading = self._prompt, self._call.reading
         if prompt.handed is None:  # nearly always, without another call
             exchange = self._messages[self._at :]
-            exchange[0] = Message("user", prompt.parts)
+            exchange[0] = Message("user", self._prompt_parts() if self._said_first else prompt.parts)
         else:
             exchange = self._exchange()
         if (prompt.agent and prompt.history.record_in_session_history) or (reading is not None and reading.sources):
@@ -908,6 +998,12 @@ def _continues(before: ModelRequest, now: ModelRequest) -> bool:
     """Whether a request begins with the one before it."""
     same = now.tools == before.tools and now.system == before.system
     return same and now.messages[: len(before.messages)] == before.messages
+
+
+def _with_texts(parts: tuple[Part, ...], texts: tuple[TextPart, ...]) -> tuple[Part, ...]:
+    for text in texts:
+        parts = following(parts, (text,))
+    return parts
 
 
 def _digest(said: str, data: object) -> str:

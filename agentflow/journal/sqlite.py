@@ -663,6 +663,8 @@ class SqliteJournal(Journal[SqliteConnection]):
         keep_apart(db.db, apart)
         db.db.execute(PUT, values)
 
+    _add = _answer
+
     async def _is_worked_on(self, db: SqliteConnection, row: Row) -> bool:
         return self._locks.alive(row[0])
 

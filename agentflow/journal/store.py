@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Generic
 
+from agentflow.core.call.inbox import full
 from agentflow.core.data.event_log import LogBounds
 from agentflow.core.events.journal_rows import (
+    AGAIN,
     ENDED,
     BranchEnd,
     EffectRow,
@@ -133,6 +135,10 @@ class Journal(ABC, Generic[C]):
     @abstractmethod
     async def _answer(self, db: C, row: Row, record: EffectRow) -> None:
         """Store the answer to an open record, of the run with the columns ``row``."""
+
+    @abstractmethod
+    async def _add(self, db: C, row: Row, record: EffectRow) -> None:
+        """Store a new record of the run with the columns ``row``."""
 
     @abstractmethod
     async def _is_worked_on(self, db: C, row: Row) -> bool:
@@ -332,6 +338,29 @@ class Journal(ABC, Generic[C]):
 
         return await self._writer.do(work)
 
+    async def post(self, run: str, message: EffectRow, wakes: str = "", most: int = 0) -> EffectRow | None:
+        async def work(db: C) -> EffectRow | None:
+            row = await self._row(db, run, "for update")
+            stored = await self._rows.run_of(db, row)
+            earlier = await self._rows.effects(db, row[REF], "kind = $2", message.kind)
+            same = [each for each in earlier if each.content == message.content]
+            if same:  # committed before, without a reply
+                return same[0]
+            if stored.status in ENDED:
+                return None
+            if sum([each.state == EffectState.OPEN and each.name == message.name for each in earlier]) >= most > 0:
+                raise full(run, most)
+            number = sum([not each.path.endswith(AGAIN) for each in earlier])
+            posted = replace(message, path=f"@{message.kind}/{number:06}", state=EffectState.OPEN, started=time.time())
+            await self._add(db, row, posted)
+            waiting = [] if not wakes else await self._rows.effects(db, row[REF], "kind = $2 and state = 0", wakes)
+            if any([each.name == message.name for each in waiting]):
+                await db.execute(_ANSWERED, run)
+                await self._enqueue(db, [run])
+            return posted
+
+        return await self._writer.do(work)
+
     async def finish(
         self,
         run: str,
@@ -387,12 +416,14 @@ class Journal(ABC, Generic[C]):
         rows = await self._writer.ask(lambda db: db.fetch(query, list(runs)))
         return {run: status for run, status in rows}
 
-    async def effects(self, run: str, state: EffectState | None = None) -> list[EffectRow]:
+    async def effects(self, run: str, state: EffectState | None = None, kinds: Sequence[str] = ()) -> list[EffectRow]:
         where = "true" if state is None else f"state = {int(state)}"
+        if kinds:
+            where += " and kind = any($2)"
 
         async def work(db: C) -> list[EffectRow]:
             ref = await db.fetchval(f"select {self._rows.ref} from af_run where run = $1", run)
-            return [] if ref is None else await self._rows.effects(db, ref, where)
+            return [] if ref is None else await self._rows.effects(db, ref, where, *([list(kinds)] if kinds else ()))
 
         return await self._writer.ask(work)
 

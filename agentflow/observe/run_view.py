@@ -17,7 +17,7 @@ _RANK: Mapping[str, int] = {
     "ok": 0, "replayed": 1, "running": 2, "suspended": 3, "cancelled": 4, "failed": 5, "error": 6,
 }  # fmt: skip
 _EFFECTS = frozenset({"task", "tool", "context", "subtask", "branch"})
-_WAITS = frozenset({"question", "approval", "limit", "timer"})
+_WAITS = frozenset({"question", "approval", "limit", "signal", "timer"})
 """Waits of an expression itself, other than for its turn."""
 MOST_WARNINGS = 1_000
 

@@ -162,9 +162,8 @@ class _StepReader:
                 texts = [("question", str(start["question"]))] if start.get("question") else []
                 if path in self._answers:
                     texts.append(("answer", _data(self._answers[path])))
-                return {"timer": "waits for time"}.get(
-                    reason, f"waits for an {'approval' if reason == 'approval' else 'answer'}"
-                ), texts
+                waits = {"timer": "for time", "approval": "for an approval", "signal": "for a signal"}
+                return f"waits {waits.get(reason, 'for an answer')}", texts
             case kind:
                 return f"{kind} {start.get('name') or ''}".rstrip(), [("failed", failed)] if failed else []
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agentflow.core.call.approval import Approver
 from agentflow.core.call.call import CallContext, EventScope, JournalPort
 from agentflow.core.call.provenance import PolicyInForce, Provenance, left_open, taken_in
 from agentflow.core.call.reading import Reading, following
@@ -37,7 +38,6 @@ from agentflow.lib.redact import Redactor
 from agentflow.observe.stream import EventRedactor, Fanout, Observer, Subscriber, pacers_of
 from agentflow.run.admission import Admission
 from agentflow.run.bounds.estimator import LateEstimator
-from agentflow.run.questions import Approver, LocalQuestions
 from agentflow.run.run import News, OpenRun, Run, RunPart, check_name, check_priority
 from agentflow.run.run_spec import PLAIN, RunSpec
 from agentflow.run.strand.budget import Budget, CallBack, MemoryAccounts, budget_of
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from agentflow.run.dependencies import Dependencies
     from agentflow.run.policy.guard import RulesMet
     from agentflow.run.purses import Purse, Purses
+    from agentflow.run.questions import LocalQuestions
 
 
 def run_program(
@@ -282,9 +283,11 @@ class Engine:
         self.admission = Admission(self.compiler, tools, estimator)
         self._approver = self.approve = approver
         self._answerer = answerer
-        self.questions = LocalQuestions(approval_ttl)
+        self._approval_ttl = approval_ttl
         self._redactor = redactor
         self._accounts: MemoryAccounts = MemoryAccounts()
+        self.live: dict[str, Run] = {}
+        """The runs in progress, by id; a part of a run is none."""
         self.closed = False
         self.purses: Purses | None = None
         """The purses of the flow; None for a flow without."""
@@ -298,6 +301,16 @@ class Engine:
         self._throttle: tuple[asyncio.AbstractEventLoop, StartThrottle] | None = None
 
     # -- runs -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def questions(self) -> LocalQuestions:
+        """The open questions of runs that are not durable."""
+        from agentflow.run.questions import LocalQuestions  # few runs ask
+
+        return LocalQuestions(self._approval_ttl)
+
+    def _local_questions(self) -> LocalQuestions:
+        return self.questions
 
     def attend(self, approver: Approver | None, answerer: Answerer | None) -> None:
         """Set the approver and the answerer of runs where the flow names none."""
@@ -374,7 +387,7 @@ class Engine:
             fanout=fanout,
             approver=spec.approve or (self._approver if spec.attended else None),
             answerer=spec.answer or (self._answerer if spec.attended else None),
-            open_questions=self.questions,
+            open_questions=self._local_questions,
             run_id=spec.run_id,
             redactor=self._redactor,
             journal=journal,
@@ -392,7 +405,7 @@ class Engine:
         if spec.state is not None:
             from agentflow.core.call.run_state import RunState  # few runs have one
 
-            run.shared.append(RunState(spec.state))
+            run.shared.state = RunState(spec.state)
         root = run.root = CallContext(run, grants=grants, priority=priority)
         policy = self._in_force.policy
         if policy is not None:
@@ -403,7 +416,7 @@ class Engine:
         deps = None
         if self.dependencies is not None and spec.deps is None:
             deps = self.dependencies.of_run(run.run_id, spec.session or root.session, spec)
-        return OpenRun(run, root, scope, fanout, self._redactor, self.news, spec.session, deps)
+        return OpenRun(run, root, scope, fanout, self._redactor, self.news, spec.session, deps, self.live)
 
     def join(
         self,

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from inspect import isawaitable
 from typing import Any
 
-from agentflow.core.call.approval import ApprovalRequest, Approved, Decision, Denied, decided, of_wire, to_wire
+from agentflow.core.call.approval import (
+    ApprovalRequest,
+    Approved,
+    Approver,
+    Decision,
+    Denied,
+    decided,
+    of_wire,
+    to_wire,
+)
 from agentflow.core.call.call import CallContext, EventScope, JournalPort, containing
 from agentflow.core.call.host_calls import HostCalls
+from agentflow.core.call.inbox import Inbox, SentSignal, inbox_of, new_key
 from agentflow.core.call.work_clock import untimed
 from agentflow.core.data.errors import (
     ConfigurationError,
@@ -50,7 +61,7 @@ def asked_form(declared: Mapping[str, Any], call: CallContext) -> dict[str, Any]
 
 
 def check_answer(question: Question, answer: Any) -> None:
-    """Raise DataError (``question/answer``) if ``answer`` does not fit the schema of the question.
+    """Raise DataError (``question/answer``, for a signal ``signal/value``) if ``answer`` does not fit the schema of the question.
 
     Every answer to an approval is a decision: anything but a yes is a no. A call of an external tool may fail: that result has no
     schema.
@@ -59,9 +70,14 @@ def check_answer(question: Question, answer: Any) -> None:
         return
     problems = [] if question.schema is None or question.reason == "approval" else Schema(question.schema).check(answer)
     if problems:
+        what = (
+            f"the answer to '{cut(question.question, 200)}'"
+            if question.signal is None
+            else f"a value of {question.question}"
+        )
         raise DataError(
-            f"the answer to '{cut(question.question, 200)}' does not fit: {'; '.join(problems)}",
-            code="question/answer",
+            f"{what} does not fit: {'; '.join(problems)}",
+            code="question/answer" if question.signal is None else "signal/value",
             hint=f"the schema is {cut(to_json(question.schema), 500)}",
             details={"key": question.key, "problems": problems},
         )
@@ -78,6 +94,7 @@ def waiting(question: Question, call: CallContext) -> EventScope:
         schema=question.schema,
         external=None if question.external is None else plain(question.external),
         call=None if question.call is None else plain(question.call),
+        signal=question.signal or "",
     )
 
 
@@ -125,6 +142,25 @@ class LocalQuestions:
         finally:
             del self._open[question.run_id, question.key]
 
+    async def signal(self, awaited: Question, call: CallContext) -> Any:
+        """Wait for a signal. Its value fits the schema of ``awaited``; one that does not is passed over, with a Warning."""
+        inbox, name = inbox_of(call.run), awaited.signal or ""
+        at = (awaited.run_id, awaited.key)
+        with ExitStack() as waits:
+            while (sent := fitting_signal(inbox, awaited, call)) is None:
+                future = inbox.wait_for(name)
+                if at not in self._open:
+                    waits.enter_context(waiting(awaited, call))
+                    waits.callback(self._open.pop, at)
+                self._open[at] = (awaited, future, call)
+                try:
+                    async with without_permit(permits_of(call)):
+                        await future
+                except BaseException:  # cancelled: another that waits may have the signal that woke this one
+                    inbox.wake(name)
+                    raise
+        return sent.value
+
     def of(self, run_id: str) -> list[Question]:
         """The open questions of a run, in the order they were asked."""
         return [
@@ -140,8 +176,25 @@ class LocalQuestions:
         check_answer(entry[0], answer)
         if state is not None:
             entry[2].state = state
-        entry[1].set_result(answer)
+        if entry[0].signal is None:
+            entry[1].set_result(answer)
+        else:
+            inbox_of(entry[2].run).add(SentSignal(new_key(), entry[0].signal, answer))
         return True
+
+
+def fitting_signal(inbox: Inbox, awaited: Question, call: CallContext) -> SentSignal | None:
+    """The first signal of the name that ``awaited`` waits for and of a fitting value; None if none has come. Others are dropped, each
+    with a Warning."""
+    name = awaited.signal or ""
+    while (sent := inbox.take_signal(name)) is not None:
+        try:
+            check_answer(awaited, sent.value)
+            return sent
+        except DataError as error:
+            call.warn("signal/dropped", error.message, name=name)
+            inbox.drop(sent)
+    return None
 
 
 def no_such_question(run_id: str, key: str, still_open: list[Question]) -> DataError:
@@ -153,15 +206,6 @@ def no_such_question(run_id: str, key: str, still_open: list[Question]) -> DataE
         hint=f"open are: {listed}" if still_open else "nothing is open: it may have been answered before",
     )
 
-
-Approver = Callable[
-    [ApprovalRequest], "bool | str | Approved | Denied | None | Awaitable[bool | str | Approved | Denied | None]"
-]
-"""Called before a tool call that needs approval; plain or async. ``True`` and :class:`Approved` permit the call.
-
-It gets one request of a run at a time, unless it has a true attribute ``concurrent``: then it is called whenever approval
-is needed, which suits an approver that passes requests on.
-"""
 
 _YES_OR_NO = {"type": "boolean"}
 
@@ -301,6 +345,17 @@ class Asking:
                     question, {"the limit": limit.name, "its value": limit.allowed}, call, consult
                 )
             return await (self._wait_open(question, call) if consult is None else consult())
+
+    async def signal(self, name: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
+        """Wait for a signal of this name, which may have come before."""
+        text = f"the signal '{name}'"
+        awaited = Question(
+            question=text, schema=plain(schema), reason="signal", run_id=self._run_id, path=call.path, signal=name
+        )
+        with untimed():
+            if call.run.journal is not None:
+                return await call.run.journal.signal(awaited, {"the signal": name, "its schema": awaited.schema}, call)
+            return await (self._open or LocalQuestions()).signal(awaited, call)
 
     async def _wait_open(self, question: Question, call: CallContext) -> Any:
         return unanswered(question, call) if self._open is None else await self._open.ask(question, call, self._ttl_s)

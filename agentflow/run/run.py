@@ -14,10 +14,10 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from agentflow.core.call.approval import ApprovalRequest, Decision
+from agentflow.core.call.approval import ApprovalRequest, Approver, Decision
 from agentflow.core.call.call import CallContext, EventScope, JournalPort, RunPort, RunServices, contained, is_stray
 from agentflow.core.call.host_calls import PartialValues
-from agentflow.core.call.run_port import UnderWay
+from agentflow.core.call.run_port import RunShared, UnderWay
 from agentflow.core.call.spending import Funds
 from agentflow.core.data.errors import ConfigurationError, LimitExceeded, clip
 from agentflow.core.data.labels import stripped
@@ -34,16 +34,16 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import examination
 from agentflow.lib.text.late_pattern import late_pattern
 from agentflow.observe.stream import EventRedactor, Fanout, Subscriber
-from agentflow.run.questions import Approver, Asking, LocalQuestions
 from agentflow.run.reservation import RunFunds
 from agentflow.run.strand.budget import Budget, MemoryAccounts, out_of_time
 from agentflow.run.strand.crew import together
 from agentflow.run.strand.perform import warn_of_failures
 
-if TYPE_CHECKING:  # few runs have a purse, or wait at their limits
+if TYPE_CHECKING:  # few runs have a purse, ask, or wait at their limits
     from agentflow.core.data.at_limit import AtLimit
     from agentflow.run.at_limits import LimitDoor, Warnings
     from agentflow.run.purses import Purse
+    from agentflow.run.questions import Asking, LocalQuestions
 
 
 class WallClock:
@@ -115,7 +115,7 @@ class Run:
         fanout: Fanout,
         approver: Approver | None = None,
         answerer: Answerer | None = None,
-        open_questions: LocalQuestions | None = None,
+        open_questions: Callable[[], LocalQuestions] | None = None,
         run_id: str | None = None,
         redactor: Redactor | None = None,
         journal: JournalPort | None = None,
@@ -151,7 +151,7 @@ class Run:
         self.watched = fanout.watched
         self.streaming = fanout.streaming
         self.programs: set[tuple[str, Lines | None]] = set()
-        self.shared: list[Any] = []
+        self.shared = RunShared()
         self.budget = Budget(limits, beside=beside)
         if journal is not None:
             journal.watch(self.budget.permits)
@@ -179,7 +179,10 @@ class Run:
 
     @cached_property
     def _asking(self) -> Asking:
-        return Asking(self.run_id, *self._answerers, self._approval_ttl)
+        from agentflow.run.questions import Asking  # few runs ask
+
+        approver, answerer, kept = self._answerers
+        return Asking(self.run_id, approver, answerer, None if kept is None else kept(), self._approval_ttl)
 
     # -- limits that are raised ------------------------------------------------------------------------------------
 
@@ -355,6 +358,10 @@ class Run:
         """Ask the answerer; without one, wait for an answer from ``flow.send``."""
         return await self._asking.ask(question, schema, call, external)
 
+    async def signal(self, name: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
+        """Wait for a signal; see :meth:`Asking.signal`."""
+        return await self._asking.signal(name, schema, call)
+
 
 def new_run_id() -> str:
     """A new run id: sorts by start time, unique without coordination."""
@@ -409,6 +416,7 @@ class OpenRun:
         "_copy",
         "_dependencies",
         "_fanout",
+        "_live",
         "_news",
         "_pump",
         "_redactor",
@@ -428,7 +436,9 @@ class OpenRun:
         news: News | None = None,
         session: Session | None = None,
         dependencies: AbstractAsyncContextManager[Any] | None = None,
+        live: dict[str, Run] | None = None,
     ) -> None:
+        self._live = live
         self._news = news
         self._dependencies = dependencies
         self._session = session
@@ -443,6 +453,8 @@ class OpenRun:
 
     async def __aenter__(self) -> tuple[Run, CallContext]:
         root, session = self._root, self._session
+        if self._live is not None:
+            self._live[self._run.run_id] = self._run
         if session is not None:
             root.session = self._copy = session.enter()
         try:
@@ -463,6 +475,7 @@ class OpenRun:
         except BaseException:  # also when cancelled: the run has left the session
             if self._copy is not None:
                 self._copy.leave()
+            self._not_live()
             raise
         if self._dependencies is not None:
             await self._make_dependencies(self._dependencies)
@@ -481,6 +494,7 @@ class OpenRun:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         raised = error
+        self._not_live()
         try:
             if self._dependencies is not None:
                 error = await _released(self._dependencies, error)
@@ -519,6 +533,16 @@ class OpenRun:
                     await session.keeper.keep()
             if self._run.payer is not None:
                 await self._run.payer.settled()
+
+    def _not_live(self) -> None:
+        """Note that the run reads no more messages. Texts that nothing has read are reported."""
+        run, live = self._run, self._live
+        if live is not None and live.get(run.run_id) is run:
+            del live[run.run_id]
+        inbox = run.shared.inbox
+        if inbox is not None and inbox.unread and run.watched and (run.journal is None or not run.journal.suspending):
+            texts = ", ".join([f"'{clip(each.text, 60)}'" for each in inbox.unread[:3]])
+            self._root.warn("say/unread", f"nothing in the run has read what was said to it: {texts}")
 
     async def _shown(self, error: Exception) -> BaseException:
         """The copy of ``error`` for the host, with large values searched in slices; a cancellation that arrives meanwhile instead."""
@@ -735,3 +759,7 @@ class RunPart(Run):
     ) -> Any:
         """Ask the run's answerer."""
         return await self._outer.ask(question, schema, call, external)
+
+    async def signal(self, name: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
+        """Wait for a signal to the run."""
+        return await self._outer.signal(name, schema, call)

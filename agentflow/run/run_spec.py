@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from agentflow.core.call.approval import Approver
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits, OnLimit
 from agentflow.core.data.session import Session
 from agentflow.core.events.journal_rows import OnInflight
 from agentflow.core.events.questions import Answerer
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.run.questions import Approver
 
 if TYPE_CHECKING:
     from agentflow.core.data.at_limit import AtLimit

@@ -22,6 +22,7 @@ from agentflow.core.call.run_state import applied
 from agentflow.core.data.values import plain
 from agentflow.core.events.events import (
     Event,
+    HostData,
     ModelFinished,
     ModelStarted,
     RunStarted,
@@ -137,6 +138,8 @@ class AguiView:
                 return self._model_finished(event)
             case StateChanged():
                 return self._changed(event)
+            case HostData():
+                return _frames({"type": "CUSTOM", "name": event.name, "value": as_data(event.data)})
             case ToolStarted():
                 return self._tool_started(event)
             case ToolFinished() if event.outcome != "suspended":

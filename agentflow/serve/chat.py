@@ -78,7 +78,7 @@ class _Chat:
             piece = answer.take(event)
             if piece is not None:
                 yield self._chunk(_delta(piece))
-            elif isinstance(event, WaitStarted) and event.key:
+            elif isinstance(event, WaitStarted) and event.key and not event.signal:
                 before = "\n\n" if answer.has_text else ""
                 yield self._chunk({"content": before + cannot(event)})
                 await run.cancel()

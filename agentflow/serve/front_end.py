@@ -43,7 +43,9 @@ class Asked:
     refusal."""
 
     def __init__(self, service: ServedFlow, run: ServedRun) -> None:
-        self.open: dict[str, Question] = {key: each for key, each in run.waits.items() if run.key.may_answer(each)}
+        self.open: dict[str, Question] = {
+            key: each for key, each in run.waits.items() if each.signal is None and run.key.may_answer(each)
+        }
         self.declined: str | None = None
         self._service = service
         self._run = run
@@ -60,7 +62,7 @@ class Asked:
                 self.open = {key: each for key, each in self.open.items() if each.path != event.path}
         elif isinstance(event, WaitStarted) and event.key and event.key not in {*self._answered, *self.open}:
             question = self._run.waits.get(event.key)
-            if question is not None and self._run.key.may_answer(question):
+            if question is not None and question.signal is None and self._run.key.may_answer(question):
                 self.open[event.key] = question
                 caller = self._calls.get(event.parent or 0)
                 self._askers[event.key] = event.parent if caller is None else caller.parent

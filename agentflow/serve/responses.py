@@ -107,12 +107,12 @@ class _Answer:
         yield self._event("response.in_progress", response=self.response("in_progress"))
         async for event in events:
             piece = answer.take(event)
-            if isinstance(event, WaitStarted) and event.key:
+            if isinstance(event, WaitStarted) and event.key and not event.signal:
                 before = "\n\n" if answer.has_text else ""
                 piece = Piece("text", before + cannot(event), 0)
             if piece is not None:
                 yield b"".join(self.say(piece))
-            if isinstance(event, WaitStarted) and event.key:
+            if isinstance(event, WaitStarted) and event.key and not event.signal:
                 await self._run.cancel()
                 break
         else:

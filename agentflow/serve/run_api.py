@@ -122,12 +122,12 @@ async def show_fleet(service: ServedFlow, request: Request, key: Key) -> Respons
 
 async def show_run(service: ServedFlow, request: Request, key: Key) -> Response:
     """``GET /runs/{id}``: one run, with its result or error."""
-    run = await _run_of(service, request, key)
+    run = await run_of(service, request, key)
     data = fleet_data(service, run) if isinstance(run, FleetRun) else run_data(service, run, key)
     return await json_response(await data)
 
 
-async def _run_of(service: ServedFlow, request: Request, key: Key) -> ServedRun | FleetRun:
+async def run_of(service: ServedFlow, request: Request, key: Key) -> ServedRun | FleetRun:
     """The run that a request names. Raises RequestError: 404 ``serve/unknown-run``, 403 ``serve/not-yours``."""
     run_id = request.path_params["run"]
     if key.may_see_fleet and run_id not in service.runs:
@@ -139,7 +139,7 @@ async def _run_of(service: ServedFlow, request: Request, key: Key) -> ServedRun 
 
 async def read_events(service: ServedFlow, request: Request, key: Key) -> Response:
     """``GET /runs/{id}/events``: the run's events after ``Last-Event-ID`` or ``?after=``, until its end."""
-    run = await _run_of(service, request, key)
+    run = await run_of(service, request, key)
     text = request.query_params.get("after") or request.headers.get("last-event-id") or "0"
     after = parse_position(text)
     if after is None:
@@ -180,7 +180,7 @@ async def _recorded(
 
 async def cancel_run(service: ServedFlow, request: Request, key: Key) -> Response:
     """``POST /runs/{id}/cancel``: cancel a run and return it after its clean-up. An ended run stays unchanged."""
-    run = await _run_of(service, request, key)
+    run = await run_of(service, request, key)
     if isinstance(run, FleetRun):
         await service.fleet.cancel(run.run_id)
         return await show_run(service, request, key)
@@ -196,7 +196,7 @@ async def answer_run(service: ServedFlow, request: Request, key: Key) -> Respons
     answer applies to exactly that text. An invalid answer is refused and leaves its question open. 403 ``serve/limit``: only keys
     of the fleet raise the limit that a run waits at.
     """
-    run = await _run_of(service, request, key)
+    run = await run_of(service, request, key)
     name = request.path_params["key"]
     asked = run.waits.get(name)
     if asked is None:
@@ -242,13 +242,14 @@ def asked_data(questions: Mapping[str, Question]) -> list[dict[str, Any]]:
             "schema": each.schema,
             **({} if each.external is None else {"external": plain(each.external)}),
             **({} if each.call is None else {"call": plain(each.call)}),
+            **({} if each.signal is None else {"signal": each.signal}),
         }
         for key, each in questions.items()
     ]
 
 
-async def _shown(service: ServedFlow, value: object) -> Any:
-    """The value of a run as JSON data without secrets, made in parts: it may be large, and others run on this loop."""
+async def shown_data(service: ServedFlow, value: object) -> Any:
+    """A value of a run as JSON data without secrets, made in parts: it may be large, and others run on this loop."""
     redactor = service.flow.redactor
     shown = await in_slices(redaction(await in_slices(plain_work(value)), redactor))
     redactor.examined = {}  # its results for long texts were for this value
@@ -275,7 +276,7 @@ async def run_data(
         "cost_usd": None if spent is None else spent.cost,
     }
     if whole:
-        data["value"] = None if result is None else await _shown(service, result.value)
+        data["value"] = None if result is None else await shown_data(service, result.value)
     return data
 
 
@@ -297,7 +298,7 @@ async def fleet_data(service: ServedFlow, run: FleetRun) -> dict[str, Any]:
         else service.refusal(failure_of_run(run.failure), Reader(operator=True))["error"],
         "usage": None if usage is None else _usage_data(usage),
         "cost_usd": None if result is None else result.cost,
-        "value": None if result is None else await _shown(service, result.value),
+        "value": None if result is None else await shown_data(service, result.value),
         "queue": info.queue,
         "tenant": info.tenant,
         "parent": info.parent,

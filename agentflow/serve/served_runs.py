@@ -12,15 +12,25 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing
+from copy import deepcopy
 from typing import Any
 
 from agentflow.app import AgentFlow
+from agentflow.core.call.run_state import applied
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, JournalError, RunCancelled, cut
 from agentflow.core.data.event_log import FIRST, event_id
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
-from agentflow.core.events.events import DeltaBase, EffectReplayed, Event, FinishedBase, WaitFinished, WaitStarted
+from agentflow.core.events.events import (
+    DeltaBase,
+    EffectReplayed,
+    Event,
+    FinishedBase,
+    StateChanged,
+    WaitFinished,
+    WaitStarted,
+)
 from agentflow.core.events.questions import ExternalCall, Question
 from agentflow.durable.handle import DurableRun, RunInfo
 from agentflow.flow.program_methods import StartOptions
@@ -74,11 +84,11 @@ MAX_ENDED_BYTES = 256 * 2**20
 
 def _question_of(event: WaitStarted) -> Question:
     """The question or approval that an event opens."""
-    reason = event.reason if event.reason in ("approval", "limit") else "question"
     return Question(
         question=event.question,
         schema=event.schema,
-        reason=reason,
+        reason=event.reason if event.reason in ("approval", "limit", "signal") else "question",
+        signal=event.signal or None,
         path=event.path,
         external=ExternalCall.of(event.external),
         call=ExternalCall.of(event.call),
@@ -118,6 +128,8 @@ class ServedRun:
         self._readers: list[Subscriber] = []
         self._done = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
+        self.state: dict[str, Any] = {}
+        """The state that a run which is not durable has published."""
 
     @property
     def status(self) -> str:
@@ -170,6 +182,9 @@ class ServedRun:
 
     def take(self, event: Event) -> None:
         """Process an event of the run."""
+        if isinstance(event, StateChanged):
+            for change in event.changes:
+                self.state = applied(self.state, dict(change))
         if isinstance(event, WaitStarted) and event.key:
             self._waits[event.key] = _question_of(event)
         elif self._waits and (
@@ -340,6 +355,7 @@ class ServedRuns:
         self._runs[run.run_id] = run
         purse, approval_ttl = admission.purse, admission.approval_ttl
         run.lasting = durable
+        run.state = deepcopy(dict(state or {}))
         if durable:
             options: StartOptions = {
                 "limits": limits,

@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agentflow.app import AgentFlow
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, cut
 from agentflow.observe.report.html import live_html
-from agentflow.serve import chat, responses, run_api
+from agentflow.serve import chat, responses, run_api, run_messages
 from agentflow.serve.agui import AguiRoute
 from agentflow.serve.error_responses import Reader, RequestError, error_response, is_of_server, message_of
 from agentflow.serve.exports import Exportable, offers_of
@@ -285,6 +285,9 @@ class FlowServer:
                 self._route("/runs/{run}/events", run_api.read_events),
                 self._route("/runs/{run}/cancel", run_api.cancel_run, "POST"),
                 self._route("/runs/{run}/answers/{key}", run_api.answer_run, "POST"),
+                self._route("/runs/{run}/say", run_messages.say_to_run, "POST"),
+                self._route("/runs/{run}/signals/{name}", run_messages.signal_run, "POST"),
+                self._route("/runs/{run}/state", run_messages.show_state),
                 Route("/mcp", _Raw(self._answer_mcp)),
             ],
             middleware=[cors] if allowed else [],

@@ -169,7 +169,7 @@ async def reply_of(
     async with service.until_gone(request, run):
         async for event in events:
             answer.take(event)
-            if isinstance(event, WaitStarted) and event.key:
+            if isinstance(event, WaitStarted) and event.key and not event.signal:
                 asked = cannot(event)
                 break
         else:

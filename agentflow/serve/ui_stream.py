@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from functools import partial
 from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from agentflow.core.call.run_state import applied
 from agentflow.core.data.values import plain
 from agentflow.core.events.events import (
     Event,
+    HostData,
     ModelFinished,
     ModelStarted,
     RunStarted,
+    StateChanged,
     SubtaskFinished,
     SubtaskStarted,
     TaskFinished,
     TaskStarted,
     ToolFinished,
     ToolStarted,
+    as_data,
 )
 from agentflow.core.events.questions import Question
 from agentflow.serve.answer import Piece, Said
@@ -70,6 +75,7 @@ class UiView:
         self._approvals: set[str] = set()
         self._held: dict[str, ToolStarted] = {}
         self._outside = {each.path for each in run.waits.values() if each.external is not None}
+        self._state: Any = deepcopy(run.state)
 
     def begin(self) -> bytes:
         named = {
@@ -100,6 +106,12 @@ class UiView:
                 return self._tool_started(event)
             case ToolFinished() if event.outcome != "suspended":
                 return self._tool_finished(event)
+            case HostData():
+                return _frames({"type": f"data-{event.name}", "data": as_data(event.data)})
+            case StateChanged():
+                for change in event.changes:
+                    self._state = applied(self._state, dict(change))
+                return _frames({"type": "data-state", "id": "state", "data": as_data(self._state)})
             case _:
                 pass
         return b""

@@ -14,7 +14,10 @@ from agentflow.core.ports.ports import Observer
 from agentflow.flow.python import in_run
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.run.engine import Engine
-from agentflow.run.handle import Account, OwnReader, RunResult, RunStream, account_of
+from agentflow.run.handle import Account, RunResult, account_of
+from agentflow.run.run import new_run_id
+from agentflow.run.run_stream import OwnReader, RunStream
+from agentflow.run.sending import EngineDoors
 from agentflow.run.strand.budget import budget_of
 from agentflow.spec.argument_types import check_argument
 from agentflow.spec.handler import BaseHandler
@@ -99,7 +102,9 @@ class SexpEvaluator(Face):
         the tokens and the cost so far. Leaving the block cancels the run.
         """
         _check(program, initial_env)
-        return RunStream(lambda own: self._run(program, initial_env, own))
+        return RunStream(
+            lambda own: self._run(program, initial_env, own), run_id=new_run_id(), doors=EngineDoors(self.joint.engine)
+        )
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
         """Send every event of every later run of this evaluator, and of the faces it is wired with, to ``observer``, plain

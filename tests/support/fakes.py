@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from agentflow.core.call.approval import ApprovalRequest, Decision, decided
 from agentflow.core.call.call import CallContext
+from agentflow.core.call.run_port import RunShared
 from agentflow.core.data.errors import AgentflowError, LimitExceeded
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.messages import (
@@ -95,7 +96,7 @@ class FakeRun:
         self.slice = 1
         self.journal = None
         self.programs: set[str] = set()
-        self.shared: list[Any] = []
+        self.shared = RunShared()
         self.watched = watched
         self.streaming = watched if streaming is None else streaming
         self.events: list[Event] = []

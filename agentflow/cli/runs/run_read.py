@@ -138,7 +138,9 @@ def _transcript(summary: RunSummary, events: list[dict[str, Any]], answers: Mapp
 
 async def _answers(catalogue: RunCatalogue, run_id: str) -> dict[str, Any]:
     """The answers of people in a durable run, by the paths of their questions."""
-    asked = [each for each in await catalogue.effects(run_id) if each.kind in ("question", "approval", "limit")]
+    asked = [
+        each for each in await catalogue.effects(run_id) if each.kind in ("question", "approval", "limit", "signal")
+    ]
     return {each.path: _outcome(each.value).get("ok") for each in asked if each.state == EffectState.OK}
 
 

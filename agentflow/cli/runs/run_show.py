@@ -13,7 +13,7 @@ from rich.text import Text
 from agentflow.cli.shared.amounts import counted, money, seconds, tokens
 from agentflow.cli.shared.common import moment, write_json
 from agentflow.cli.shared.cost_table import cost_table
-from agentflow.cli.shared.open_waits import send_line
+from agentflow.cli.shared.open_waits import answer_line
 from agentflow.cli.shared.terminal import print_text, screen
 from agentflow.cli.shared.wrapping import columns, wrapped
 from agentflow.core.data.limits import added, total
@@ -26,7 +26,7 @@ from agentflow.durable.values.record_values import span_of
 from agentflow.lib.text.safe_text import clean
 from agentflow.observe.run_view import RunView, Site, State, Tally, record_message
 
-_WAITS = frozenset({"question", "approval", "limit", "timer"})
+_WAITS = frozenset({"question", "approval", "limit", "signal", "timer"})
 _How = Literal["ok", "failed", "suspended", "running"]
 
 
@@ -145,10 +145,12 @@ def _asked(question: Question) -> dict[str, Any]:
 
 def open_question(question: Question, db: str | None) -> Text:
     """A question of a waiting run of ``db``, with the command that answers it."""
-    text = Text("asks    ", style="dim").append(" ".join(clean(question.question).split()), style="bold yellow")
+    text = Text("asks    " if question.signal is None else "awaits  ", style="dim").append(
+        " ".join(clean(question.question).split()), style="bold yellow"
+    )
     schema = "" if question.schema is None else f"  (answer: {json.dumps(question.schema)})"
     text.append(clean(schema), style="not bold dim")
-    answer = send_line(question.run_id, question.key, "ANSWER", db)
+    answer = answer_line(question, "ANSWER", db)
     return text.append(f"\n        {clean(answer)}", style="not bold not dim")
 
 

@@ -236,6 +236,53 @@ def send(
 
 
 @runs.command()
+def say(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The id of a durable run.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text that the model reads.")],
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="NAME", help="The task that shall read it, and no other.")
+    ] = None,
+    db: Database = None,
+    json: AsJson = False,
+) -> None:
+    """Say something to a durable run at work, in whichever process.
+
+    The outermost loop of a model with tools reads it before its next model call, as a message of the user.
+    """
+    from agentflow.cli.runs.run_mail_commands import say_to_run
+
+    sys.exit(run_async(partial(say_to_run, run, text, task, db, as_json=json), as_json=json))
+
+
+@runs.command()
+def signal(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The id of a durable run.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the signal.")],
+    value: Annotated[
+        str, typer.Argument(metavar="VALUE", help="Its value: JSON where it is JSON, else text.")
+    ] = "null",
+    db: Database = None,
+    json: AsJson = False,
+) -> None:
+    """Send a signal to a durable run, which waits for it (flow.signal) or will."""
+    from agentflow.cli.runs.run_mail_commands import signal_run
+
+    sys.exit(run_async(partial(signal_run, run, name, value, db, as_json=json), as_json=json))
+
+
+@runs.command()
+def state(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The id of a durable run.")],
+    db: Database = None,
+    json: AsJson = False,
+) -> None:
+    """Print the state that a durable run has published (flow.publish, ctx.state), also after its end."""
+    from agentflow.cli.runs.run_mail_commands import show_state
+
+    sys.exit(run_async(partial(show_state, run, db, as_json=json), as_json=json))
+
+
+@runs.command()
 @takes_options
 def cancel(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The id of a durable run.")], options: CancelOptions

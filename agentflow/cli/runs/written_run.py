@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from agentflow.cli.shared.amounts import money, seconds
-from agentflow.cli.shared.open_waits import send_line
+from agentflow.cli.shared.open_waits import answer_line
 from agentflow.cli.shared.wrapping import wrapped
 from agentflow.core.events.questions import Question
 from agentflow.lib.text.safe_text import clean
@@ -65,9 +65,9 @@ def run_markdown(
         parts += ["## Failed", _fenced(error)]
     for each in questions:
         parts += [
-            "## Waits for an answer",
+            "## Waits for an answer" if each.signal is None else "## Waits for a signal",
             _fenced(each.question),
-            _fenced(send_line(each.run_id, each.key, "ANSWER", db)),
+            _fenced(answer_line(each, "ANSWER", db)),
         ]
     if view.denials:
         parts += ["## Denied by the policy", "\n".join([f"- {_inline(each)}" for each in view.denials])]

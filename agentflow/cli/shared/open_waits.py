@@ -57,11 +57,11 @@ def show_waiting(flow: AgentFlow, handle: DurableRun, options: DurableOptions | 
         }
         write_json({**({"type": "result"} if options.events else {}), **body})
         return Exit.WAITING
-    for each in questions:
+    for each, asked in zip(questions, handle.waiting, strict=True):
         schema: Mapping[str, Any] | None = each["schema"]
         boolean = schema is not None and schema.get("type") == "boolean"
         wanted = "" if schema is None else f"\n  the answer must fit {to_json(schema)}"
-        answer = flow.redact(send_line(handle.run_id, each["key"], "true" if boolean else "VALUE", db))
+        answer = flow.redact(answer_line(asked, "true" if boolean else "VALUE", db))
         say(f"{each['question']}{wanted}\n  {answer}")
     resume = flow.redact(resume_line(handle.run_id, options))
     if handle.wake_at is not None:
@@ -103,12 +103,19 @@ def _described(question: Question) -> dict[str, Any]:
         "path": question.path,
         **({} if question.external is None else {"external": plain(question.external)}),
         **({} if question.call is None else {"call": plain(question.call)}),
+        **({} if question.signal is None else {"signal": question.signal}),
     }
 
 
-def send_line(run_id: str, key: str, answer: str, db: str | None) -> str:
-    """The command that answers a question of a run stored in ``db``; None is the command's own database."""
-    return shlex.join(["agentflow", "runs", "send", run_id, key, answer, *_at(db)])
+def answer_line(question: Question, answer: str, db: str | None) -> str:
+    """The command that answers a question of a run stored in ``db``, or sends the signal that it waits for; None is the command's
+    own database."""
+    words = (
+        ["send", question.run_id, question.key]
+        if question.signal is None
+        else ["signal", question.run_id, question.signal]
+    )
+    return shlex.join(["agentflow", "runs", *words, answer, *_at(db)])
 
 
 def _at(db: str | None) -> list[str]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from typing import Any, ClassVar, TypeAlias, cast
 
@@ -165,3 +165,13 @@ def refusal(what: str, denied: Denied) -> str:
         f"{what} was not approved and did not run{why}. Do not ask for the same again; "
         "continue without it, ask for something else, or say in your answer that it was refused"
     )
+
+
+Approver = Callable[
+    [ApprovalRequest], "bool | str | Approved | Denied | None | Awaitable[bool | str | Approved | Denied | None]"
+]
+"""Called before a tool call that needs approval; plain or async. ``True`` and :class:`Approved` permit the call.
+
+It gets one request of a run at a time, unless it has a true attribute ``concurrent``: then it is called whenever approval
+is needed, which suits an approver that passes requests on.
+"""

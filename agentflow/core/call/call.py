@@ -37,6 +37,7 @@ from agentflow.core.events.events import (
     MAX_PROGRAM_BYTES,
     Event,
     EventBase,
+    HostData,
     Log,
     Outcome,
     ProgramLoaded,
@@ -434,14 +435,32 @@ class CallContext(Generic[DepsT]):
         finally:
             current_call.reset(token)
 
-    def emit(self, kind: type[EventBase], /, **fields: Any) -> int:
-        """Publish an event of this call, with the header filled in. Returns its ``seq``, or 0 if no observer is subscribed."""
+    def emit(self, kind: type[EventBase] | object, /, **fields: Any) -> int:
+        """Put data of your own on the stream: ``ctx.emit(Found(path="a.py"))``, a pydantic model, dataclass or JSON data, as the
+        event :class:`~agentflow.events.HostData`. ``name=`` names the event; without it the class of the data does.
+
+        Given an event class of agentflow's and its fields, it publishes that event of this call, with the header filled in.
+        Returns its ``seq``, or 0 if no observer is subscribed. Raises DataError (``event/not-data``, ``event/too-large``,
+        ``event/name``) for your own data, and the error of a policy that does not let people see what the code has read.
+        """
+        if not (isinstance(kind, type) and issubclass(kind, EventBase)):
+            fields, kind = self._own_data(cast(object, kind), **fields), HostData
         run = self.run
         if not run.watched:
             return 0
         seq = run.next_seq()
         run.publish(kind(run.run_id, run.slice, seq, self.path, self.parent, self.span, _time.time(), **fields))
         return seq
+
+    def _own_data(self, value: object, *, name: str | None = None) -> dict[str, Any]:
+        """The fields of the event with data of the host's own."""
+        from agentflow.core.call.host_data import named_data  # few runs have any
+
+        reading = self.reading
+        if reading is not None:
+            reading.check("log-message", self.span, self)
+        named, data = named_data(value, name)
+        return {"name": named, "data": data, "sources": () if reading is None else tuple(sorted(reading.sources))}
 
     def warn(self, code: str, message: str, **details: Any) -> None:
         """Publish a Warning."""
@@ -584,8 +603,10 @@ class _ThreadCall(CallContext):
     __slots__ = ("loop",)
     loop: asyncio.AbstractEventLoop
 
-    def emit(self, kind: type[EventBase], /, **fields: Any) -> int:
+    def emit(self, kind: type[EventBase] | object, /, **fields: Any) -> int:
         """Have the loop publish an event. Its number is not known yet: 0."""
+        if not (isinstance(kind, type) and issubclass(kind, EventBase)):
+            fields, kind = self._own_data(cast(object, kind), **fields), HostData
         if self.run.watched:
             self.loop.call_soon_threadsafe(partial(super().emit, kind, **fields))
         return 0

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import asyncio
 
     from agentflow.core.call.deliveries_port import Deliveries
+    from agentflow.core.call.inbox import Inbox, SaidText
+    from agentflow.core.call.run_state import RunState
 
 C = TypeVar("C", contravariant=True)
 T = TypeVar("T")
@@ -124,9 +126,18 @@ class JournalPortOf(Protocol[C]):
         ...
 
     async def keep(
-        self, kind: str, name: str, content: Content, value: Any, call: C, usage: Usage, cost: float | None
+        self,
+        kind: str,
+        name: str,
+        content: Content,
+        value: Any,
+        call: C,
+        usage: Usage,
+        cost: float | None,
+        read: Sequence[SaidText] = (),
     ) -> Any:
-        """Store the result of work at ``call`` before anything depends on it. Returns ``value`` as it will be read back."""
+        """Store the result of work at ``call`` before anything depends on it, and that it has ``read`` texts. Returns ``value`` as it
+        will be read back."""
         ...
 
     def pin(self, kind: str, name: str, text: str | None, call: C) -> str | None:
@@ -151,6 +162,19 @@ class JournalPortOf(Protocol[C]):
         ``consult`` answers at once; without one the run waits until an answer is sent, outside memory if it has nothing
         else to do.
         """
+        ...
+
+    async def signal(self, awaited: Question, content: Content, call: C) -> Any:
+        """The recorded value of the signal at ``call``; ``content`` is its content. Without one the run waits until it is sent, as for
+        an answer."""
+        ...
+
+    async def inbox(self) -> Inbox | None:
+        """The messages to the run, with those that other processes have stored meanwhile; None for a run that none can reach."""
+        ...
+
+    def state_changed(self, state: RunState) -> None:
+        """Store the state of the run soon. Any thread may call it."""
         ...
 
     def within(self, call: C) -> Any:

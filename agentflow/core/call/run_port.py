@@ -32,6 +32,15 @@ PAID_TEXT = 1_000
 """Characters of a text that the effect it belongs to has already paid for (see :meth:`RunPortOf.charge_text`)."""
 
 
+class RunShared:
+    """The parts that few runs have, and that all of a run's own parts share: its ``state``, a
+    :class:`~agentflow.core.call.run_state.RunState`, and its ``inbox``, an :class:`~agentflow.core.call.inbox.Inbox`; None for a
+    run without."""
+
+    state: Any = None
+    inbox: Any = None
+
+
 class AdmissionOf(Protocol[C]):
     """Judges programs that a model wrote, before their first effect."""
 
@@ -147,8 +156,8 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         ...
 
     @property
-    def shared(self) -> list[Any]:
-        """The :class:`~agentflow.core.call.run_state.RunState` that the run shares, once there is one; empty before."""
+    def shared(self) -> RunShared:
+        """Its state and its inbox, as far as it has them."""
         ...
 
     @property
@@ -277,6 +286,10 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
 
         Raises SexpEvaluationError: ``question/schema``, ``question/unanswered``.
         """
+        ...
+
+    async def signal(self, name: str, schema: Mapping[str, Any] | None, call: C) -> Any:
+        """The value of the next signal of this name, which fits the JSON Schema ``schema``; waits until one is sent."""
         ...
 
     async def together(self, work: Sequence[Callable[[], Awaitable[T]]], call: C) -> list[T]:

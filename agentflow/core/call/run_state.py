@@ -13,7 +13,7 @@ from copy import deepcopy
 from typing import Any, Protocol, TypeAlias, cast
 
 from agentflow.core.data.errors import DataError, clip
-from agentflow.core.data.values import plain_work
+from agentflow.core.data.values import plain_work, to_json
 from agentflow.core.data.walk import finish
 from agentflow.core.events.events import EventBase, StateChanged
 
@@ -21,6 +21,8 @@ Change: TypeAlias = dict[str, Any]
 """An operation of JSON Patch: ``add``, ``replace`` or ``remove``."""
 Pointer: TypeAlias = tuple["str | int", ...]
 _END = "-"
+MOST_CHARACTERS = 256 * 1024
+"""Most characters of the state of a run as JSON: all of it is shown to each reader."""
 
 
 class StateHolder(Protocol):
@@ -28,6 +30,8 @@ class StateHolder(Protocol):
 
     run: Any
     path: str
+    span: Any
+    reading: Any
 
     def emit(self, kind: type[EventBase], /, **fields: Any) -> int:
         """Publish an event of the call."""
@@ -42,7 +46,7 @@ class RunState:
     ``noted`` are the changes in the order they were made or replayed here, each with its path and stamp.
     """
 
-    __slots__ = ("_begun", "_changes", "_last", "_lock", "data", "noted")
+    __slots__ = ("_begun", "_changes", "_last", "_lock", "_size", "data", "noted")
 
     def __init__(self, begun: Mapping[str, Any]) -> None:
         self._begun: dict[str, Any] = data_of(begun)
@@ -50,16 +54,45 @@ class RunState:
         self._changes: dict[int, Change] = {}
         self.noted: list[tuple[str, int, Change]] = []
         self._last = 0
+        self._size = MOST_CHARACTERS
         self._lock = threading.Lock()
 
     def change(self, call: StateHolder, change: Change) -> None:
-        """Make a change for the code at ``call``, and publish it."""
+        """Make a change for the code at ``call``, and publish it. Raises DataError (``state/too-large``), and the error of a policy
+        that does not let people see what the code has read."""
+        if call.reading is not None:
+            call.reading.check("log-message", call.span, call)
+        journal = call.run.journal
         with self._lock:
+            self._check_size(change)
             self.data = applied(self.data, change)
-            if call.run.journal is not None:
+            if journal is not None:
                 self._last = max(self._last + 1, time.time_ns())
                 self._note(call.path, self._last, deepcopy(change))
         call.emit(StateChanged, changes=(change,))
+        if journal is not None:
+            journal.state_changed(self)
+
+    def plain(self) -> Any:
+        """A copy of its content."""
+        with self._lock:
+            return deepcopy(self.data)
+
+    def _check_size(self, change: Change) -> None:
+        """Raise DataError if the state would be too large. ``_size`` is at least its size; it is measured anew only where that passes
+        the bound."""
+        if "value" not in change:
+            return
+        new = len(to_json(change["value"])) + len(change["path"]) + 8
+        if self._size + new > MOST_CHARACTERS:
+            self._size = len(to_json(applied(deepcopy(self.data), change))) - new
+        if self._size + new > MOST_CHARACTERS:
+            raise DataError(
+                f"the state of the run would have {self._size + new:,} characters as JSON, and {MOST_CHARACTERS:,} are allowed",
+                code="state/too-large",
+                hint="publish what readers see now: a count, the last lines; write the whole to a file and publish its name",
+            )
+        self._size += new
 
     def _note(self, path: str, stamp: int, change: Change) -> None:
         self._changes[stamp] = change
@@ -84,6 +117,17 @@ class RunState:
                 self.data = applied(self.data, change)
 
 
+def published(key: object, value: object) -> Any:
+    """The value of a published key as JSON data. Raises DataError (``state/not-data``)."""
+    if not isinstance(key, str):
+        raise DataError(
+            f"the keys of a run's state are texts, not {type(key).__name__}",
+            code="state/not-data",
+            hint="write await flow.publish('done', 3)",
+        )
+    return data_of(value)
+
+
 def replacing(state: object) -> Change:
     """The change to ``state`` as a whole. Raises DataError (``state/not-data``)."""
     if not isinstance(state, Mapping):
@@ -95,12 +139,19 @@ def replacing(state: object) -> Change:
     return {"op": "replace", "path": "", "value": data_of(cast("Mapping[str, Any]", state))}
 
 
+def publish(call: StateHolder, key: str, value: object) -> None:
+    """Set a key of the state of the run at ``call``. Raises as :meth:`RunState.change`."""
+    state = state_of(call)
+    path = f"/{key.replace('~', '~0').replace('/', '~1')}"
+    state.change(call, {"op": "replace" if key in state.data else "add", "path": path, "value": data_of(value)})
+
+
 def state_of(call: StateHolder) -> RunState:
     """The state of the run at ``call``."""
     shared = call.run.shared
-    if not shared:
-        shared.append(RunState({}))
-    return cast(RunState, shared[0])
+    if shared.state is None:
+        shared.state = RunState({})
+    return cast(RunState, shared.state)
 
 
 def applied(data: Any, change: Change) -> Any:

@@ -180,6 +180,27 @@ class AskHuman(EffectBase):
 
 
 @frozen
+class AwaitSignal(EffectBase):
+    """``flow.signal(name, T)``: returns the value of the next signal of this name, which fits the JSON Schema ``schema``."""
+
+    name: str
+    schema: Mapping[str, Any] | None = None
+
+
+@frozen
+class Publish(EffectBase):
+    """``flow.publish(key, value)``: sets a key of the run's state to JSON data."""
+
+    data: ClassVar[str | None] = "change"
+
+    change: tuple[str, Any]
+
+    @property
+    def asked(self) -> tuple[str, str, Any] | None:
+        return "publish", self.change[0], self.change[1]
+
+
+@frozen
 class Endorse(EffectBase):
     """``(endorse value reason)``: a person vouches for ``value``; returns it without its ``sources``."""
 
@@ -232,6 +253,8 @@ Effect: TypeAlias = (
     | Timer
     | Draw
     | AskHuman
+    | AwaitSignal
+    | Publish
     | Endorse
     | Solve
     | CallWorkflow

@@ -36,10 +36,10 @@ MAX_PROGRAM_BYTES = 256 * 1024
 Outcome: TypeAlias = Literal["ok", "failed", "error", "cancelled", "suspended"]
 """``ok``; ``failed`` a FAILED result; ``error`` an exception; ``cancelled``; ``suspended`` to be resumed later."""
 WaitReason: TypeAlias = Literal[
-    "permit", "budget", "rate", "gate", "approval", "question", "limit", "timer", "branches"
+    "permit", "budget", "rate", "gate", "approval", "question", "limit", "signal", "timer", "branches"
 ]
 """The cause of a wait: a free branch slot, a share of the budget, the rate limit of a model, a free connection, an
-approval or answer, or time."""
+approval or answer, a signal, or time."""
 
 
 def as_data(value: object, text: Callable[[object], str] = str) -> Any:
@@ -314,9 +314,9 @@ class SubtaskFinished(FinishedBase):
 class WaitStarted(EventBase):
     """A wait began; ``reason`` names its cause. Published only if there is a wait.
 
-    A question or approval that ``flow.send`` may answer has its ``key``, the ``question`` and the ``schema`` of the answer. ``external`` is
+    A question, approval or signal that ``flow.send`` may answer has its ``key``, the ``question`` and the ``schema`` of the answer. ``external`` is
     the call of an external tool that the wait is for: its ``name``, ``arguments`` and ``call_id``; ``call`` that which an approval is
-    for, if its arguments may be edited.
+    for, if its arguments may be edited; ``signal`` the name of the signal that the wait is for.
     """
 
     reason: WaitReason = "permit"
@@ -325,6 +325,7 @@ class WaitStarted(EventBase):
     schema: Mapping[str, Any] | None = None
     external: Mapping[str, Any] | None = None
     call: Mapping[str, Any] | None = None
+    signal: str = ""
 
 
 @frozen
@@ -349,7 +350,7 @@ class LimitNear(EventBase):
 class EffectReplayed(EventBase):
     """An effect of a resumed run was answered from its record and not executed.
 
-    ``kind`` is task, tool, model, context, host, timer, draw, question, approval, solve or workflow; ``outcome`` is that of
+    ``kind`` is task, tool, model, context, host, timer, draw, question, approval, signal, publish, solve or workflow; ``outcome`` is that of
     the recorded effect.
     With ``origin`` ``reuse`` the result came from an earlier run, at a cost of ``usage`` and ``cost_usd`` (None: unknown).
     """
@@ -427,6 +428,34 @@ class StateChanged(EventBase):
     does not publish it again."""
 
     changes: tuple[Mapping[str, Any], ...] = ()
+
+
+@frozen
+class HostData(EventBase):
+    """Code of the host has put data of its own on the stream, by ``ctx.emit`` or ``flow.emit``: ``data`` is JSON data, ``name`` that
+    of the event or of the class of the data; ``sources`` are those that the code had read, in a flow with a policy."""
+
+    name: str = ""
+    data: Any = None
+    sources: tuple[str, ...] = ()
+
+
+@frozen
+class TextSaid(EventBase):
+    """A text was said to the run (``run.say``), to be read before the next model call of its outermost loop with tools, or of
+    ``task``; ``key`` names it within the run."""
+
+    key: str = ""
+    text: str = ""
+    task: str | None = None
+
+
+@frozen
+class TextRead(EventBase):
+    """The next model call of the prompt at ``path``, in this ``turn`` of it, has the texts with these ``keys``."""
+
+    keys: tuple[str, ...] = ()
+    turn: int = 0
 
 
 @frozen

@@ -34,6 +34,12 @@ class EffectState(IntEnum):
     """It was cancelled: only its cost is kept."""
 
 
+AGAIN = "~"
+"""End of the path of a message that is unread again: what had read it was cancelled before it went on."""
+SAID, SENT = "said", "sent"
+"""The kinds of messages to a run: a text, and a signal."""
+
+
 def effect_key(path: str) -> bytes:
     """The key of the effect at ``path``."""
     return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -49,20 +49,22 @@ class Question:
     """An open question of a run.
 
     ``question`` is the text, safe to show for an approval; ``schema`` the JSON Schema of the answer (None: any data);
-    ``reason`` says whether the program asks, a tool needs an approval, which is ``true`` or ``false``, or the run waits at a ``limit``, which
+    ``reason`` says whether the program asks or waits for a signal, a tool needs an approval, which is ``true`` or ``false``, or the run waits at a ``limit``, which
     the host may raise: the answer is the new limit, or None to end the run. ``run_id`` and
     ``path`` locate the call; ``key`` is the key for ``flow.send``. ``external`` is the call of an external tool, with the answer as
-    its result; ``call`` is the call to approve, if its arguments may be edited.
+    its result; ``call`` is the call to approve, if its arguments may be edited; ``signal`` is the name of the signal that the program
+    waits for.
     """
 
     question: str
     schema: Mapping[str, Any] | None = None
-    reason: Literal["question", "approval", "limit"] = "question"
+    reason: Literal["question", "approval", "limit", "signal"] = "question"
     run_id: str = ""
     path: str = ""
     external: ExternalCall | None = None
     call: ExternalCall | None = None
     limit: LimitReached | None = None
+    signal: str | None = None
 
     @property
     def key(self) -> str:

@@ -328,6 +328,15 @@ class JournalStore(Protocol):
         """Answer an open record; a waiting run becomes ``queued``. False if it has been answered before."""
         ...
 
+    async def post(self, run: str, message: EffectRow, wakes: str = "", most: int = 0) -> EffectRow | None:
+        """Store a message to a run, from any process: an open record after those of its kind and name, at a path that this chooses.
+
+        Its ``content`` is unique. A waiting run becomes ``queued`` if it has an open record of the kind ``wakes`` and the name of the
+        message. Returns the record, or None if the run has ended. Raises DataError (``say/full``) if ``most`` messages of its kind
+        and name are open.
+        """
+        ...
+
     async def finish(
         self,
         run: str,
@@ -366,8 +375,8 @@ class JournalStore(Protocol):
         """
         ...
 
-    async def effects(self, run: str, state: EffectState | None = None) -> list[EffectRow]:
-        """The records of a run, in the order they were made: all, or those in one ``state``."""
+    async def effects(self, run: str, state: EffectState | None = None, kinds: Sequence[str] = ()) -> list[EffectRow]:
+        """The records of a run, in the order they were made: all, or those in one ``state`` and of these ``kinds``."""
         ...
 
     async def gc(self, before: float | None, bounds: LogBounds | None = None, *, forget: float | None = None) -> int:

@@ -416,6 +416,7 @@ class ShardedJournal(_ShardPart):
 
     put = held()
     deliver = by_run()
+    post = by_run()
     find = by_run()
     effects = by_run()
     park = leaving()

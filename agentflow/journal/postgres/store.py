@@ -28,7 +28,7 @@ from agentflow.journal.postgres.queue import (
     QueueEngine,
     free_claims,
 )
-from agentflow.journal.postgres.rows import PUT, PostgresRows, beginning, columns
+from agentflow.journal.postgres.rows import ADD, PUT, PostgresRows, beginning, columns
 from agentflow.journal.rows import OWNER, REF, dump, effect_values, escape
 from agentflow.journal.sessions import Sessions, remove_openings
 from agentflow.journal.store import FINISH, Journal
@@ -137,6 +137,10 @@ class PostgresJournal(Journal[AsyncpgConnection]):
             dump(record.value),
             record.ended,
         )
+
+    async def _add(self, db: AsyncpgConnection, row: Row, record: EffectRow) -> None:
+        [stored] = await self._rows.offload(db, [row[0]], [effect_values(record)])
+        await db.execute(ADD, row[REF], *stored)
 
     async def _is_worked_on(self, db: AsyncpgConnection, row: Row) -> bool:
         owner = row[OWNER]

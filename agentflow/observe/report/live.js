@@ -17,10 +17,14 @@ class Live {
     const field = element("input", { type: "password", autocomplete: "off", placeholder: "Key", "aria-label": "key" });
     this.door = element("form", { class: "bar", hidden: true, onsubmit: (event) => { event.preventDefault(); this.key = field.value.trim(); field.value = ""; this.look(); } },
       field, element("button", {}, "use this key"));
+    this.text = element("input", { placeholder: "Say to the run", "aria-label": "say" });
+    this.talk = element("form", { class: "bar", hidden: true, onsubmit: (event) => { event.preventDefault(); this.tell(); } },
+      this.text, element("button", {}, "say"));
     this.asks = element("div", { class: "asks" });
+    this.published = element("pre", { class: "published", "aria-label": "state", hidden: true });
     this.place = element("div", { class: "place" });
     document.body.className = "live";
-    document.body.replaceChildren(element("nav", {}, element("b", {}, "agentflow"), this.picker, this.stop, this.state, this.fleet, element("span", { class: "space" }), this.begin, this.door), this.asks, this.place);
+    document.body.replaceChildren(element("nav", {}, element("b", {}, "agentflow"), this.picker, this.stop, this.state, this.fleet, element("span", { class: "space" }), this.talk, this.begin, this.door), this.asks, this.published, this.place);
     this.empty();
     this.look();
     setInterval(() => this.look(), LIST_MS);
@@ -84,8 +88,24 @@ class Live {
     if (run) { this.message.value = ""; await this.look(); this.follow(run.run_id); }
   }
 
+  // Say something to the run that is shown: its model reads it before its next call.
+  async tell() {
+    const said = await this.ask(`runs/${encodeURIComponent(this.id)}/say`, { text: this.text.value });
+    if (said) { this.text.value = ""; this.say("said; it is read before the next model call"); }
+  }
+
+  // The state that the run has published, as it is now.
+  async publish(view) {
+    this.changed = false;
+    const answer = await fetch(`runs/${encodeURIComponent(this.id)}/state`, { headers: this.headers() });
+    if (!answer.ok || view !== this.view) return;
+    this.published.textContent = visible(JSON.stringify(await answer.json(), null, 1));
+    this.published.hidden = this.published.textContent === "{}";
+  }
+
   // Show a run from its first event on.
   follow(id) {
+    this.published.hidden = true; this.changed = true;
     if (this.reading) this.reading.abort();
     if (this.view) this.view.leave();
     this.id = id; this.after = "";
@@ -135,6 +155,7 @@ class Live {
     const event = JSON.parse(data);
     if (event.type === "gap") this.say("the first events are not kept any more");
     else view.run.apply(event);
+    if (event.type === "state_changed") this.changed = true;
     if (id) this.after = id;
   }
 
@@ -155,7 +176,8 @@ class Live {
     view.update();
     if (chosen && !view.drawer.box.hidden && (chosen.state === "running" || chosen !== this.drawn)) { view.drawer.step(chosen); body.scrollTop = top; }
     this.drawn = chosen && chosen.state !== "running" ? chosen : null;
-    this.stop.hidden = Boolean(view.run.finish && view.run.finish.outcome !== "suspended");
+    this.stop.hidden = this.talk.hidden = Boolean(view.run.finish && view.run.finish.outcome !== "suspended");
+    if (this.changed) this.publish(view);
     this.questions(view.run);
   }
 
@@ -172,7 +194,7 @@ class Live {
     const send = async (answer) => { if (await this.ask(`runs/${encodeURIComponent(id)}/answers/${encodeURIComponent(start.key)}`, { answer })) box.remove(); };
     const button = (text, answer) => element("button", { type: "button", onclick: () => send(answer) }, text);
     const choice = start.reason === "approval" || (start.schema && start.schema.type === "boolean");
-    box.append(element("b", {}, start.reason === "approval" ? "approve?" : "asks"), element("pre", {}, visible(start.question)));
+    box.append(element("b", {}, start.signal ? "waits for" : start.reason === "approval" ? "approve?" : "asks"), element("pre", {}, visible(start.question)));
     if (choice) box.append(button("yes", true), button("no", false));
     else {
       const field = element("input", { "aria-label": "answer" });
@@ -182,7 +204,7 @@ class Live {
         if (!text) { try { value = JSON.parse(value); } catch { /* the server says what it wants */ } }
         send(value);
       });
-      box.append(field, element("button", {}, "answer"));
+      box.append(field, element("button", {}, start.signal ? "send" : "answer"));
     }
     box.addEventListener("submit", (event) => event.preventDefault());
     return box;

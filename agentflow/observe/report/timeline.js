@@ -45,7 +45,7 @@ class Axis {
   }
 }
 
-const PEOPLE = new Set(["approval", "question"]);
+const PEOPLE = new Set(["approval", "question", "signal"]);
 const PAUSE = 0.06;  // how long a long pause is drawn, as a part of the time without such pauses
 
 // Intervals in order, those that touch as one.

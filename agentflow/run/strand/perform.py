@@ -27,6 +27,7 @@ from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.data.values import as_text, name_of, pairs_to_dict
 from agentflow.core.events.effects import (
     AskHuman,
+    AwaitSignal,
     CallTool,
     CallWorkflow,
     Draw,
@@ -35,6 +36,7 @@ from agentflow.core.events.effects import (
     GetContext,
     HostCall,
     LogMessage,
+    Publish,
     Solve,
     Step,
     TaskCall,
@@ -182,6 +184,13 @@ class EffectRunner:
                 case AskHuman():
                     call.span = call.span or calling_span(1)
                     return await call.run.ask(effect.question, effect.schema, call)
+                case AwaitSignal():
+                    return await call.run.signal(effect.name, effect.schema, call)
+                case Publish():
+                    from agentflow.core.call.run_state import publish  # few runs have a state
+
+                    publish(call, *effect.change)
+                    return []
                 case Endorse():
                     return await endorsed(effect, call)
                 case Draw():
