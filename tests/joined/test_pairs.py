@@ -29,6 +29,7 @@ from agentflow import (
     Price,
     Rate,
     ScriptedProvider,
+    code,
     tool,
 )
 from agentflow.core.call import journal_port, run_port
@@ -274,7 +275,7 @@ async def program_gives_a_tool_a_list(house: House) -> None:
 
 async def solver_describes_a_tool(house: House) -> None:
     house.flow.tool(shout)
-    assert house.flow.solver.names.describe(frozenset({"shout"})) == "(shout (text string)) tool: Say it loudly."
+    assert house.flow.solver.names.describe(frozenset({"shout"})) == "(shout (text string)) -> str tool: Say it loudly."
 
 
 # -- prompts ------------------------------------------------------------------------------------------------------------
@@ -545,6 +546,14 @@ async def solver_has_programs_checked_and_run(house: House) -> None:
     assert result.content == "fine" and result.notes["rounds"] == 2
 
 
+async def program_calls_a_tool_for_a_model(house: House) -> None:
+    house.flow.tool(shout)
+    calls = [{"name": "run_program", "arguments": {"program": "shout(text='hi')"}}]
+    house.replies += [{"tool_calls": calls}, "done"]
+    assert await house.flow.ask("Shout.", tools=[code(["shout"])]) == "done"
+    assert "shout(text: str)" in house.provider.requests[0].tools[0].description
+
+
 async def written_program_is_admitted(house: House) -> None:
     with pytest.raises(AgentflowError) as refused:
         await house.flow.run("(eval-program '(list (ask (q 1)) (ask (q 2))) (allow ask))", limits=Limits(model_calls=1))
@@ -801,6 +810,7 @@ PAIRS = [
     Pair("ProgramChecker", "WorkflowLibrary", ProgramCheck, workflow_is_run),
     Pair("ProgramExplorer", "Solver", FlowExplorer, program_is_explored),
     Pair("RunServices", "Solver", Engine, solver_has_programs_checked_and_run),
+    Pair("EngineServices", "CodeTools", Engine, program_calls_a_tool_for_a_model),
     Pair("Admission", "Solver", Admission, solver_has_programs_checked_and_run),
     Pair("Admission", "eval_program", Admission, written_program_is_admitted),
     Pair("RunServices", "TaskRunner", Engine, task_is_taken_over),
