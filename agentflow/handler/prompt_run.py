@@ -279,6 +279,7 @@ class PromptRun:
         "_guard",
         "_heard",
         "_lost",
+        "_may_call",
         "_messages",
         "_model",
         "_model_used",
@@ -389,6 +390,8 @@ class PromptRun:
         self.arrived = 0
         self.due = False
         self._wrap_up: WrapUp | None = None
+        self._may_call = self._calls_tools
+        """Whether the model may call tools in this turn."""
         self._turns_left = 0
         self._lost: list[tuple[Usage, float | None]] = []
         self._cost: float | None = 0.0
@@ -436,7 +439,9 @@ class PromptRun:
                 if run.shared.inbox is not None and run.journal is None:
                     await self._hear([each.text for each in self._unread()])
                 self._turns_left = allowed - self._turns
-                request = self._request() if run.journal is not None else self._last_request(self._request())
+                request = self._request()
+                if run.journal is None and self._wrap_up is not None:
+                    request = self._last_request(request, self._wrap_up)
                 if run.journal is None and not self._around:
                     response = await self._ask(request, self._call)
                     calls = self._take(request, response)
@@ -551,8 +556,21 @@ class PromptRun:
             tokens = self._estimator.input_tokens(request)
             if self._guard is not None:
                 await self._guard.before(request, tokens)
-        run = call.run
-        request = await self._admitted(request, tokens, call)
+        run, waits, asked = call.run, call.run.waits_at_limits, request
+        while True:
+            try:
+                if self._funds is not None:
+                    request = await self._reserve(asked, tokens, self._funds, call, exact=waits)
+                elif self._rated:
+                    request = replace(asked, input_tokens=tokens)
+                run.charge_model_call()
+                break
+            except LimitExceeded as error:  # at a limit that may be raised the call waits; it is sent whole then
+                if not waits:
+                    raise
+                if self._reserved is not None:
+                    self._reserved.free()
+                await run.beyond(error, call)
         self._turns += 1
         cleared = self._clearing is not None and self._clearing.announce(call)
         before = self._cached
@@ -593,27 +611,6 @@ class PromptRun:
             warn_of_breaks(request, now, told, call, tokens=tokens, cleared=cleared)
         else:
             warn("model", f"{answer.model} answered after {last.model}", tokens, told, call)
-
-    async def _admitted(self, request: ModelRequest, tokens: int, call: CallContext) -> ModelRequest:
-        """Reserve and count the call of a request of ``tokens``. At a limit of the run it waits until that is raised, where the run
-        does so; it is sent whole then."""
-        run, waits = call.run, call.run.waits_at_limits
-        while True:
-            try:
-                admitted = request
-                if self._funds is not None:
-                    admitted = await self._reserve(request, tokens, self._funds, call, exact=waits)
-                elif self._rated:
-                    admitted = replace(request, input_tokens=tokens)
-                run.charge_model_call()
-            except LimitExceeded as error:
-                if not waits:
-                    raise
-                if self._reserved is not None:
-                    self._reserved.free()
-                await run.beyond(error, call)
-            else:
-                return admitted
 
     async def _reserve(
         self, request: ModelRequest, tokens: int, funds: Funds, call: CallContext, *, exact: bool = False
@@ -728,7 +725,9 @@ class PromptRun:
         if said:
             request = self._request()
         self._lost.clear()
-        before, request = request, self._last_request(request)
+        before = request
+        if self._wrap_up is not None:
+            request = self._last_request(request, self._wrap_up)
         if self._around:
             response = await self._wrapped(request, call)
         else:
@@ -793,10 +792,9 @@ class PromptRun:
         shape = self._shape
         return response.stop_reason == "end" and shape is not None and any((await shape.read_aside(response.text))[1:])
 
-    def _last_request(self, request: ModelRequest) -> ModelRequest:
+    def _last_request(self, request: ModelRequest, wrap_up: WrapUp) -> ModelRequest:
         """The request of a turn, or in its place that of the last turn that the limits allow."""
-        wrap_up = self._wrap_up
-        if wrap_up is None or not wrap_up.begins(self._turns_left):
+        if not wrap_up.begins(self._turns_left):
             return request
         self._notice(wrap_up.notice or "")
         return self._request()
@@ -805,22 +803,15 @@ class PromptRun:
         from agentflow.handler.wrapping_up import noticed  # few runs keep a turn
 
         noticed(self._messages, notice)
-
-    @property
-    def _choice(self) -> str:
-        """The tool choice of this turn. In the last one the tools stay declared, which vendors require after calls of them."""
-        choice = self._prompt.tool_choice
-        if self._calls_tools and not self._may_call:
-            return "none"
-        return choice if self._turns == 0 or self._prompt.rules.choice_lasts or choice == "none" else "auto"
-
-    @property
-    def _may_call(self) -> bool:
-        """Whether the model may call tools in this turn."""
-        return self._calls_tools and (self._wrap_up is None or self._wrap_up.notice is None)
+        self._may_call = False
 
     def _request(self) -> ModelRequest:
         prompt = self._prompt
+        choice = prompt.tool_choice
+        if self._calls_tools and not self._may_call:
+            choice = "none"  # the tools stay declared, which vendors require after calls of them
+        elif self._turns and not prompt.rules.choice_lasts and choice != "none":
+            choice = "auto"
         return ModelRequest(
             messages=tuple(self._messages)
             if self._clearing is None
@@ -829,7 +820,7 @@ class PromptRun:
             tools=self._offered,
             model=self._model,
             output_schema=self._shape.requested if self._shape is not None else None,
-            tool_choice=self._choice,
+            tool_choice=choice,
             max_output_tokens=prompt.max_output_tokens,
             settings=prompt.settings,
             stream=self._call.run.streaming,

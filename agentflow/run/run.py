@@ -39,7 +39,8 @@ from agentflow.run.strand.budget import Budget, MemoryAccounts, out_of_time
 from agentflow.run.strand.crew import together
 from agentflow.run.strand.perform import warn_of_failures
 
-if TYPE_CHECKING:  # few runs have a purse, ask, or wait at their limits
+if TYPE_CHECKING:  # few runs have a purse, ask, wait at their limits, or are told something
+    from agentflow.core.call.inbox import Inbox
     from agentflow.core.data.at_limit import AtLimit
     from agentflow.run.at_limits import LimitDoor, Warnings
     from agentflow.run.purses import Purse
@@ -145,6 +146,7 @@ class Run:
             from agentflow.run.at_limits import doors_of  # few runs have them
 
             self._door, self._warnings = doors_of(self, at_limit)
+        self.waits_at_limits = self._door is not None
         self._bounded = limits.tokens is not None or limits.usd is not None
         self.journal: JournalPort | None = journal
         self.slice = 1 if journal is None else journal.slice
@@ -185,10 +187,6 @@ class Run:
         return Asking(self.run_id, approver, answerer, None if kept is None else kept(), self._approval_ttl)
 
     # -- limits that are raised ------------------------------------------------------------------------------------
-
-    @property
-    def waits_at_limits(self) -> bool:
-        return self._door is not None
 
     @property
     def wraps_up(self) -> bool:
@@ -475,7 +473,8 @@ class OpenRun:
         except BaseException:  # also when cancelled: the run has left the session
             if self._copy is not None:
                 self._copy.leave()
-            self._not_live()
+            if self._live is not None:
+                self._live.pop(self._run.run_id, None)
             raise
         if self._dependencies is not None:
             await self._make_dependencies(self._dependencies)
@@ -494,7 +493,11 @@ class OpenRun:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         raised = error
-        self._not_live()
+        live = self._live
+        if live is not None and live.get(self._run.run_id) is self._run:
+            del live[self._run.run_id]
+        if self._run.shared.inbox is not None:
+            self._report_unread(self._run.shared.inbox)
         try:
             if self._dependencies is not None:
                 error = await _released(self._dependencies, error)
@@ -534,13 +537,10 @@ class OpenRun:
             if self._run.payer is not None:
                 await self._run.payer.settled()
 
-    def _not_live(self) -> None:
-        """Note that the run reads no more messages. Texts that nothing has read are reported."""
-        run, live = self._run, self._live
-        if live is not None and live.get(run.run_id) is run:
-            del live[run.run_id]
-        inbox = run.shared.inbox
-        if inbox is not None and inbox.unread and run.watched and (run.journal is None or not run.journal.suspending):
+    def _report_unread(self, inbox: Inbox) -> None:
+        """Report the texts that nothing in the run has read, which now reads no more."""
+        run = self._run
+        if inbox.unread and run.watched and (run.journal is None or not run.journal.suspending):
             texts = ", ".join([f"'{clip(each.text, 60)}'" for each in inbox.unread[:3]])
             self._root.warn("say/unread", f"nothing in the run has read what was said to it: {texts}")
 
@@ -670,10 +670,7 @@ class RunPart(Run):
         self._read = own is not None
         self.watched = self._read or outer.watched
         self.streaming = self._read or outer.streaming
-
-    @property
-    def waits_at_limits(self) -> bool:
-        return self._outer.waits_at_limits
+        self.waits_at_limits = outer.waits_at_limits
 
     @property
     def wraps_up(self) -> bool:

@@ -30,7 +30,7 @@ def test_every_effect_is_one_of_the_closed_set() -> None:
 def test_an_effect_names_the_field_with_its_data(kind: type[EffectBase]) -> None:
     """An effect whose fields hold data of the program says which, so that it leaves the language as plain data."""
     names = {field.name for field in fields(kind)}
-    assert kind.data in names if names & {"arguments", "inputs", "schema", "text"} else kind.data is None
+    assert kind.data in names if names & {"arguments", "change", "inputs", "schema", "text"} else kind.data is None
 
 
 def test_an_effect_is_added_in_one_place() -> None:

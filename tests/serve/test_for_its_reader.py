@@ -293,7 +293,7 @@ async def test_warnings_are_told_by_reader(tmp_path: Path) -> None:
 
 async def test_a_large_value_is_shown_in_parts_and_without_secrets() -> None:
     """Others run while a value of many parts is made into data; a secret in it is not shown, and nothing is remembered of it."""
-    from agentflow.serve.run_api import _shown
+    from agentflow.serve.run_api import shown_data
 
     turns = 0
 
@@ -308,7 +308,7 @@ async def test_a_large_value_is_shown_in_parts_and_without_secrets() -> None:
         other = asyncio.create_task(beside())
         await asyncio.sleep(0)
         turns = 0
-        shown = await _shown(server.server.service, [[n] for n in range(300_000)] + ["x hunter2hunter2 y" * 9_000])
+        shown = await shown_data(server.server.service, [[n] for n in range(300_000)] + ["x hunter2hunter2 y" * 9_000])
         other.cancel()
         assert shown[7] == [7] and "hunter2" not in shown[-1] and turns > 3
-        assert flow.redactor.examined == {} and await _shown(server.server.service, 1) == 1
+        assert flow.redactor.examined == {} and await shown_data(server.server.service, 1) == 1

@@ -183,6 +183,8 @@ class AskHuman(EffectBase):
 class AwaitSignal(EffectBase):
     """``flow.signal(name, T)``: returns the value of the next signal of this name, which fits the JSON Schema ``schema``."""
 
+    data: ClassVar[str | None] = "schema"
+
     name: str
     schema: Mapping[str, Any] | None = None
 
