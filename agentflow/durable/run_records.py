@@ -655,10 +655,19 @@ def _last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
     last = last_ordinals([row.path for row in rows])
     failed: list[EffectRow] = []
     for row in rows:
-        parent, ordinal = ordinal_of(row.path)
-        if row.state == EffectState.FAILED and (ordinal is None or last[parent] == ordinal) and not _was_done(row):
+        if row.state == EffectState.FAILED and _is_last(row.path, last) and not _was_done(row):
             failed.append(row)
     return failed
+
+
+def _is_last(path: str, last: Mapping[str, int]) -> bool:
+    """Whether nothing follows an effect, in its own strand or in one around it: what follows shows that its failure was handled."""
+    while path:
+        parent, ordinal = ordinal_of(path)
+        if ordinal is not None and last[parent] != ordinal:
+            return False
+        path = parent
+    return True
 
 
 def _was_done(row: EffectRow) -> bool:
