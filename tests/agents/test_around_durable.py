@@ -304,7 +304,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("around", ["whole", "parts"])
+@pytest.mark.parametrize("around", [pytest.param("whole", marks=pytest.mark.slow), "parts"])
 def test_kills_around_a_model_call_in_middleware(tmp_path: Path, around: str) -> None:
     """A process that is killed before the model is asked asks it when it is resumed; one that is killed when the answer is
     there, and middleware has not returned, does not ask again."""

@@ -308,6 +308,7 @@ async def test_what_a_failed_result_says_is_a_failure(value: str, tmp_path: Path
     assert fine.code == 0 and fine.out, fine.err
 
 
+@pytest.mark.slow
 async def test_clocks_and_retries_are_options(tmp_path: Path) -> None:
     """``--retries attempts=1`` asks once, over a file that says more; a ``--clock`` ends a call whose first byte does not come."""
     (tmp_path / "agentflow.toml").write_text("[retry]\nattempts = 3\nbase_s = 0.01\n")

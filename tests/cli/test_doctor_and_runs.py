@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from agentflow.cli.admin.doctor import python_note
 from tests.cli.test_command import agentflow
 from tests.support.model_server import ModelServer
@@ -31,6 +33,7 @@ async def test_doctor_says_what_is_there(tmp_path: Path) -> None:
     assert found["keys"] == {"ANTHROPIC_API_KEY": False, "OPENAI_API_KEY": False}
 
 
+@pytest.mark.slow
 async def test_doctor_says_which_server_is_asked_and_what_it_takes(tmp_path: Path) -> None:
     """The model of the settings with its server's traits, known or guessed, and which of them somebody stated; or why it cannot be asked."""
     (tmp_path / "agentflow.toml").write_text('[traits]\nlimit_field = "max_completion_tokens"\n')

@@ -54,6 +54,7 @@ async def test_yes_and_no_answer_a_question_of_yes_or_no(words: tuple[str, str],
     assert (code, value) == (0, [True, False]), "\n".join(terminal.lines)
 
 
+@pytest.mark.slow
 async def test_the_prompt_says_what_is_wanted(tmp_path: Path) -> None:
     """A number, one of some words, or JSON that fits a schema; what does not fit is asked for again."""
     text = """(list (ask-human "How many?" {"type" "integer"}) (ask-human "Which?" {"enum" (list "a" "b")})

@@ -116,6 +116,7 @@ async def test_a_cut_answer_keeps_its_line(repository: Path, tmp_path: Path) -> 
     assert any(line and ANSWER.startswith(line.strip()) for line in terminal.lines[:at])
 
 
+@pytest.mark.slow
 async def test_output_and_progress_in_one_pipe_share_no_line(repository: Path, tmp_path: Path) -> None:
     """``2>&1 |``: lines of progress and the streamed answer each have lines of their own."""
     async with ModelServer(slowly) as server:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are f
 
 
 @pytest.mark.parametrize(
-    "program", [pytest.param(each, marks=() if each in ("tasks", "types") else pytest.mark.slow) for each in PROGRAMS]
+    "program", [pytest.param(each, marks=() if each == "tasks" else pytest.mark.slow) for each in PROGRAMS]
 )
 def test_a_killed_run_repeats_nothing_that_was_stored(program: str) -> None:
     """SIGKILL at random moments: the value is the undisturbed one, no stored effect is carried out again, and replayed from

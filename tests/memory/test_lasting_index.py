@@ -44,6 +44,7 @@ BUILD = """
 """
 
 
+@pytest.mark.slow
 def test_a_killed_build_keeps_what_it_committed(tmp_path: Path) -> None:
     """A build that is killed again and again ends, since each goes on where the one before was killed."""
     write(tmp_path / "root", FILES)

@@ -118,6 +118,7 @@ async def test_each_call_is_streamed_and_bounded() -> None:
     assert all([request.streams for request in server.requests])
 
 
+@pytest.mark.slow
 async def test_a_call_that_is_not_answered_in_time_is_not_sent_again() -> None:
     """The server may be working on it. From the second time on the error says how many calls the server answers at a time."""
     slots = Slots(1, silent=True)

@@ -57,6 +57,7 @@ def agentflow(directory: Path, *arguments: str, text: str = "") -> tuple[int, st
     return done.code, done.out.decode(), done.err.decode()
 
 
+@pytest.mark.slow
 def test_programs_run_and_are_checked_with_the_flow_of_a_module(project: Path) -> None:
     """Tasks and workflows of the module are there in ``run``, ``eval``, ``check`` and ``repl``."""
     assert agentflow(project, "run", "p.sexp", "--app", "shop:flow")[:2] == (0, "hey!\n")

@@ -78,6 +78,7 @@ async def test_a_database_that_is_added_loses_nothing(postgres_server: Server, t
     assert Counter(log.read_text().split()) == {"a": 6, "p1": 6, "p2": 6, "b": 7}
 
 
+@pytest.mark.slow
 async def test_a_database_that_is_away_holds_up_no_other(postgres_server: Server, tmp_path: Path) -> None:
     """What is at work in the others ends, and runs of a process that died there are taken over."""
     away = Server()
