@@ -60,7 +60,7 @@ from agentflow.exploration.explorer import FlowExplorer
 from agentflow.flow.durable_methods import DurableMethods
 from agentflow.flow.flow_host import FlowHost
 from agentflow.flow.program_files import check_surface
-from agentflow.flow.program_methods import ProgramMethods, check_run
+from agentflow.flow.program_methods import ProgramMethods, at_limit_in, check_run
 from agentflow.flow.task_options import SkillsLike
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
@@ -79,7 +79,6 @@ from agentflow.providers.table import Provider, Router
 from agentflow.run.bounds.estimator import LateEstimator
 from agentflow.run.bounds.flow_facts import Facts
 from agentflow.run.engine import Engine, ProgramCheck
-from agentflow.run.run_spec import RunSpec
 from agentflow.settings import Settings, load_settings
 from agentflow.tasks.granted import GrantedNames
 from agentflow.tasks.runner import AtomicTaskExecutor
@@ -372,7 +371,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             solver=self.solver,
             workflows=self.workflows,
             limits=self.limits,
-            at_limit=RunSpec(on_limit=on_limit, warn_at=warn_at, wrap_up=wrap_up).at_limit(None),
+            at_limit=at_limit_in({"on_limit": on_limit, "warn_at": warn_at, "wrap_up": wrap_up}),
             approver=approve,
             answerer=answer,
             approval_ttl=approval_ttl,

@@ -269,7 +269,7 @@ class LiveRuns:
             priority=row.input.get("priority", 0),
             purse=spec.purse or row.input.get("purse"),
             state=row.input.get("state"),
-            **row.input.get("at_limit", {}),
+            at_limit=row.input.get("at_limit"),
             on_inflight=spec.on_inflight or self._on_inflight,
         )
         work = RunWork(program, spec, row.status in ENDED)

@@ -150,7 +150,7 @@ class DurableRuns:
             if not is_new:
                 check_same(row, labels=spec.labels, priority=spec.priority, tenant=spec.tenant, queue=queue)
                 check_purse(row, spec.purse)
-                check_at_limit(row, spec.own_at_limit)
+                check_at_limit(row, spec.at_limit or {})
             live = self._runs.find(run_id)
             if live is not None:
                 self._runs.take(live, spec)
@@ -222,8 +222,8 @@ class DurableRuns:
             fields["purse"] = purse
         if draw := draw_here():
             fields["draw"] = draw
-        if at_limit := {} if spec.on_limit is spec.warn_at is spec.wrap_up is None else spec.own_at_limit:
-            fields["at_limit"] = at_limit
+        if spec.at_limit:
+            fields["at_limit"] = dict(spec.at_limit)
         if spec.state is not None:
             from agentflow.core.call.run_state import data_of  # few runs have one
 

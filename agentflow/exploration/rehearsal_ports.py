@@ -20,8 +20,8 @@ from agentflow.core.ports.executor_ports import CommandResult, FileText, FoundFi
 from agentflow.core.ports.ports import Prompt, PromptOutcome, ToolPort
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.exploration.stand_ins import Answer, Answers, AnswerShape
-from agentflow.handler.prompt_run import called_by_model, offered_to
 from agentflow.handler.tool_registry import ToolTurn
+from agentflow.handler.turn_loop import called_by_model, offered_to
 from agentflow.lib.schema.json_schema import Schema
 
 LATE_S = 1e8

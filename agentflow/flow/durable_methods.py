@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # a flow without durable= loads none of it
     from agentflow.durable.stored_input import PythonProgram
     from agentflow.flow.flow_store import FlowStore
     from agentflow.run.purses import Purse
+    from agentflow.run.sending import FlowSender
 
 R = TypeVar("R")
 
@@ -252,10 +253,7 @@ class DurableMethods:
         has it. Raises DataError: ``run/ended`` for a run that has ended, ``say/task`` for a task that the flow does not have,
         ``say/text``, ``say/full``; JournalError ``durable/unknown-run``.
         """
-        from agentflow.run.sending import say
-
-        if not say(self.engine, run_id, text, task):
-            await self._stored_mail(run_id).say(run_id, text, task=task)
+        await self._sender().say(run_id, text, task=task)
 
     async def send_signal(self, run_id: str, name: str, value: Any = None) -> None:
         """Send a signal to a run, a durable one from any process: ``flow.signal(name)`` in its workflow waits for it, or will.
@@ -265,26 +263,17 @@ class DurableMethods:
         another type, ``run/ended``, ``signal/name``, ``signal/not-data``, ``signal/too-large``, ``say/full``; JournalError
         ``durable/unknown-run``.
         """
-        from agentflow.run.sending import send_signal
-
-        if not send_signal(self.engine, run_id, name, value):
-            await self._stored_mail(run_id).send_signal(run_id, name, value)
+        await self._sender().send_signal(run_id, name, value)
 
     async def state(self, run_id: str) -> dict[str, Any]:
         """A copy of the state of a run (``ctx.state``, :meth:`publish`): of a durable one in any process, also after its end; of any
         other while it is in progress. Raises DataError (``run/ended``), JournalError ``durable/unknown-run``."""
-        from agentflow.run.sending import state_of_run
+        return await self._sender().state(run_id)
 
-        state = state_of_run(self.engine, run_id)
-        return await self._stored_mail(run_id).state(run_id) if state is None else state
+    def _sender(self) -> FlowSender:
+        from agentflow.run.sending import FlowSender  # few runs get any
 
-    def _stored_mail(self, run_id: str) -> DurableRuns:
-        """The durable runs. Raises DataError (``run/ended``) for a flow without."""
-        if self._durable is None:
-            from agentflow.core.call.inbox import has_ended
-
-            raise has_ended(run_id, stored=False)
-        return self._durable
+        return FlowSender(self.engine, self._durable)
 
     async def questions(self, run_id: str) -> list[Question]:
         """The open questions and approvals of a run, and the signals that it waits for, in the order they were asked. Raises the errors

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from agentflow.flow.python_functions import ProgramFunction, TaskFunction, WorkflowFunction
     from agentflow.run.bounds.estimate import Bounds
     from agentflow.run.purses import Purse
-    from agentflow.run.run_stream import OwnReader, RunStream
+    from agentflow.run.run_stream import OwnReader, RunSender, RunStream
 
 
 Where: TypeAlias = Literal["here", "workers"]
@@ -119,9 +119,8 @@ class StartOptions(TypedDict, total=False):
 
 RUN = RunOptions.__optional_keys__
 START = StartOptions.__optional_keys__
-AT_LIMIT = frozenset(["on_limit", "warn_at", "wrap_up"])
-"""The options for the limits of a run."""
-_SPEC = frozenset([each.name for each in fields(RunSpec)]) - {"queue"}
+_AT_LIMIT = ("on_limit", "warn_at", "wrap_up")
+_SPEC = frozenset([each.name for each in fields(RunSpec)]) - {"queue", "at_limit"}
 
 
 def spec_of(where: str, names: Collection[str], program: object, options: Mapping[str, Any]) -> RunSpec:
@@ -150,19 +149,25 @@ def spec_of(where: str, names: Collection[str], program: object, options: Mappin
         chosen["allow"] = tuple(allow)
     if not AROUND.isdisjoint(chosen):
         _read_middleware(where, chosen, program)
-    spec = RunSpec(**chosen)
-    if not AT_LIMIT.isdisjoint(chosen):
-        _check_at_limit(spec, program)
-    return spec
+    if not options.keys().isdisjoint(_AT_LIMIT):
+        try:
+            chosen["at_limit"] = at_limit_in(options)
+        except ConfigurationError:
+            if isinstance(program, FlowCall):
+                program.close()
+            raise
+    return RunSpec(**chosen)
 
 
-def _check_at_limit(spec: RunSpec, program: object) -> None:
-    try:
-        spec.at_limit(None)
-    except ConfigurationError:
-        if isinstance(program, FlowCall):
-            program.close()
-        raise
+def at_limit_in(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the ``options`` of a run, or of all runs of a flow, that say what it does at its limits. Raises ConfigurationError
+    (``config/option``)."""
+    own = {name: value for name in _AT_LIMIT if (value := options.get(name)) is not None}
+    if own:
+        from agentflow.core.data.at_limit import AtLimit  # few runs have such options
+
+        AtLimit(**own)  # which checks them
+    return own
 
 
 def _read_middleware(where: str, options: dict[str, Any], program: object) -> None:
@@ -326,7 +331,7 @@ class ProgramMethods:
 
         from agentflow.run.run_stream import RunStream  # most runs are not watched
 
-        return RunStream(main, in_turn, run_id=spec.run_id or "", doors=cast(Any, self))
+        return RunStream(main, in_turn, run_id=spec.run_id or "", sender=cast("RunSender", self))
 
     async def define(self, program: ProgramLike, bindings: Mapping[str, Any] | None = None) -> list[str]:
         """Run a program with the host's authority and add the tasks it defines to the flow: all, or none if it fails.

@@ -7,6 +7,7 @@ the task's content; the tool answers from memory, and neither opens nor runs a f
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +37,10 @@ _DEEPEST = 8
 _SKIPPED = frozenset({".git", "__pycache__", "node_modules"})
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _ENTRY = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*:(?:[ \t]+(.*)|)")
+_QUOTED = re.compile(r"""('(?:[^']|'')*'|"(?:[^"\\]|\\.)*")(?:\s+#.*)?""")
+_NO_TEXT = tuple("'\"[]{}&*!|>%@`,")
+"""What no plain text of YAML begins with."""
+_READ = frozenset({"name", "description", "compatibility"})
 _MOST_LISTED = 100
 _INTRODUCTION = (
     f"Skills are instructions for certain kinds of work. If the work fits one of these, call {READ_SKILL} with its name "
@@ -228,8 +233,8 @@ def _skill(files: FileAccessManager, at: str, folder: str, path: str) -> Skill:
 def _front_matter(text: str, file: str) -> tuple[dict[str, str], str]:
     """The fields at the beginning of a SKILL.md, and the text after them. Raises ConfigurationError.
 
-    The fields are YAML, of which texts are read: plain, quoted, and blocks of several lines. Nested values, such as those of
-    ``metadata``, are skipped.
+    The fields are YAML. Those that a model reads are texts: plain, quoted, and blocks of several lines; the values of all others are
+    skipped. A plain text may hold a colon, as in many published skills, where YAML refuses it.
     """
     lines = text.removeprefix("\ufeff").splitlines()
     ends = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
@@ -253,23 +258,30 @@ def _front_matter(text: str, file: str) -> tuple[dict[str, str], str]:
             number += 1
         if entry[1] in fields:
             raise _wrong(f"{file}, line {first}: '{entry[1]}' is there twice", "leave one of them")
-        fields[entry[1]] = _value(entry[2] or "", lines[first:number])
+        try:
+            fields[entry[1]] = _value(entry[2] or "", lines[first:number]) if entry[1] in _READ else ""
+        except ValueError:
+            raise _wrong(
+                f"{file}, line {first}: the value of '{entry[1]}' is not a text", "write it without quotes, on one line"
+            ) from None
     return fields, "\n".join(lines[ends + 1 :]).strip()
 
 
 def _value(first: str, more: Sequence[str]) -> str:
-    """A text of YAML from the line of its field and those below it."""
+    """A text of YAML from the line of its field and those below it. Raises ValueError for a value of another kind."""
     first = first.strip()
     if first[:1] in ("|", ">") and first[1:].strip("+-0123456789 ") == "":
         depth = min([len(line) - len(line.lstrip()) for line in more if line.strip()], default=0)
         lines = [line[depth:].rstrip() for line in more]
         return ("\n" if first[0] == "|" else " ").join(lines).strip()
     text = " ".join([first, *[line.strip() for line in more if line.strip()]]).strip()
-    if len(text) > 1 and text[0] == text[-1] == "'":
-        return text[1:-1].replace("''", "'")
-    if len(text) > 1 and text[0] == text[-1] == '"':
-        return re.sub(r"\\(.)", lambda match: {"n": "\n", "t": "\t"}.get(match[1], match[1]), text[1:-1])
-    return text.partition(" #")[0].rstrip()
+    quoted = _QUOTED.fullmatch(text)
+    if quoted is not None:
+        inner = quoted[1]
+        return inner[1:-1].replace("''", "'") if inner[0] == "'" else str(json.loads(inner, strict=False))
+    if text[:1] in _NO_TEXT:
+        raise ValueError(text)
+    return "" if text[:1] == "#" else text.partition(" #")[0].rstrip()
 
 
 def _files(files: FileAccessManager, at: str, path: str) -> Iterator[tuple[str, str | int]]:
@@ -339,18 +351,8 @@ def _tool(skills: Sequence[Skill], readable: tuple[str, ...]) -> Tool:
 
 
 def _digest(skills: Sequence[Skill]) -> str:
-    digest = blake2b(digest_size=16)
-    for skill in skills:
-        for text in (skill.name, skill.description, skill.requires, skill.instructions, *map(str, _pairs(skill))):
-            digest.update(text.encode("utf-8", "surrogatepass"))
-            digest.update(b"\0")
-    return digest.hexdigest()
-
-
-def _pairs(skill: Skill) -> Iterator[str | int]:
-    for name, content in skill.files.items():
-        yield name
-        yield content
+    texts = [(each.name, each.description, each.requires, each.instructions, {**each.files}) for each in skills]
+    return blake2b(repr(texts).encode(), digest_size=16).hexdigest()
 
 
 def _instructions(skill: Skill, readable: tuple[str, ...]) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from functools import partial
 from typing import Any, cast
 
 from agentflow.core.call.call import CallContext, view_of
@@ -19,8 +18,8 @@ from agentflow.core.data.messages import ToolSpec
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Surface
 from agentflow.core.ports.ports import Prompt, Tool, ToolPort
-from agentflow.core.ports.toolbox import RUN_PROGRAM, Toolbox, offered
-from agentflow.handler.tool_lists import ToolTable, find_named, read_tools
+from agentflow.core.ports.toolbox import RUN_PROGRAM, Toolbox
+from agentflow.handler.tool_lists import ToolTable, named_tools, read_tools
 from agentflow.handler.tools import SEARCH_TOOLS, parameters_schema
 from agentflow.lib.text.fences import program_of
 
@@ -96,11 +95,7 @@ async def with_programs(prompt: Prompt, call: CallContext, tools: ToolPort) -> P
     if chosen is None:
         return prompt  # a function of the host with that name
 
-    def ordinary() -> list[str]:
-        return [spec.name for spec in tools.ordinary(call)]
-
-    tasks: dict[str, Tool] = {}
-    objects = offered(chosen.names, chosen.own, ordinary, call.grants, partial(find_named, call, tools, tasks))
+    objects, _ = named_tools(chosen.names, chosen.own, call, tools)
     for name, tool in objects.items():
         if tool.task is not None and call.run.services.task(name, call) is not tool.task:
             raise ConfigurationError(
@@ -108,8 +103,6 @@ async def with_programs(prompt: Prompt, call: CallContext, tools: ToolPort) -> P
                 code="config/option",
                 hint="give the task itself, of @flow.task, and not a copy with options",
             )
-        if tool.deps is not None:
-            call.require_deps(tool.deps, f"the tool '{tool.name}'")
     allow = frozenset([name for name in objects if not name.startswith(HANDOFF)])
     card, usages = await call.run.services.guide(allow, chosen.surface, call)
     hidden = {name: usage for name, usage in usages.items() if objects[name].defer_loading}

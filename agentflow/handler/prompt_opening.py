@@ -1,15 +1,17 @@
 """The messages that a prompt begins with: the history of its session, or a conversation handed over, and the data
-context."""
+context; and whether the provider is asked to cache this beginning."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 
 from agentflow.core.data.context import DataContext
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.messages import Message, Part, TextPart, user
+from agentflow.core.data.messages import Message, Part, PromptCache, TextPart, user
 from agentflow.core.data.session import Compaction, Session
 from agentflow.core.data.templates import HistoryConfig
 from agentflow.handler.token_estimate import size_of, size_of_message
@@ -137,3 +139,72 @@ def contained(text: str) -> str:
 
 def _attribute(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+SEEN_S = 300.0
+"""Seconds that a prefix is considered likely to be sent again: the cache lifetime of providers."""
+WORTH = 1_500
+"""Minimum of characters of a prefix worth caching: no provider caches fewer than 512 tokens."""
+_MOST_SEEN = 4_096
+
+
+class PromptCaching:
+    """Decides for the prompts of a turn loop whether to ask for caching. ``default`` is for prompts that do not say.
+
+    ``clock`` returns monotonic seconds.
+    """
+
+    __slots__ = ("_clock", "_seen", "default")
+
+    def __init__(self, default: PromptCache | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.default: PromptCache | None = default
+        self._clock = clock
+        self._seen: dict[str, float] = {}
+
+    def plan(
+        self,
+        stated: PromptCache | None,
+        session: Session,
+        model: str,
+        system: str,
+        messages: Sequence[Message],
+        *,
+        tools: bool,
+    ) -> tuple[PromptCache | None, str]:
+        """The caching to request from the provider for a prompt, and the key shared by requests with the same beginning.
+
+        ``stated`` is the prompt's own setting. The key is empty if nothing is worth caching.
+        """
+        cache = self.default if stated is None else stated
+        if cache is False:
+            return False, ""
+        if tools or len(messages) > 1:
+            return cache or "5m", conversation_key(session, model)
+        if cache or len(system) >= WORTH or session.data_context is not None:
+            key = prefix_key(model, system, messages[0])
+            return "5m" if self.seen(key) and cache is None else cache, key
+        return None, ""
+
+    def seen(self, key: str) -> bool:
+        """Whether the prefix with this key was sent within the last five minutes. It counts as sent from now on."""
+        now = self._clock()
+        before = self._seen.pop(key, None)
+        self._seen[key] = now
+        if len(self._seen) > _MOST_SEEN:
+            del self._seen[next(iter(self._seen))]
+        return before is not None and now - before < SEEN_S
+
+
+def prefix_key(model: str, system: str, first: Message) -> str:
+    """The key of the beginning of a prompt without history or tools: its system text and the data context."""
+    part = first.parts[0]
+    return _key(model, system, part.text if isinstance(part, TextPart) and part.cache else "")
+
+
+def conversation_key(session: Session, model: str) -> str:
+    """The key of a conversation; it does not reveal the session's name."""
+    return _key(model, session.scope)
+
+
+def _key(*texts: str) -> str:
+    return blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -1,17 +1,12 @@
-"""Runs one prompt: model calls and tool calls in turn until there is an answer.
-
-Before the first call it decides which tools to offer the model, and the authority of its calls.
-"""
+"""Runs one prompt: model calls and tool calls in turn until there is an answer."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from hashlib import blake2b
 from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
@@ -20,11 +15,9 @@ from agentflow.core.call.call import CallContext, JournalPort
 from agentflow.core.call.endings import HandedOver, Handoff, Retry, called_by_host
 from agentflow.core.call.reading import files_read
 from agentflow.core.call.run_port import PAID_TEXT
-from agentflow.core.call.spending import Funds, PriceQuote, Reservation
+from agentflow.core.call.spending import Funds, Reservation
 from agentflow.core.call.work_clock import WorkClock
-from agentflow.core.data.errors import LimitExceeded, ResourceExhausted, TaskError, clip
-from agentflow.core.data.frozen import frozen
-from agentflow.core.data.known_names import file_grants
+from agentflow.core.data.errors import LimitExceeded, ResourceExhausted, clip
 from agentflow.core.data.limits import NANO, added
 from agentflow.core.data.message_json import read_message, read_response
 from agentflow.core.data.messages import (
@@ -45,11 +38,10 @@ from agentflow.core.data.messages import (
 )
 from agentflow.core.data.requests import turns_without_tools
 from agentflow.core.data.results import NO_USAGE
-from agentflow.core.data.session import Session
-from agentflow.core.data.values import is_long, plain, to_json
+from agentflow.core.data.values import is_long, plain
 from agentflow.core.events.events import TextRead, WaitReason, WaitStarted
-from agentflow.core.ports.ports import AnswerCheck, Pricing, Prompt, PromptOutcome, ProviderAdapter, Tool, ToolPort
-from agentflow.core.ports.toolbox import NO_TOOLBOX, RUN_PROGRAM, Toolbox, offered
+from agentflow.core.ports.ports import AnswerCheck, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
+from agentflow.core.ports.toolbox import Toolbox
 from agentflow.handler.model_turn import (
     ContextGuard,
     OutputSchema,
@@ -59,152 +51,21 @@ from agentflow.handler.model_turn import (
     model_turn,
     without_calls,
 )
-from agentflow.handler.prompt_opening import following, opening, opening_of_handoff, opening_sources
+from agentflow.handler.prompt_answers import (
+    AS_TEXT,
+    ParsedAnswer,
+    answer_of_host,
+    read_answer,
+)
+from agentflow.handler.prompt_opening import PromptCaching, following, opening, opening_of_handoff, opening_sources
 from agentflow.handler.token_estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator
-from agentflow.handler.tool_lists import Offer, find_named, found_in, in_order, searched
-from agentflow.handler.tool_registry import NO_TOOLS, ToolTurn
+from agentflow.handler.tool_lists import Offer, found_in, in_order
+from agentflow.handler.tool_registry import ToolTurn
 
 if TYPE_CHECKING:  # few runs have an inbox, few prompts clear anything
     from agentflow.core.call.inbox import SaidText
     from agentflow.handler.clearing import Clearing
     from agentflow.handler.wrapping_up import WrapUp
-
-
-def offered_to(
-    prompt: Prompt,
-    call: CallContext,
-    tools: ToolPort,
-    loaded: frozenset[str] = frozenset(),
-    model: tuple[ProviderAdapter, str] | None = None,
-) -> tuple[tuple[ToolSpec, ...], Toolbox | None]:
-    """The specs of the tools that ``prompt`` offers at ``call``, and those of its tools missing from the table ``tools``.
-
-    Deferred tools are left out until they are among ``loaded``, and a tool to search them is offered; they are
-    marked instead if the provider of ``model`` searches them itself. A name may be that of a tool or of a task. Raises
-    ConfigurationError (``tool/unknown``) for any other name.
-    """
-    toolbox = cast("Toolbox | None", prompt.toolbox)
-    if prompt.tools is None:
-        if call.grants is None and (toolbox is None or toolbox is NO_TOOLBOX) and not tools.defers:
-            return tools.ordinary(call), toolbox  # nearly all prompts of texts: nothing is looked up
-    elif not prompt.tools:
-        return (), toolbox
-    tasks: dict[str, Tool] = {}
-
-    def ordinary() -> list[str]:
-        return [spec.name for spec in tools.ordinary(call)]
-
-    objects = offered(
-        prompt.tools, toolbox or NO_TOOLBOX, ordinary, call.grants, partial(find_named, call, tools, tasks)
-    )
-    for tool in objects.values():
-        if tool.deps is not None:  # said before a model is paid
-            call.require_deps(tool.deps, f"the tool '{tool.name}'")
-    natively = False
-    programs = objects.get(RUN_PROGRAM)
-    hidden = programs is not None and programs.code is not None and programs.code.hidden
-    if hidden or any([tool.defer_loading for tool in objects.values()]):
-        natively = model is not None and model[0].profile(model[1]).searches_tools
-        if hidden or not natively:
-            objects, toolbox = searched(objects, toolbox or NO_TOOLBOX, loaded, natively)
-    specs = tuple([tool.spec_in(call.run) for tool in objects.values()])
-    if natively:
-        specs = tuple([replace(spec, deferred=objects[spec.name].defer_loading) for spec in specs])
-    return specs, (toolbox or NO_TOOLBOX).with_all(tasks) if tasks else toolbox
-
-
-def called_by_model(
-    prompt: Prompt,
-    call: CallContext,
-    specs: tuple[ToolSpec, ...],
-    toolbox: Toolbox | None,
-    tools: ToolPort,
-    inner: CallContext | None = None,
-) -> CallContext:
-    """The call that numbers the calls of a prompt's model, with the authority of the offered tools: a new one, or ``inner``, if
-    its tools have changed.
-
-    Files may be handed on to subtasks as far as the caller itself may give them.
-    """
-    if inner is None:
-        inner = call.at(call.next_path("Prompt", prompt.model, prompt.system, prompt.parts))
-    inner.grants = file_grants(call.grants).union([spec.name for spec in specs]) if specs else NO_TOOLS
-    inner.held, inner.asked_by_model, inner.level = inner.grants, True, call.level + 1
-    inner.toolbox = toolbox
-    if prompt.toolbox is not None:  # of these, texts may call those of the flow
-        find = tools.find
-        local = [name for name, tool in cast(Toolbox, prompt.toolbox).items() if find(name) is not tool]
-        inner.held = inner.grants.difference(local)
-    return inner
-
-
-SEEN_S = 300.0
-"""Seconds that a prefix is considered likely to be sent again: the cache lifetime of providers."""
-WORTH = 1_500
-"""Minimum of characters of a prefix worth caching: no provider caches fewer than 512 tokens."""
-_MOST_SEEN = 4_096
-
-
-class PromptCaching:
-    """Decides for the prompts of a turn loop whether to ask for caching. ``default`` is for prompts that do not say.
-
-    ``clock`` returns monotonic seconds.
-    """
-
-    __slots__ = ("_clock", "_seen", "default")
-
-    def __init__(self, default: PromptCache | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.default: PromptCache | None = default
-        self._clock = clock
-        self._seen: dict[str, float] = {}
-
-    def plan(
-        self,
-        stated: PromptCache | None,
-        session: Session,
-        model: str,
-        system: str,
-        messages: Sequence[Message],
-        *,
-        tools: bool,
-    ) -> tuple[PromptCache | None, str]:
-        """The caching to request from the provider for a prompt, and the key shared by requests with the same beginning.
-
-        ``stated`` is the prompt's own setting. The key is empty if nothing is worth caching.
-        """
-        cache = self.default if stated is None else stated
-        if cache is False:
-            return False, ""
-        if tools or len(messages) > 1:
-            return cache or "5m", conversation_key(session, model)
-        if cache or len(system) >= WORTH or session.data_context is not None:
-            key = prefix_key(model, system, messages[0])
-            return "5m" if self.seen(key) and cache is None else cache, key
-        return None, ""
-
-    def seen(self, key: str) -> bool:
-        """Whether the prefix with this key was sent within the last five minutes. It counts as sent from now on."""
-        now = self._clock()
-        before = self._seen.pop(key, None)
-        self._seen[key] = now
-        if len(self._seen) > _MOST_SEEN:
-            del self._seen[next(iter(self._seen))]
-        return before is not None and now - before < SEEN_S
-
-
-def prefix_key(model: str, system: str, first: Message) -> str:
-    """The key of the beginning of a prompt without history or tools: its system text and the data context."""
-    part = first.parts[0]
-    return _key(model, system, part.text if isinstance(part, TextPart) and part.cache else "")
-
-
-def conversation_key(session: Session, model: str) -> str:
-    """The key of a conversation; it does not reveal the session's name."""
-    return _key(model, session.scope)
-
-
-def _key(*texts: str) -> str:
-    return blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 NO_ANSWER = "(no answer in words)"
@@ -464,7 +325,7 @@ class PromptRun:
                             return await self._handed_over(response, handoff)
                         return self._finished(response, self._tools.ending.data["finish"])
                 elif response.stop_reason != "pause":
-                    answer = AS_TEXT if self._shape is None else await self._read(response, self._shape)
+                    answer = AS_TEXT if self._shape is None else await read_answer(response, self._shape, self._call)
                     if rules.check is not None and answer.fault is None and response.stop_reason == "end":
                         answer = await self._judged(response, answer, rules.check)
                     if answer.fault is None and run.shared.inbox is not None and run.journal is None:
@@ -616,11 +477,8 @@ class PromptRun:
         self, request: ModelRequest, tokens: int, funds: Funds, call: CallContext, *, exact: bool = False
     ) -> ModelRequest:
         """Reserve the most that a request of ``tokens`` may cost; returns it with the cap that ensures that."""
-        quote = None
-        if funds.priced and self._pricing is not None:
-            quote = await self._pricing.quote(self._adapter, self._model, tokens, request.prompt_cache)
         cap = request.max_output_tokens or default_cap(self._profile, request.settings, tokens)
-        cap = await self._grant(funds, tokens, cap, quote, call, exact=exact)
+        cap = await self._grant(request, funds, tokens, cap, call, exact=exact)
         if not funds.capped:
             return replace(request, input_tokens=tokens) if self._rated else request
         if cap == request.max_output_tokens and not self._rated:
@@ -628,9 +486,12 @@ class PromptRun:
         return replace(request, max_output_tokens=cap, input_tokens=tokens)
 
     async def _grant(
-        self, funds: Funds, tokens: int, cap: int, quote: PriceQuote | None, call: CallContext, *, exact: bool = False
+        self, request: ModelRequest, funds: Funds, tokens: int, cap: int, call: CallContext, *, exact: bool = False
     ) -> int:
         """Reserve a call's input and answer, waiting if need be. Returns the maximum of tokens of the answer."""
+        quote = None
+        if funds.priced and self._pricing is not None:
+            quote = await self._pricing.quote(self._adapter, self._model, tokens, request.prompt_cache)
         self._reserved = reserved = funds.reserve(tokens, cap, quote, self._model, priority=call.priority, exact=exact)
         if reserved.waits:
             self.waits(False)
@@ -645,11 +506,8 @@ class PromptRun:
         if funds is None or reserved is None or estimator is None:
             return
         tokens = estimator.input_tokens(request)
-        quote = None
-        if funds.priced and self._pricing is not None:
-            quote = await self._pricing.quote(self._adapter, self._model, tokens, request.prompt_cache)
         reserved.free()
-        await self._grant(funds, tokens, reserved.cap, quote, self._call, exact=True)
+        await self._grant(request, funds, tokens, reserved.cap, self._call, exact=True)
 
     def waits(self, over: bool) -> None:
         """Stop the prompt's clock while a call waits for its rate or budget."""
@@ -885,20 +743,6 @@ class PromptRun:
             None if cost is None or self._cost is None else (round(self._cost * NANO) + round(cost * NANO)) / NANO
         )
 
-    async def _read(self, response: ModelResponse, shape: OutputSchema) -> ParsedAnswer:
-        value, parse_error, schema_errors = await shape.read_aside(response.text)
-        if parse_error is not None:
-            fault = f"Your answer is not valid JSON: {parse_error}\nAnswer again with the corrected JSON only."
-        elif schema_errors:
-            listed = "\n".join(f"- {error}" for error in schema_errors)
-            fault = f"Your JSON does not meet the schema:\n{listed}\nAnswer again with the corrected JSON only."
-        else:
-            fault = None
-        if fault is not None:
-            self._call.warn("handler/bad-output", "the answer is not the JSON asked for", problem=clip(fault, 500))
-        text = response.text if parse_error is not None else shape.text_of(response.text)
-        return ParsedAnswer(value, parse_error, schema_errors, fault, None if text == response.text else text)
-
     async def _judged(self, response: ModelResponse, answer: ParsedAnswer, check: AnswerCheck) -> ParsedAnswer:
         """An answer of the right form as the prompt's check has it: accepted, changed, or refused."""
         text = response.text if answer.text is None else answer.text
@@ -909,26 +753,7 @@ class PromptRun:
                 "handler/answer-refused", "the check did not accept the answer", problem=clip(retry.why, 500)
             )
             return replace(answer, fault=retry.why, refused=retry.why)
-        return answer if changed is None else self._of_host(changed[0], "the check of the prompt gave")
-
-    def _of_host(self, value: object, what: str) -> ParsedAnswer:
-        """A value that code of the host gives in place of the model's answer. Raises TaskError (``tasks/value``) if it is not of
-        the form that the answer must have."""
-        shape = self._shape
-        if shape is None:
-            return ParsedAnswer(text=value if isinstance(value, str) else to_json(value))
-        try:
-            read, text, problems = shape.of_value(value)
-        except ValueError as error:
-            read, text, problems = value, "", (str(error),)
-        if not problems:
-            return ParsedAnswer(read, text=text)
-        raise TaskError(
-            f"{what} {clip(repr(value), 200)}, which does not match the task's return type: {'; '.join(problems[:5])}",
-            reason="output_format_failure",
-            code="tasks/value",
-            hint="give a value of the type that the task returns",
-        )
+        return answer if changed is None else answer_of_host(changed[0], "the check of the prompt gave", self._shape)
 
     async def _handed_over(self, response: ModelResponse, handoff: Handoff) -> PromptOutcome:
         """The outcome of a prompt after its model, or a tool of it, has handed the conversation over."""
@@ -954,7 +779,7 @@ class PromptRun:
 
     def _finished(self, response: ModelResponse, value: object) -> PromptOutcome:
         """The outcome of a prompt that a tool ended with ``value``: the model has said so in the exchange."""
-        answer = self._of_host(value, "a tool ended the task with")
+        answer = answer_of_host(value, "a tool ended the task with", self._shape)
         self._messages.append(Message("assistant", (TextPart(answer.text or NO_ANSWER),)))
         return self._outcome(replace(response, parts=(TextPart(answer.text or ""),), stop_reason="end"), answer)
 
@@ -1015,20 +840,3 @@ def default_cap(profile: ModelProfile, settings: Mapping[str, Any], tokens: int)
     cap = min(profile.max_output_tokens or cap, cap)
     window = profile.context_window
     return cap if window is None else max(1, min(cap, window - tokens))
-
-
-@frozen
-class ParsedAnswer:
-    """A parsed answer: ``fault`` describes the invalid parts to the model, ``refused`` why the check refused it, ``text`` replaces
-    the answer's text."""
-
-    value: object = None
-    parse_error: str | None = None
-    schema_errors: tuple[str, ...] = ()
-    fault: str | None = None
-    text: str | None = None
-    refused: str | None = None
-
-
-AS_TEXT = ParsedAnswer()
-"""The result of parsing an answer that may be any text."""

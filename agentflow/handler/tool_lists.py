@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeAlias, cast
 
 from agentflow.core.call.call import CallContext
@@ -14,7 +15,7 @@ from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.known_names import ASKED, DEFINE, EVERY, FILES, GUARDED, HANDOFF, CompiledTask
 from agentflow.core.data.messages import Message, ToolResultPart, ToolSpec
 from agentflow.core.ports.ports import Prompt, Tool, ToolPort
-from agentflow.core.ports.toolbox import NO_TOOLBOX, RUN_PROGRAM, Toolbox
+from agentflow.core.ports.toolbox import NO_TOOLBOX, RUN_PROGRAM, Toolbox, offered
 from agentflow.handler.tools import SEARCH_TOOLS, handoff_tool, search_tool, task_tool, tool_from_function
 from agentflow.lib.schema.json_schema import Schema
 
@@ -251,3 +252,22 @@ def found_in(messages: Sequence[Message]) -> frozenset[str]:
 def in_order(before: tuple[ToolSpec, ...], now: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
     """The tools of a turn in the order of the turn before, then the new ones: providers cache the beginning of a request."""
     return (*[spec for spec in before if spec in now], *[spec for spec in now if spec not in before])
+
+
+def named_tools(
+    names: Sequence[str] | None, own: Mapping[str, Tool], call: CallContext, tools: ToolPort
+) -> tuple[dict[str, Tool], dict[str, Tool]]:
+    """The tools with these ``names`` at ``call``, ``own`` ones first (None: all ordinary ones), and those of them that are tasks, by name.
+
+    Raises ConfigurationError: ``tool/unknown``, and the error for missing dependencies, before a model is paid.
+    """
+    tasks: dict[str, Tool] = {}
+
+    def ordinary() -> list[str]:
+        return [spec.name for spec in tools.ordinary(call)]
+
+    objects = offered(names, own, ordinary, call.grants, partial(find_named, call, tools, tasks))
+    for tool in objects.values():
+        if tool.deps is not None:
+            call.require_deps(tool.deps, f"the tool '{tool.name}'")
+    return objects, tasks

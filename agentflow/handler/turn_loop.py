@@ -1,4 +1,4 @@
-"""The turn loop: runs a prompt by alternating model calls and tool calls until there is an answer.
+"""The turn loop: chooses the tools that a prompt offers and the authority of its model's calls, and runs it until there is an answer.
 
 A prompt's messages are kept in one list while it runs. The session gets the whole exchange at the end or nothing, so that
 history stays valid for a strict server after any interruption of the prompt.
@@ -10,11 +10,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.work_clock import WorkClock, timed
 from agentflow.core.data.errors import ConfigurationError, LimitExceeded, clip
+from agentflow.core.data.known_names import file_grants
 from agentflow.core.data.limits import added
 from agentflow.core.data.messages import PromptCache, TextPart, ToolSpec
 from agentflow.core.data.provider_errors import CallTimeout
@@ -22,11 +23,12 @@ from agentflow.core.data.results import Usage
 from agentflow.core.data.session import Session
 from agentflow.core.data.templates import STATELESS
 from agentflow.core.ports.ports import ModelRouter, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
-from agentflow.core.ports.toolbox import RUN_PROGRAM
+from agentflow.core.ports.toolbox import NO_TOOLBOX, RUN_PROGRAM, Toolbox
 from agentflow.handler.model_turn import OutputSchemas
-from agentflow.handler.prompt_run import PromptCaching, PromptRun, called_by_model, offered_to
+from agentflow.handler.prompt_opening import PromptCaching
+from agentflow.handler.prompt_run import PromptRun
 from agentflow.handler.token_estimate import Calibration
-from agentflow.handler.tool_lists import Offer, with_chosen
+from agentflow.handler.tool_lists import Offer, named_tools, searched, with_chosen
 from agentflow.handler.tool_registry import NO_TOOLS
 from agentflow.handler.tools import SEARCH_TOOLS
 
@@ -52,6 +54,64 @@ class OneModel:
 
 Fallback = Callable[[Sequence[tuple[ProviderAdapter, str]]], ProviderAdapter]
 """Combines several routes ``(adapter, model name)``, to be tried in order, into one adapter."""
+
+
+def offered_to(
+    prompt: Prompt,
+    call: CallContext,
+    tools: ToolPort,
+    loaded: frozenset[str] = frozenset(),
+    model: tuple[ProviderAdapter, str] | None = None,
+) -> tuple[tuple[ToolSpec, ...], Toolbox | None]:
+    """The specs of the tools that ``prompt`` offers at ``call``, and those of its tools missing from the table ``tools``.
+
+    Deferred tools are left out until they are among ``loaded``, and a tool to search them is offered; they are
+    marked instead if the provider of ``model`` searches them itself. A name may be that of a tool or of a task. Raises
+    ConfigurationError (``tool/unknown``) for any other name.
+    """
+    toolbox = cast("Toolbox | None", prompt.toolbox)
+    if prompt.tools is None:
+        if call.grants is None and (toolbox is None or toolbox is NO_TOOLBOX) and not tools.defers:
+            return tools.ordinary(call), toolbox  # nearly all prompts of texts: nothing is looked up
+    elif not prompt.tools:
+        return (), toolbox
+    objects, tasks = named_tools(prompt.tools, toolbox or NO_TOOLBOX, call, tools)
+    natively = False
+    programs = objects.get(RUN_PROGRAM)
+    hidden = programs is not None and programs.code is not None and programs.code.hidden
+    if hidden or any([tool.defer_loading for tool in objects.values()]):
+        natively = model is not None and model[0].profile(model[1]).searches_tools
+        if hidden or not natively:
+            objects, toolbox = searched(objects, toolbox or NO_TOOLBOX, loaded, natively)
+    specs = tuple([tool.spec_in(call.run) for tool in objects.values()])
+    if natively:
+        specs = tuple([replace(spec, deferred=objects[spec.name].defer_loading) for spec in specs])
+    return specs, (toolbox or NO_TOOLBOX).with_all(tasks) if tasks else toolbox
+
+
+def called_by_model(
+    prompt: Prompt,
+    call: CallContext,
+    specs: tuple[ToolSpec, ...],
+    toolbox: Toolbox | None,
+    tools: ToolPort,
+    inner: CallContext | None = None,
+) -> CallContext:
+    """The call that numbers the calls of a prompt's model, with the authority of the offered tools: a new one, or ``inner``, if
+    its tools have changed.
+
+    Files may be handed on to subtasks as far as the caller itself may give them.
+    """
+    if inner is None:
+        inner = call.at(call.next_path("Prompt", prompt.model, prompt.system, prompt.parts))
+    inner.grants = file_grants(call.grants).union([spec.name for spec in specs]) if specs else NO_TOOLS
+    inner.held, inner.asked_by_model, inner.level = inner.grants, True, call.level + 1
+    inner.toolbox = toolbox
+    if prompt.toolbox is not None:  # of these, texts may call those of the flow
+        find = tools.find
+        local = [name for name, tool in cast(Toolbox, prompt.toolbox).items() if find(name) is not tool]
+        inner.held = inner.grants.difference(local)
+    return inner
 
 
 class TurnLoop:

@@ -158,7 +158,7 @@ def unknown_option(names: Iterable[str], where: Place) -> ConfigurationError:
 
 
 def unknown_field(name: str, where: str, names: Collection[str]) -> ConfigurationError:
-    """The error (``config/option``) for ``name``, which is none of the ``names`` that ``where`` takes by keyword."""
+    """The error (``config/option``) for ``name``, which is not among the ``names`` that ``where`` takes by keyword."""
     meant = _PEERS.get(name, name)
     meant = "output_model" if meant == "output" and "output_model" in names else meant
     if meant in names:

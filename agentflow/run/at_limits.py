@@ -40,7 +40,7 @@ class LimitedRun(Protocol):
 _RAISED = frozenset(["limits/usd", "limits/tokens", "limits/model-calls", "limits/wall"])
 """The codes of limits that a run may wait at."""
 PREFIX = "@limit/"
-"""Start of the paths of these questions, which are none of effects."""
+"""Start of the paths of these questions. No effect has such a path."""
 
 
 def limit_path(name: str, allowed: float) -> str:

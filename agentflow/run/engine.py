@@ -51,7 +51,6 @@ from agentflow.run.strand.strand import EffectHandler, FlowNames, Publish, Stran
 from agentflow.tasks.template import request_from_arguments
 
 if TYPE_CHECKING:
-    from agentflow.core.data.at_limit import AtLimit
     from agentflow.run.dependencies import Dependencies
     from agentflow.run.policy.guard import RulesMet
     from agentflow.run.purses import Purse, Purses
@@ -244,7 +243,7 @@ class Engine:
         solver: SolverPort | None = None,
         workflows: WorkflowPort | None = None,
         limits: Limits | None = None,
-        at_limit: AtLimit | None = None,
+        at_limit: Mapping[str, Any] | None = None,
         approver: Approver | None = None,
         answerer: Answerer | None = None,
         approval_ttl: float = 0.0,
@@ -287,7 +286,7 @@ class Engine:
         self._redactor = redactor
         self._accounts: MemoryAccounts = MemoryAccounts()
         self.live: dict[str, Run] = {}
-        """The runs in progress, by id; a part of a run is none."""
+        """The runs in progress, by id, without their parts."""
         self.closed = False
         self.purses: Purses | None = None
         """The purses of the flow; None for a flow without."""
@@ -398,9 +397,7 @@ class Engine:
             deps=spec.deps,
             around_tool=self.around_tool + spec.around_tool if spec.around_tool else self.around_tool,
             around_model=self.around_model + spec.around_model if spec.around_model else self.around_model,
-            at_limit=self.at_limit
-            if spec.on_limit is spec.warn_at is spec.wrap_up is None
-            else spec.at_limit(self.at_limit),
+            at_limit={**(self.at_limit or {}), **spec.at_limit} if spec.at_limit else self.at_limit,
         )
         if spec.state is not None:
             from agentflow.core.call.run_state import RunState  # few runs have one
@@ -443,7 +440,7 @@ class Engine:
                 code="config/option",
                 hint="change that of the run: ctx.state['key'] = value",
             )
-        if not spec.on_limit is spec.warn_at is spec.wrap_up is None:
+        if spec.at_limit:
             raise ConfigurationError(
                 "on_limit=, warn_at= and wrap_up= belong to a run, and this call is a part of one",
                 code="config/option",

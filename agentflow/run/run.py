@@ -41,7 +41,6 @@ from agentflow.run.strand.perform import warn_of_failures
 
 if TYPE_CHECKING:  # few runs have a purse, ask, wait at their limits, or are told something
     from agentflow.core.call.inbox import Inbox
-    from agentflow.core.data.at_limit import AtLimit
     from agentflow.run.at_limits import LimitDoor, Warnings
     from agentflow.run.purses import Purse
     from agentflow.run.questions import Asking, LocalQuestions
@@ -127,7 +126,7 @@ class Run:
         deps: Any = None,
         around_tool: tuple[Any, ...] = (),
         around_model: tuple[Any, ...] = (),
-        at_limit: AtLimit | None = None,
+        at_limit: Mapping[str, Any] | None = None,
     ) -> None:
         self.tools = tools
         self.deps = deps
@@ -137,15 +136,18 @@ class Run:
         self.payer = purse
         self._approval_ttl = approval_ttl
         self.limits = limits
-        self.at_limit = at_limit
+        self._wraps_up = False
         self.root: CallContext | None = None
         self.due: float | None = None
         self._door: LimitDoor | None = None
         self._warnings: Warnings | None = None
-        if at_limit is not None:
-            from agentflow.run.at_limits import doors_of  # few runs have them
+        if at_limit:
+            from agentflow.core.data.at_limit import AtLimit  # few runs have such options
+            from agentflow.run.at_limits import doors_of
 
-            self._door, self._warnings = doors_of(self, at_limit)
+            options = AtLimit(**at_limit)
+            self._wraps_up = options.wrap_up
+            self._door, self._warnings = doors_of(self, options)
         self.waits_at_limits = self._door is not None
         self._bounded = limits.tokens is not None or limits.usd is not None
         self.journal: JournalPort | None = journal
@@ -190,7 +192,7 @@ class Run:
 
     @property
     def wraps_up(self) -> bool:
-        return self.at_limit is not None and self.at_limit.wrap_up
+        return self._wraps_up
 
     def left(self, limit: str) -> float | None:
         from agentflow.run.at_limits import left_of  # few runs ask

@@ -42,12 +42,8 @@ class OwnReader(Subscriber):
         self.begun.set()
 
 
-class RunDoors(Protocol):
-    """The actions on a run by its id, wherever that works: of a flow, and of its durable runs."""
-
-    async def cancel(self, run_id: str) -> None:
-        """Cancel a durable run for good."""
-        ...
+class RunSender(Protocol):
+    """Sends to a run by its id, wherever that works."""
 
     async def say(self, run_id: str, text: str, *, task: str | None = None) -> None:
         """Say a text to the run."""
@@ -57,8 +53,16 @@ class RunDoors(Protocol):
         """Send a signal to the run."""
         ...
 
+
+class RunDoors(RunSender, Protocol):
+    """The actions on a stored run by its id, wherever that works."""
+
+    async def cancel(self, run_id: str) -> None:
+        """Cancel the run for good."""
+        ...
+
     async def state(self, run_id: str) -> dict[str, Any]:
-        """The state of the run."""
+        """A copy of the state of the run."""
         ...
 
 
@@ -68,7 +72,7 @@ class RunStream(Generic[T]):
     Iterate over it for typed events, at most once; await :meth:`value` for the program's value. If you leave the block
     early, the run is cancelled, and the block waits for its end. A failed run raises its error from :meth:`value` or, if you did not await it, at
     the end of the block. ``in_turn`` gives a context manager held while the run lasts: in the code of a workflow
-    the run is one of its calls. ``run_id`` is the id that the run will have, ``doors`` those of its flow.
+    the run is one of its calls. ``run_id`` is the id that the run will have; ``sender`` reaches it by that.
     """
 
     def __init__(
@@ -77,10 +81,10 @@ class RunStream(Generic[T]):
         in_turn: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         *,
         run_id: str,
-        doors: RunDoors,
+        sender: RunSender,
     ) -> None:
         self._run_id = run_id
-        self._doors = doors
+        self._sender = sender
         self._main = main
         self._in_turn = in_turn
         self._block = AsyncExitStack()
@@ -154,7 +158,7 @@ class RunStream(Generic[T]):
         user. Raises DataError: ``run/ended`` when the run has ended, ``say/task`` for a task that the flow does not have, ``say/text``,
         ``say/full``.
         """
-        await self._doors.say(await self._id_at_work(), text, task=task)
+        await self._sender.say(await self._id_at_work(), text, task=task)
 
     async def signal(self, name: str, value: Any = None) -> None:
         """Send a signal: ``flow.signal(name)`` in the workflow waits for it, or will. Signals of one name are received in the order
@@ -162,7 +166,7 @@ class RunStream(Generic[T]):
 
         ``value`` is JSON data, a dataclass or pydantic model. Raises the errors of :meth:`~agentflow.AgentFlow.send_signal`.
         """
-        await self._doors.send_signal(await self._id_at_work(), name, value)
+        await self._sender.send_signal(await self._id_at_work(), name, value)
 
     async def state(self) -> dict[str, Any]:
         """A copy of the state that the run has published (``ctx.state``, ``flow.publish``), also after its end."""

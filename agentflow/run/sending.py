@@ -25,10 +25,12 @@ from agentflow.run.questions import check_answer
 
 if TYPE_CHECKING:
     from agentflow.run.engine import Engine
+    from agentflow.run.run import Run
+    from agentflow.run.run_stream import RunDoors
 
 
 def check_task(engine: Engine, task: str | None) -> None:
-    """Raise DataError (``say/task``) unless the flow has a task of this name; None is no task in particular."""
+    """Raise DataError (``say/task``) unless the flow has a task of this name; None means any task."""
     if task is not None and engine.tasks.find_compiled(task) is None:
         raise no_such_task(task, engine.tasks.template_names())
 
@@ -56,59 +58,48 @@ def check_signal_name(name: object) -> None:
         )
 
 
-def say(engine: Engine, run_id: str, text: str, task: str | None) -> bool:
-    """Say ``text`` to a run that works here and is not stored; False if there is none of this id. Raises DataError."""
-    run = engine.live.get(run_id)
-    if run is None or run.journal is not None:
-        return False
-    check_text(text, task)
-    check_task(engine, task)
-    if len(inbox_of(run).unread) >= MOST_UNREAD:
-        raise full(run_id, MOST_UNREAD)
-    take_in(run, SaidText(new_key(), text, task))
-    return True
+class FlowSender:
+    """Messages to the runs of a flow by their ids, and their states: of those that work here, else of the ``stored`` ones (None: there
+    are none)."""
 
-
-def send_signal(engine: Engine, run_id: str, name: str, value: object) -> bool:
-    """Send a signal to a run that works here and is not stored; False if there is none of this id. Raises DataError."""
-    run = engine.live.get(run_id)
-    if run is None or run.journal is not None:
-        return False
-    data = signal_data(name, value, engine.questions.of(run_id))
-    if inbox_of(run).unread_signals(name) >= MOST_UNREAD:
-        raise full(run_id, MOST_UNREAD)
-    take_in(run, SentSignal(new_key(), name, data))
-    return True
-
-
-def state_of_run(engine: Engine, run_id: str) -> dict[str, Any] | None:
-    """A copy of the state of a run that works here and is not stored; None if there is none of this id."""
-    run = engine.live.get(run_id)
-    if run is None or run.journal is not None:
-        return None
-    return state_in(run)
-
-
-class EngineDoors:
-    """The :class:`~agentflow.run.run_stream.RunDoors` of an engine without stored runs."""
-
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, stored: RunDoors | None = None) -> None:
         self._engine = engine
-
-    async def cancel(self, run_id: str) -> None:
-        """No run here is durable."""
-        raise has_ended(run_id, stored=False)
+        self._stored_runs = stored
 
     async def say(self, run_id: str, text: str, *, task: str | None = None) -> None:
-        if not say(self._engine, run_id, text, task):
-            raise has_ended(run_id, stored=False)
+        """Say a text to a run. Raises DataError: ``run/ended``, ``say/text``, ``say/task``, ``say/full``; JournalError."""
+        run = self._at_work(run_id)
+        if run is None:
+            await self._stored(run_id).say(run_id, text, task=task)
+            return
+        check_text(text, task)
+        check_task(self._engine, task)
+        if len(inbox_of(run).unread) >= MOST_UNREAD:
+            raise full(run_id, MOST_UNREAD)
+        take_in(run, SaidText(new_key(), text, task))
 
     async def send_signal(self, run_id: str, name: str, value: Any = None) -> None:
-        if not send_signal(self._engine, run_id, name, value):
-            raise has_ended(run_id, stored=False)
+        """Send a signal to a run. Raises DataError: ``run/ended``, the errors of :func:`signal_data`, ``say/full``; JournalError."""
+        run = self._at_work(run_id)
+        if run is None:
+            await self._stored(run_id).send_signal(run_id, name, value)
+            return
+        data = signal_data(name, value, self._engine.questions.of(run_id))
+        if inbox_of(run).unread_signals(name) >= MOST_UNREAD:
+            raise full(run_id, MOST_UNREAD)
+        take_in(run, SentSignal(new_key(), name, data))
 
     async def state(self, run_id: str) -> dict[str, Any]:
-        state = state_of_run(self._engine, run_id)
-        if state is None:
+        """A copy of the state of a run. Raises DataError (``run/ended``), JournalError."""
+        run = self._at_work(run_id)
+        return await self._stored(run_id).state(run_id) if run is None else state_in(run)
+
+    def _at_work(self, run_id: str) -> Run | None:
+        """The run of this id, if it works here and is not stored."""
+        run = self._engine.live.get(run_id)
+        return None if run is None or run.journal is not None else run
+
+    def _stored(self, run_id: str) -> RunDoors:
+        if self._stored_runs is None:
             raise has_ended(run_id, stored=False)
-        return state
+        return self._stored_runs

@@ -17,7 +17,7 @@ from agentflow.run.engine import Engine
 from agentflow.run.handle import Account, RunResult, account_of
 from agentflow.run.run import new_run_id
 from agentflow.run.run_stream import OwnReader, RunStream
-from agentflow.run.sending import EngineDoors
+from agentflow.run.sending import FlowSender
 from agentflow.run.strand.budget import budget_of
 from agentflow.spec.argument_types import check_argument
 from agentflow.spec.handler import BaseHandler
@@ -103,7 +103,7 @@ class SexpEvaluator(Face):
         """
         _check(program, initial_env)
         return RunStream(
-            lambda own: self._run(program, initial_env, own), run_id=new_run_id(), doors=EngineDoors(self.joint.engine)
+            lambda own: self._run(program, initial_env, own), run_id=new_run_id(), sender=FlowSender(self.joint.engine)
         )
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from agentflow import AgentFlow, ConfigurationError, ScriptedProvider, task
 from agentflow.core.data.messages import ToolResultPart
@@ -249,7 +250,60 @@ BROKEN = {
     "no field": ("---\nname: pdf-forms\nwords\n---\n", "line 3: 'words' is not a field", "NAME: VALUE"),
     "twice": ("---\nname: pdf-forms\nname: b\n---\n", "line 3: 'name' is there twice", "leave one"),
     "not UTF-8": (b"---\nname: \xff\n---\n", "is not UTF-8", "convert it"),
+    "a list": (
+        "---\nname: pdf-forms\ndescription: [a, b]\n---\n",
+        "line 3: the value of 'description' is not a text",
+        "one line",
+    ),
+    "an open quote": ("---\nname: pdf-forms\ndescription: 'a\n---\n", "line 3: the value of 'description'", "one line"),
+    "an unknown escape": ('---\nname: pdf-forms\ndescription: "\\q"\n---\n', "line 3: the value of", "one line"),
 }
+
+WRITTEN = [
+    "Fills forms.",
+    "Fills forms.  # a comment",
+    "Fills C# forms",
+    "'Fills forms: it''s quick'",
+    "'Fills forms'   # a comment",
+    '"Fills forms"  # a comment',
+    '"Fills \\"forms\\" \\u00e9 \\t now"',
+    '"# no comment"',
+    "Fills\n  forms\n  of all kinds",
+    '"Fills\n  forms"',
+    ">-\n  Fills\n  forms",
+    "|\n  Fills\n  forms",
+    "\n  Fills forms",
+    "Füllt Formulare — auch große",
+    "[Fills, forms]",
+    "{fills: forms}",
+    "'Fills forms",
+    "&anchor Fills",
+    "*anchor",
+    "!!str Fills",
+    "@forms",
+    "`forms`",
+]
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+async def test_a_description_is_read_as_yaml_or_refused(skills: Path, written: str) -> None:
+    """A value that YAML reads as a text is that text, white space aside; any other is refused, and none is read otherwise."""
+    text = f"---\nname: pdf-forms\ndescription: {written}\nlicense: [MIT\n---\nText.\n"
+    write(skills / "pdf-forms" / "SKILL.md", text)
+    try:
+        meant = yaml.safe_load(text.split("\nlicense")[0].removeprefix("---\n"))["description"]
+    except yaml.YAMLError:
+        meant = None
+    model = ScriptedProvider(["ok"])
+    try:
+        async with AgentFlow(provider=model) as flow:
+            await flow.ask("Hello.", skills=[skills / "pdf-forms"])
+    except ConfigurationError as error:
+        assert "the value of 'description' is not a text" in error.message
+        assert not isinstance(meant, str) or written[0] in "!&"  # a text with a tag or an anchor is refused, too
+        return
+    assert isinstance(meant, str)
+    assert model.requests[0].system.endswith(f"- pdf-forms: {' '.join(meant.split())}")
 
 
 @pytest.mark.parametrize("case", BROKEN)

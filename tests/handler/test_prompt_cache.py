@@ -11,7 +11,7 @@ import pytest
 
 from agentflow import AgentFlow, Session
 from agentflow.core.data.messages import user
-from agentflow.handler.prompt_run import PromptCaching, prefix_key
+from agentflow.handler.prompt_opening import PromptCaching, prefix_key
 from tests.support.model_server import ModelServer
 from tests.support.prompt_cache import SimulatedCache
 

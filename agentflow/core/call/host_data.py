@@ -42,7 +42,7 @@ def json_data(value: object, what: str, kind: str) -> Any:
 
     def no_data(part: object) -> Any:
         raise DataError(
-            f"{what} is JSON data, and {clip(repr(part), 120)} is none",
+            f"{what} must be JSON data, and {clip(repr(part), 120)} is not",
             code="event/not-data" if kind == "event" else "signal/not-data",
             hint="give texts, numbers, lists, dicts, dataclasses or pydantic models",
         )
