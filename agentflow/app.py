@@ -535,6 +535,10 @@ class AgentFlow(ProgramMethods, DurableMethods):
             if self._durable is not None:
                 stack.push_async_callback(self._durable.aclose)
             stack.callback(setattr, self.engine, "closed", True)
+            if (
+                self._durable is not None
+            ):  # while the flow is open: "it is closed" would be stored as the failure of a run
+                stack.push_async_callback(self._durable.suspend)
             if self._online is not None:  # its judges are runs of the flow
                 stack.push_async_callback(self._online.aclose)
 

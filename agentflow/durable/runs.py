@@ -619,11 +619,15 @@ class DurableRuns:
 
         return await listed(self._store, run_filter(where, since=since, labels=labels), limit, of, among=_CASES)
 
-    async def aclose(self) -> None:
-        """Give up the runs that work here, to be resumed later, and close the store."""
+    async def suspend(self) -> None:
+        """Give up the runs that work here, to be resumed later; none begins here any more. A second call does nothing."""
         self._store.leave()
+        await self._runs.aclose()
+
+    async def aclose(self) -> None:
+        """Give up the runs that work here, and close the store."""
         try:
-            await self._runs.aclose()
+            await self.suspend()
         finally:
             if self._watched is not None:
                 await asyncio.to_thread(self._watched.close)

@@ -156,6 +156,32 @@ async def test_an_interruption_cleans_nothing_up(world: World, flow: Flow) -> No
     assert world.done == {"work": 1, "tidy": 1}
 
 
+async def test_runs_are_given_up_before_their_flow_is_closed(world: World, flow: Flow) -> None:
+    """A closing flow is not closed for the runs that it gives up: "this flow is closed" is no outcome of theirs.
+
+    One that began at that moment was stored as failed with it, and could not be resumed.
+    """
+    closed: list[bool] = []
+    reached = asyncio.Event()
+
+    async def visit(at: str) -> str:
+        """Visit a place."""
+        try:
+            reached.set()
+            await asyncio.Event().wait()
+        finally:
+            closed.append(first.engine.closed)
+        return at
+
+    async with flow() as first:
+        first.tool(visit)
+        await first.start('(content (visit (at "x")))', run_id="r")
+        await reached.wait()
+    assert closed == [False]
+    with pytest.raises(ConfigurationError, match="this flow is closed"):
+        await first.run("1")
+
+
 async def test_what_is_left_of_a_time_out_counts(world: World, flow: Flow, tmp_path: Path) -> None:
     """The time of a form goes on while nothing runs: an effect that would start after it does not."""
     text = '(try (timeout 600 (begin (look (at "a")) (look (at "b")))) (catch (e) (get-field e (quote code))))'
