@@ -104,6 +104,15 @@ def ask_human(question: str, /) -> Any: ...
 def ask_human(question: str, /, output: type[_T]) -> _T:
     """Asks a person; ``output`` is the type of the answer."""
 
+@overload
+def wait_for_signal(name: str, /) -> Any: ...
+@overload
+def wait_for_signal(name: str, /, output: type[_T]) -> _T:
+    """Waits for the next signal of this name; ``output`` is the type of its value."""
+
+def publish_state(key: str, value: object, /) -> None:
+    """Sets a key of the state of the run."""
+
 def endorse(value: _T, reason: str, /) -> _T:
     """The value without its sources, as if the user had entered it: the approver takes responsibility."""
 

@@ -9,13 +9,23 @@ from typing import Any, cast
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.known_names import CompiledTask
+from agentflow.core.data.known_names import ASK, PUBLISH, SIGNAL, CompiledTask
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
 from agentflow.core.data.templates import HOST_FUNCTIONS
 from agentflow.core.data.values import to_json
-from agentflow.core.events.effects import CallTool, CallWorkflow, Draw, Effect, HostCall, Solve, Step, TaskCall
+from agentflow.core.events.effects import (
+    AwaitSignal,
+    CallTool,
+    CallWorkflow,
+    Draw,
+    Effect,
+    HostCall,
+    Solve,
+    Step,
+    TaskCall,
+)
 from agentflow.core.events.questions import Question
 from agentflow.core.ports.ports import Tool
 from agentflow.executors.note_tools import NOTE_TOOLS
@@ -41,6 +51,7 @@ from agentflow.lang.passes.python_arms import mark_python_arms
 from agentflow.lang.program import compile_program
 from agentflow.lang.words import TOOL_FORMS, WORDS
 from agentflow.run.engine import Engine
+from agentflow.run.questions import asked_form
 from agentflow.run.run_spec import RunSpec
 from agentflow.run.strand.perform import EffectRunner
 from agentflow.tasks.runner import AtomicTaskExecutor
@@ -226,6 +237,9 @@ class _RehearsedEffects(EffectRunner):
                     return _result(await self.stage.ask(AnswerShape({})))
                 case Draw():
                     return await self._drawn(effect)
+                case AwaitSignal():
+                    schema = {"type": "string"} if effect.schema is None else asked_form(effect.schema, call, SIGNAL)
+                    return (await self.stage.ask(AnswerShape(schema, fails=False))).value
                 case _:
                     return await super().perform(effect, call)
         except AgentflowError as error:
@@ -243,7 +257,7 @@ class _RehearsedEffects(EffectRunner):
             case "random":
                 most = None if effect.below is None else effect.below - 1
                 drawn = [0.5, 0.0, 0.999] if most is None else sorted({0, most // 2, most})
-                return (await self.stage.ask(AnswerShape({"enum": drawn}, fails=False))).value
+                return (await self.stage.ask(AnswerShape({"enum": drawn}, fails=False, late=False))).value
 
 
 def _name(effect: Effect) -> str:
@@ -259,7 +273,14 @@ def _name(effect: Effect) -> str:
             return _FORMS.get(type(effect).__name__, type(effect).__name__)
 
 
-_FORMS: Mapping[str, str] = {"AskHuman": "ask-human", "GetContext": "get_context", "Solve": "solve", "Draw": "random"}
+_FORMS: Mapping[str, str] = {
+    "AskHuman": ASK,
+    "AwaitSignal": SIGNAL,
+    "Publish": PUBLISH,
+    "GetContext": "get_context",
+    "Solve": "solve",
+    "Draw": "random",
+}
 
 
 def tools_of(tools: Iterable[Tool]) -> tuple[Tool, ...]:

@@ -31,13 +31,14 @@ class Answer:
 
 
 class AnswerShape(NamedTuple):
-    """The shape of a requested answer: data of a ``schema`` (None: text), which a model writes as ``json``; whether it may fail;
-    whether a model may use up its ``turns`` with tool calls; and the ``tools`` with effects that the program can see, with the
+    """The shape of a requested answer: data of a ``schema`` (None: text), which a model writes as ``json``; whether it may fail, and
+    whether it may be late; whether a model may use up its ``turns`` with tool calls; and the ``tools`` with effects that the program can see, with the
     schemas of their arguments."""
 
     schema: Mapping[str, Any] | None = None
     json: bool = False
     fails: bool = True
+    late: bool = True
     turns: bool = False
     tools: tuple[tuple[str, Mapping[str, Any]], ...] = ()
 
@@ -123,7 +124,7 @@ class ChosenAnswers:
             kinds.append("fails")
         if shape.json:
             kinds.append("no-json")
-        if self.deadlines and shape.fails:
+        if self.deadlines and shape.late:
             kinds.append("late")
         if shape.turns:
             kinds.append("turns")

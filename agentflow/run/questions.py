@@ -33,6 +33,7 @@ from agentflow.core.data.errors import (
     clip,
     cut,
 )
+from agentflow.core.data.known_names import ASK, SIGNAL
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import plain, to_json
 from agentflow.core.events.events import WaitReason, WaitStarted
@@ -45,14 +46,14 @@ NOBODY = "no approver was available"
 """Why an approval without an answer is denied."""
 
 
-def asked_form(declared: Mapping[str, Any], call: CallContext) -> dict[str, Any]:
-    """The JSON Schema of an answer, from that or from fields by name. Raises SexpEvaluationError (``question/schema``) for anything else."""
+def asked_form(declared: Mapping[str, Any], call: CallContext, form: str = ASK) -> dict[str, Any]:
+    """The JSON Schema of an answer that a ``form`` waits for, from that or from fields by name. Raises SexpEvaluationError (``question/schema``) for anything else."""
     try:
         schema = schema_of(plain(declared))
         Schema(schema)
     except (ConfigurationError, ValueError) as error:
         raise SexpEvaluationError(
-            f"ask-human: {getattr(error, 'message', error)}",
+            f"{form}: {getattr(error, 'message', error)}",
             code="question/schema",
             span=call.span,
             hint='the schema is a dict: {"type" "boolean"}, or fields {"name" "string"}',
@@ -349,8 +350,9 @@ class Asking:
     async def signal(self, name: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
         """Wait for a signal of this name, which may have come before."""
         text = f"the signal '{name}'"
+        declared = plain(schema) if schema is None else asked_form(schema, call, SIGNAL)
         awaited = Question(
-            question=text, schema=plain(schema), reason="signal", run_id=self._run_id, path=call.path, signal=name
+            question=text, schema=declared, reason="signal", run_id=self._run_id, path=call.path, signal=name
         )
         with untimed():
             if call.run.journal is not None:

@@ -19,6 +19,7 @@ from agentflow.core.call.inbox import (
     take_in,
 )
 from agentflow.core.data.errors import DataError, clip
+from agentflow.core.events.effects import LONGEST_SIGNAL_NAME
 from agentflow.core.events.questions import Question
 from agentflow.run.handle import state_in
 from agentflow.run.questions import check_answer
@@ -50,11 +51,11 @@ def signal_data(name: object, value: object, open_waits: Iterable[Question]) -> 
 
 def check_signal_name(name: object) -> None:
     """Raise DataError (``signal/name``) unless ``name`` is that of a signal."""
-    if not isinstance(name, str) or not name or len(name) > 200:
+    if not isinstance(name, str) or not name or len(name) > LONGEST_SIGNAL_NAME:
         raise DataError(
             f"{clip(repr(name), 80)} is not the name of a signal",
             code="signal/name",
-            hint="names are texts of 1 to 200 characters: flow.signal('paid', Payment)",
+            hint=f"names are texts of 1 to {LONGEST_SIGNAL_NAME} characters: flow.signal('paid', Payment)",
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentflow.core.data.errors import clip
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.known_names import ASK, DEFINE, ENDORSE, FILES, Definitions
+from agentflow.core.data.known_names import ASK, DEFINE, ENDORSE, FILES, PUBLISH, SIGNAL, Definitions
 from agentflow.core.data.source import Surface
 from agentflow.core.data.templates import Parameter
 from agentflow.core.ports.ports import TemplatePort, ToolPort
@@ -20,6 +20,8 @@ _EFFECTS: Mapping[Surface, Mapping[str, str]] = MappingProxyType(
             "get_context": '(get_context (query "...")) language: the paths of files relevant to a question, best first',
             "solve": '(solve "goal" (allow name ...)) language: has a program written and run for a smaller goal',
             ASK: '(ask-human "question" [schema]) language: asks a person; schema is a JSON Schema, as a dict',
+            SIGNAL: '(wait-for-signal "name" [schema]) language: waits for data that the host sends; schema is a JSON Schema, as a dict',
+            PUBLISH: '(publish-state "key" value) language: sets a key of the state that the host shows',
             ENDORSE: '(endorse value "reason") language: the value without where it came from; somebody approves each',
             DEFINE: '(defatom name (params (p type) ...) (instructions "... {{p}} ...")) language: defines a task, '
             "called as (name (p value) ...); its model may use the tools granted here",
@@ -28,6 +30,8 @@ _EFFECTS: Mapping[Surface, Mapping[str, str]] = MappingProxyType(
             "get_context": 'get_context("...") language: the paths of files relevant to a question, best first',
             "solve": 'solve("goal", allow=["name"]) language: has a program written and run for a smaller goal',
             ASK: 'ask_human("question", output=str) language: asks a person; output is the type of the answer',
+            SIGNAL: 'wait_for_signal("name", output=str) language: waits for data that the host sends; output is its type',
+            PUBLISH: 'publish_state("key", value) language: sets a key of the state that the host shows',
             ENDORSE: 'endorse(value, "reason") language: the value without where it came from; somebody approves each',
             DEFINE: '@task def name(p: str) -> str: """... {{p}} ...""" language: defines a task, whose body is its prompt, '
             "called as name(p); its model may use the tools granted here",

@@ -38,6 +38,8 @@ UNGRANTED: dict[str, tuple[str, ...]] = {
     "ask('x')": (),
     "ask('x', output=int)": ("shout",),
     "ask_human('x')": ("shout",),
+    "wait_for_signal('x')": ("shout", "ask-human"),
+    "publish_state('k', 1)": ("shout", "ask-human"),
     "(lambda: ask_human('x', output=str))()": (),
     "remember('x')": (),
     "recall('x')": ("remember",),

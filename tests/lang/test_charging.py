@@ -94,7 +94,7 @@ CALLS = {
     "sort": "(sort xs)",
 }
 """The primitives that call procedures, which cost a step each, or take part in the run."""
-EFFECTS = ["ask-human", "now", "random", "sleep", "uuid"]
+EFFECTS = ["ask-human", "now", "publish-state", "random", "sleep", "uuid", "wait-for-signal"]
 """The primitives that are effects, and go over nothing."""
 CONSTANT: dict[str, Operands] = {
     **dict.fromkeys(["<", "<=", "=", ">", ">="], lambda n: (huge(n), huge(n) - 1)),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedProvider, SexpEnvironment
+from agentflow.core.data.known_names import GUARDED
 from agentflow.core.data.labels import Label, box, strip
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import OrderedSet, SharedList, Symbol
@@ -28,7 +29,7 @@ VALUES: list[tuple[Any, Any]] = [
     (Symbol("a"), Symbol("other")),
 ]
 """Values, each with another one of its kind."""
-LEFT_OUT = frozenset({"gensym", "now", "random", "uuid", "sleep", "ask-human", "endorse", "sources"})
+LEFT_OUT = frozenset({"gensym", "now", "random", "uuid", "sleep", "endorse", "sources", *GUARDED})
 """Primitives whose value is another one each time, or that are about boxes themselves."""
 PROCEDURES = {
     "map": "list",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Literal
 
 import pytest
@@ -19,8 +20,9 @@ from agentflow import (
     TaskResult,
     tool,
 )
+from agentflow.core.data.errors import DataError
 from agentflow.core.events.questions import Question
-from agentflow.events import Log
+from agentflow.events import Event, Log, StateChanged, WaitStarted
 
 POLICY = Provenance(
     rules=[Sink("send", readers_in="to"), Sink("post", readers=["public"])],
@@ -208,6 +210,11 @@ PEOPLE: dict[str, tuple[Literal["sexp", "python"], str, str]] = {
     "a message": ("sexp", "(log-message (value-of (salaries)))", "log-message"),
     "a question, in Python": ("python", "ask_human(salaries())", "ask-human"),
     "a message, in Python": ("python", 'print("paid:", salaries())', "log-message"),
+    "the name of a signal": ("sexp", "(wait-for-signal (value-of (salaries)))", "wait-for-signal"),
+    "a state": ("sexp", '(publish-state "pay" (list (value-of (salaries))))', "publish-state"),
+    "a state, in Python": ("python", "publish_state('pay', salaries())", "publish-state"),
+    "a state that a tool changes": ("sexp", "(paid (text (value-of (salaries))))", "publish-state"),
+    "a state of the host's code": ("sexp", "(board (x (value-of (salaries))))", "publish-state"),
     "a question that a tool asks": ("sexp", "(payroll (text (value-of (salaries))))", "ask-human"),
     "a question of the host's code": ("sexp", "(desk (x (value-of (salaries))))", "ask-human"),
 }
@@ -215,7 +222,7 @@ PEOPLE: dict[str, tuple[Literal["sexp", "python"], str, str]] = {
 
 @pytest.mark.parametrize("case", PEOPLE)
 async def test_people_are_shown_what_they_may_see(case: str) -> None:
-    """A question and a message are seen by ``ask-human`` and ``log-message``, or by whom a rule says: others are not asked and not told, whoever
+    """A question, a message, a signal's name and a state are seen by their forms, for example ``ask-human``, or by whom a rule says: others are not asked and not told, whoever
     asks, and no event has the text."""
     surface, program, name = PEOPLE[case]
 
@@ -230,21 +237,39 @@ async def test_people_are_shown_what_they_may_see(case: str) -> None:
             """Pay."""
             return str(await ctx.ask_human(f"Pay {text}?"))
 
+        async def paid(text: str, ctx: CallContext) -> None:
+            """Note who is paid."""
+            ctx.state["pay"] = text
+
         def answer(question: Question) -> str:
             seen.append(question.question)
             return "yes"
 
         async with AgentFlow(
-            provider=ScriptedProvider(), tools=[salaries, payroll], provenance=policy, answer=answer
+            provider=ScriptedProvider(), tools=[salaries, payroll, paid], provenance=policy, answer=answer
         ) as flow:
 
             @flow.workflow
             async def desk(x: str) -> str:
                 return str(await flow.ask_human(f"Pay {x}?"))
 
-            flow.subscribe(lambda event: seen.append(event.message) if isinstance(event, Log) else None)
+            @flow.workflow
+            async def board(x: str) -> None:
+                await flow.publish("pay", x)
+
+            def look(event: Event) -> None:
+                if isinstance(event, Log | StateChanged):
+                    seen.append(event.message if isinstance(event, Log) else str(event.changes))
+                elif isinstance(event, WaitStarted) and event.signal:
+                    seen.append(event.signal)
+
+            flow.subscribe(look)
             try:
-                value: object = (await flow.run(program, surface=surface)).value
+                async with flow.stream(program, surface=surface) as running:
+                    if name == "wait-for-signal":
+                        with suppress(DataError):  # the program was refused, and has ended
+                            await running.signal("Bob 100")
+                    value: object = (await running.result()).value
             except AgentflowError as error:
                 refused.append(error.code)
             else:
@@ -256,7 +281,7 @@ async def test_people_are_shown_what_they_may_see(case: str) -> None:
         return seen
 
     refused: list[str] = []
-    hr = ["payroll", "desk"]
+    hr = ["payroll", "desk", "paid", "board"]
     somebody, ann = Sink("*-*", readers=["bob@sales.example"]), Sink(name, readers=["ann@hr.example"])
     for policy in (
         None,

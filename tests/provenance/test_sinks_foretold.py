@@ -70,7 +70,7 @@ async def flow() -> AsyncIterator[AgentFlow]:
     async with AgentFlow(provider=ScriptedProvider(), provenance=policy) as flow:
 
         async def fetch() -> str:
-            return ""
+            return "x"
 
         async def lookup() -> str:
             return ""
@@ -160,6 +160,11 @@ ASKED: dict[str, tuple[Literal["sexp", "python"], str, str, str]] = {
     "a question, in Python": ("python", "ask_human(fetch())", "ask-human", "question"),
     "questions": ("sexp", "(map ask-human (list (value-of (fetch))))", "ask-human", "question"),
     "a question by another name": ("sexp", "(let ((f ask-human)) (f (value-of (fetch))))", "ask-human", "question"),
+    "a name of a signal": ("sexp", "(wait-for-signal (value-of (fetch)))", "wait-for-signal", "name"),
+    "one, in Python": ("python", "wait_for_signal(fetch())", "wait-for-signal", "name"),
+    "what is published": ("sexp", '(publish-state "page" (value-of (fetch)))', "publish-state", "value"),
+    "its key": ("sexp", "(publish-state (value-of (fetch)) 1)", "publish-state", "key"),
+    "what is published, in Python": ("python", "publish_state('page', fetch())", "publish-state", "value"),
     "a message": ("sexp", "(log-message (value-of (fetch)))", "log-message", "text"),
     "a message, in Python": ("python", "print(fetch())", "log-message", "text"),
     "a goal": ("sexp", "(solve (value-of (fetch)) (allow))", "solve", "goal"),

@@ -95,7 +95,7 @@ PRELUDE = "(define x 1) (define y '(1 2)) (define (f a . b) (list a b))\n"
 _HOLE = re.compile(r"\b_\b")
 _FORMS = sorted(FORMS)
 _PRIMITIVES = sorted(
-    set(PRIMITIVES) - {"now", "random", "uuid", "sleep", "ask-human"}
+    set(PRIMITIVES) - {"now", "random", "uuid", "sleep", "ask-human", "wait-for-signal"}
 )  # whose values no second run has
 _WORDS = [*_FORMS, *_FORMS, *_PRIMITIVES, "f", "m", "shout", "broken", "allow", "bindings", "params", "instructions",
           "max-iterations", "director", "executor", "evaluator", "controller", "initial-director-input"]  # fmt: skip

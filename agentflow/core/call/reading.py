@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from agentflow.core.data.errors import AgentflowError
-from agentflow.core.data.known_names import Definitions
+from agentflow.core.data.known_names import ASK, PUBLISH, SIGNAL, Definitions
 from agentflow.core.data.labels import NO_SOURCES, Following, Sources, joined
 from agentflow.core.data.source import Span
 
@@ -107,15 +107,17 @@ def _texts(value: Any) -> list[str]:
 
 ASKED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "ask-human": ("question", "schema"),
+        ASK: ("question", "schema"),
         "log-message": ("text",),
         "solve": ("goal", "inputs"),
+        SIGNAL: ("name", "schema"),
+        PUBLISH: ("key", "value"),
     }
 )
 """Effects with arguments that programs do not name, and their names in rules. They are read before the effect is
 requested, so each depends on all."""
-SEEN_BY_PEOPLE = frozenset({"ask-human", "log-message"})
-"""Those of them that people are shown: questions, and messages of programs."""
+SEEN_BY_PEOPLE = frozenset({ASK, "log-message", SIGNAL, PUBLISH})
+"""Those of them that people are shown: questions, messages of programs, the signals that a run waits for, and its state."""
 
 
 class Guard(Protocol):

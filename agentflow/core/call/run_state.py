@@ -13,6 +13,7 @@ from copy import deepcopy
 from typing import Any, Protocol, TypeAlias, cast
 
 from agentflow.core.data.errors import DataError, clip
+from agentflow.core.data.known_names import PUBLISH
 from agentflow.core.data.values import plain_work, to_json
 from agentflow.core.data.walk import finish
 from agentflow.core.events.events import EventBase, StateChanged
@@ -57,11 +58,11 @@ class RunState:
         self._size = MOST_CHARACTERS
         self._lock = threading.Lock()
 
-    def change(self, call: StateHolder, change: Change) -> None:
-        """Make a change for the code at ``call``, and publish it. Raises DataError (``state/too-large``), and the error of a policy
-        that does not let people see what the code has read."""
-        if call.reading is not None:
-            call.reading.check("log-message", call.span, call)
+    def change(self, call: StateHolder, change: Change, *, judged: bool = False) -> None:
+        """Make a change for the code at ``call``, and publish it. Raises DataError (``state/too-large``), and, unless it was ``judged``
+        before, the error of a policy that does not let people see what the code has read."""
+        if call.reading is not None and not judged:
+            call.reading.check(PUBLISH, call.span, call)
         journal = call.run.journal
         with self._lock:
             self._check_size(change)
@@ -140,10 +141,12 @@ def replacing(state: object) -> Change:
 
 
 def publish(call: StateHolder, key: str, value: object) -> None:
-    """Set a key of the state of the run at ``call``. Raises as :meth:`RunState.change`."""
+    """Set a key of the state of the run at ``call``, for an effect. Raises as :meth:`RunState.change`."""
     state = state_of(call)
     path = f"/{key.replace('~', '~0').replace('/', '~1')}"
-    state.change(call, {"op": "replace" if key in state.data else "add", "path": path, "value": data_of(value)})
+    state.change(
+        call, {"op": "replace" if key in state.data else "add", "path": path, "value": data_of(value)}, judged=True
+    )
 
 
 def state_of(call: StateHolder) -> RunState:
@@ -187,7 +190,7 @@ def data_of(value: object) -> Any:
 
 def _no_data(value: object) -> Any:
     raise DataError(
-        f"the state of a run is JSON data, and {clip(repr(value), 120)} is none",
+        f"the state of a run is JSON data, and {clip(repr(value), 120)} is not",
         code="state/not-data",
         hint="assign texts, numbers, lists, dicts, dataclasses or pydantic models",
     )

@@ -15,8 +15,11 @@ from dataclasses import field
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.known_names import ASK, ENDORSE, Definitions
+from agentflow.core.data.known_names import ASK, ENDORSE, PUBLISH, SIGNAL, Definitions
 from agentflow.core.data.source import Surface
+
+LONGEST_SIGNAL_NAME = 200
+"""Most characters of the name of a signal."""
 
 
 @frozen
@@ -181,21 +184,29 @@ class AskHuman(EffectBase):
 
 @frozen
 class AwaitSignal(EffectBase):
-    """``flow.signal(name, T)``: returns the value of the next signal of this name, which fits the JSON Schema ``schema``."""
+    """``(wait-for-signal name [schema])``: returns the value of the next signal of this name, which fits the JSON Schema ``schema``."""
 
     data: ClassVar[str | None] = "schema"
 
     name: str
     schema: Mapping[str, Any] | None = None
 
+    @property
+    def grant(self) -> str | None:
+        return SIGNAL
+
 
 @frozen
 class Publish(EffectBase):
-    """``flow.publish(key, value)``: sets a key of the run's state to JSON data."""
+    """``(publish-state key value)``: sets a key of the run's state to JSON data."""
 
     data: ClassVar[str | None] = "change"
 
     change: tuple[str, Any]
+
+    @property
+    def grant(self) -> str | None:
+        return PUBLISH
 
     @property
     def asked(self) -> tuple[str, str, Any] | None:

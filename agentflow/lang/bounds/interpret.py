@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import ASK, SIGNAL
 from agentflow.lang import ir
 from agentflow.lang.bounds.cost import FREE, WIDTH, Cost, Effects, again
 from agentflow.lang.bounds.gathering import Dropping, Gathering, dropping, gathering, left_of
@@ -511,8 +512,8 @@ class Interpreter:
         higher = self._higher.get(primitive.canonical)
         if higher is not None:
             return higher(self, arguments, at)
-        if primitive.canonical == "ask-human":
-            return DATA, self.effect("ask", "ask-human", at)[1]
+        if primitive.canonical in (ASK, SIGNAL):
+            return DATA, self.effect("ask", primitive.canonical, at)[1]
         return given(primitive.size, arguments), FREE
 
     def each(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentflow.core.data.known_names import ASK, PUBLISH, SIGNAL
 from agentflow.core.data.labels import box, stripped
 from agentflow.core.data.mapping_records import is_dict
 from agentflow.core.data.walk import Work, exact
-from agentflow.core.events.effects import AskHuman, Draw, Endorse, Timer
+from agentflow.core.events.effects import LONGEST_SIGNAL_NAME, AskHuman, AwaitSignal, Draw, Endorse, Publish, Timer
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.registry import primitive, wrong_type
 from agentflow.lang.calling import begun
@@ -47,7 +48,7 @@ async def sleep(rt: Runtime, d: int, seconds: Any) -> list[Any]:
 
 
 @primitive(
-    "ask-human",
+    ASK,
     usage='(ask-human "question" [schema])',
     arity=(1, 2),
     is_async=True,
@@ -66,6 +67,47 @@ async def ask_human(rt: Runtime, d: int, question: Any, *schema: Any) -> Any:
     if schema and not is_dict(schema[0]):
         wrong_type("ask-human", 2, "a JSON Schema, as a dict,", schema[0], hint='for example {"type" "boolean"}')
     return await rt.perform(AskHuman(question, schema[0] if schema else None), None)
+
+
+@primitive(
+    SIGNAL,
+    usage='(wait-for-signal "name" [schema])',
+    arity=(1, 2),
+    is_async=True,
+    size="data",
+    takes="sd",
+    asks=True,
+)
+async def wait_for_signal(rt: Runtime, d: int, name: Any, *schema: Any) -> Any:
+    """Waits for the next signal of this name and returns its value, which matches `schema`, a JSON Schema as a dict or fields by name.
+
+    The host sends signals; one that was sent before is received at once, and each is received once. `timeout` ends the wait, and a
+    durable run waits outside memory. A program run with `allow` needs the grant `wait-for-signal`.
+    """
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_SIGNAL_NAME:
+        wrong_type(SIGNAL, 1, f"a name, as a string of 1 to {LONGEST_SIGNAL_NAME} characters,", name)
+    if schema and not is_dict(schema[0]):
+        wrong_type(SIGNAL, 2, "a JSON Schema, as a dict,", schema[0], hint='for example {"type" "boolean"}')
+    return await rt.perform(AwaitSignal(name, schema[0] if schema else None), None)
+
+
+@primitive(
+    PUBLISH,
+    usage='(publish-state "key" value)',
+    arity=(2, 2),
+    is_async=True,
+    size="nil",
+    takes="s.",
+    asks=True,
+)
+async def publish_state(rt: Runtime, d: int, key: Any, value: Any) -> list[Any]:
+    """Sets a key of the state of the run, which the host and its pages show while the run works and after it, and returns nil.
+
+    The value is data; the last one counts. A program run with `allow` needs the grant `publish-state`.
+    """
+    if not isinstance(key, str):
+        wrong_type(PUBLISH, 1, "the key, as a string,", key)
+    return await rt.perform(Publish((key, value)), None)
 
 
 @primitive("sources", usage="(sources value)", arity=(1, 1), sliced=True, size="data", flow="k")

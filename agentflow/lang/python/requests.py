@@ -7,7 +7,7 @@ from typing import Any
 from agentflow.core.data.labels import stripped
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source, Span
-from agentflow.core.events.effects import AskHuman, Endorse, Timer
+from agentflow.core.events.effects import LONGEST_SIGNAL_NAME, AskHuman, AwaitSignal, Endorse, Publish, Timer
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.results import value_of
 from agentflow.lang.builtins.world import sources
@@ -24,6 +24,20 @@ def asked(question: Any, schema: dict[str, Any] | None) -> AskHuman:
     if type(question) is not str:
         wanted("ask_human", "the question, as text", question)
     return AskHuman(question, schema)
+
+
+def signal(name: Any, schema: dict[str, Any] | None) -> AwaitSignal:
+    """The effect of ``wait_for_signal(...)``."""
+    if type(name) is not str or not 1 <= len(name) <= LONGEST_SIGNAL_NAME:
+        wanted("wait_for_signal", f"a name, as text of 1 to {LONGEST_SIGNAL_NAME} characters", name)
+    return AwaitSignal(name, schema)
+
+
+def published(key: Any, value: Any) -> Publish:
+    """The effect of ``publish_state(...)``."""
+    if type(key) is not str:
+        wanted("publish_state", "the key, as text", key)
+    return Publish((key, value))
 
 
 def waiting(seconds: Any) -> Timer:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
-from agentflow.core.data.known_names import ASK, DEFINE, ENDORSE, NameInfo
+from agentflow.core.data.known_names import ASK, DEFINE, ENDORSE, PUBLISH, SIGNAL, NameInfo
 from agentflow.core.events.effects import CallTool, CallWorkflow, Draw, GetContext, LogMessage
 from agentflow.lang.generated import LOAD
 from agentflow.lang.literals import mismatch
 from agentflow.lang.python.declarations import answer_schema, define_at_start
 from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.forms import form, keywords_of, misused
-from agentflow.lang.python.requests import asked, below, endorsed, program_text, sources_of, unwrapped, waiting
+from agentflow.lang.python.requests import (
+    asked,
+    below,
+    endorsed,
+    program_text,
+    published,
+    signal,
+    sources_of,
+    unwrapped,
+    waiting,
+)
 from agentflow.lang.python.support import (
     arguments_of,
     context_paths,
@@ -363,11 +374,22 @@ def _note(g: Emitter, node: ast.Call, tool: str, first: str, option: str) -> ast
 # -- people, time, chance -----------------------------------------------------------------------------------------
 
 
-@form("ask_human(question, output=str)", takes="s", asks="ask-human")
+@form("ask_human(question, output=str)", takes="s", asks=ASK)
 def ask_human(g: Emitter, node: ast.Call) -> ast.expr:
     """Asks a person and returns the answer, of the type ``output``; a waiting durable run takes no memory."""
+    return _from_outside(g, node, ASK, asked)
+
+
+@form("wait_for_signal(name, output=str)", takes="s", asks=SIGNAL)
+def wait_for_signal(g: Emitter, node: ast.Call) -> ast.expr:
+    """Waits for the next signal of this name and returns its value, of the type ``output``; one sent before is received at once."""
+    return _from_outside(g, node, SIGNAL, signal)
+
+
+def _from_outside(g: Emitter, node: ast.Call, grant: str, effect: Callable[..., Any]) -> ast.expr:
+    """The code of a form that waits for data of a type; ``effect`` takes its first argument and the schema."""
     options = keywords_of(g, node, 1, 2, "output")
-    if options is None or not g.granted(ASK, node.func):
+    if options is None or not g.granted(grant, node.func):
         return g.const(None)
     output = node.args[1] if len(node.args) > 1 else options.get("output")
     if output is not None and len(node.args) + len(options) > 2:
@@ -377,7 +399,15 @@ def ask_human(g: Emitter, node: ast.Call) -> ast.expr:
     if schema is not None:
         held = schema["schema"]
         constant = g.packed_constant(("schema", len(g.packed)), lambda: held)
-    return _perform(g, node, g.ours(asked, g.value(node.args[0]), constant))
+    return _perform(g, node, g.ours(effect, g.value(node.args[0]), constant))
+
+
+@form("publish_state(key, value)", takes="s.", asks=PUBLISH)
+def publish_state(g: Emitter, node: ast.Call) -> ast.expr:
+    """Sets a key of the state of the run, which the host and its pages show; the value is data, and the last one counts."""
+    if keywords_of(g, node, 2, 2) is None or not g.granted(PUBLISH, node.func):
+        return g.const(None)
+    return _and_none(g, _perform(g, node, g.ours(published, *map(g.value, node.args))))
 
 
 @form('endorse(value, "reason")')

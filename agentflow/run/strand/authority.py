@@ -10,7 +10,16 @@ from agentflow.core.data.errors import ConfigurationError, SexpEvaluationError, 
 from agentflow.core.data.known_names import FILES, GUARDED, Names, permitted
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Span
-from agentflow.core.events.effects import AskHuman, CallTool, Effect, Endorse, GetContext, TaskCall
+from agentflow.core.events.effects import (
+    AskHuman,
+    AwaitSignal,
+    CallTool,
+    Effect,
+    Endorse,
+    GetContext,
+    Publish,
+    TaskCall,
+)
 from agentflow.core.ports.ports import WorkflowPort
 from agentflow.lang.analyzer import EFFECT_NAMES
 from agentflow.lang.forms import FORMS
@@ -38,7 +47,7 @@ def missing_grant(effect: Effect, call: CallContext) -> str | None:
 async def refuse(effect: Effect, name: str, call: CallContext) -> Any:
     """Refuse an effect that lacks the grant ``name``: return a FAILED result if the effect has results, else raise."""
     call.warn("name/not-granted", f"'{name}' was called, and is not granted to this program", name=name)
-    if isinstance(effect, GetContext | AskHuman | Endorse):
+    if isinstance(effect, GetContext | AskHuman | AwaitSignal | Publish | Endorse):
         raise not_granted(name, call.grants, call.span)
     error = not_granted(name, call.grants, call.span)
     return TaskResult.from_error(

@@ -11,7 +11,18 @@ from agentflow.core.call.reading import ASKED
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.data.labels import NO_SOURCES, Sources, joined
 from agentflow.core.data.source import Span
-from agentflow.core.events.effects import AskHuman, Effect, GetContext, HostCall, LogMessage, NamedCall, Solve, Step
+from agentflow.core.events.effects import (
+    AskHuman,
+    AwaitSignal,
+    Effect,
+    GetContext,
+    HostCall,
+    LogMessage,
+    NamedCall,
+    Publish,
+    Solve,
+    Step,
+)
 from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.builtins import Primitive
 from agentflow.lang.builtins.registry import type_name
@@ -115,8 +126,8 @@ def name_of_effect(effect: Effect) -> str:
         return "get_context"
     if isinstance(effect, LogMessage):
         return "log-message"
-    if isinstance(effect, AskHuman):
-        return "ask-human"
+    if isinstance(effect, AskHuman | AwaitSignal | Publish):
+        return effect.grant or ""
     return "solve" if isinstance(effect, Solve) else ""
 
 
@@ -130,6 +141,8 @@ def by_names(effect: Effect, labels: Mapping[str, Sources]) -> Mapping[str, Sour
             named[name] = joined(named.get(name, NO_SOURCES), sources)
         return named
     more = ASKED.get(name_of_effect(effect))
+    if isinstance(effect, Publish) and more is not None:
+        return dict(zip(more, [labels.get(each, NO_SOURCES) for each in ("1", "2")], strict=True))
     return labels if more is None else {**dict.fromkeys(more, NO_SOURCES), **labels}
 
 

@@ -12,6 +12,7 @@ import pytest
 import agentflow
 from agentflow import AgentFlow, AgentflowError, ScriptedProvider
 from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.known_names import GUARDED
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
 from agentflow.lang.builtins import PRIMITIVES
@@ -86,7 +87,7 @@ async def test_hints_are_in_the_surface_of_the_text(text: str) -> None:
 SAME: dict[str, str] = {
     **{
         name: name.replace("-", "_")
-        for name in ("ask-human", "endorse", "now", "random", "sleep", "sources", "uuid", "recall", "remember")
+        for name in (*GUARDED, "now", "random", "sleep", "sources", "uuid", "recall", "remember")
     },
     **{name: name.replace("-", "_") for name in ("parallel", "pmap", "race", "retry", "timeout", "solve", "map")},
     **{name: name.replace("-", "_") for name in ("call-workflow", "director-evaluator-loop", "eval-program")},

@@ -770,10 +770,20 @@ class PythonLowering:
         return Prim(at, requests.sources_of, [self.value(node.args[0])], takes_rt=True)
 
     def form_ask_human(self, node: ast.Call, at: Span) -> Node:
+        return self.from_outside(node, at, requests.asked)
+
+    def form_wait_for_signal(self, node: ast.Call, at: Span) -> Node:
+        return self.from_outside(node, at, requests.signal)
+
+    def form_publish_state(self, node: ast.Call, at: Span) -> Node:
+        published = Prim(at, requests.published, self.values(node.args))
+        return Seq(at, [nodes.Perform(at, _itself, [published]), Const(None, None)])
+
+    def from_outside(self, node: ast.Call, at: Span, effect: Callable[..., Any]) -> Node:
         output = self.option(node, 1, "output")
         held = None if output is None else answer_schema(self.g, output, text=True)
         schema = Const(None, None if held is None else held["schema"])
-        asked = Prim(at, requests.asked, [self.value(node.args[0]), schema])
+        asked = Prim(at, effect, [self.value(node.args[0]), schema])
         return nodes.Perform(at, _itself, [asked])
 
     def form_sleep(self, node: ast.Call, at: Span) -> Node:

@@ -8,6 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import cast
 
+from agentflow.core.data.known_names import ASK, SIGNAL
 from agentflow.lang.bounds.cost import FREE, Cost
 from agentflow.lang.bounds.interpret import SETTINGS, Outcome
 from agentflow.lang.bounds.polynomial import ONE, Bound
@@ -516,10 +517,15 @@ def _plain(value: Value) -> Form:
     return follow
 
 
-def _ask_human(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
-    _, cost = i.value(node.args[0], scope)
-    answer = i.heap.given(Keyed(node), DATA)
-    return answer, cost.then(i.effect("ask", "ask-human", i.at(node))[1])
+def _from_outside(name: str) -> Form:
+    """A form that waits for data from outside of the run."""
+
+    def follow(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
+        _, cost = i.value(node.args[0], scope)
+        answer = i.heap.given(Keyed(node), DATA)
+        return answer, cost.then(i.effect("ask", name, i.at(node))[1])
+
+    return follow
 
 
 def _sources(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
@@ -594,7 +600,7 @@ def _random(i: Python, node: ast.Call, scope: AbstractScope) -> Outcome:
 _NUMBER = scalar(number(None, None, whole=False))
 FORMS: Mapping[str, Form] = MappingProxyType(
     {
-        "ask_human": _ask_human,
+        "ask_human": _from_outside(ASK),
         "asyncio.gather": _parallel,
         "asyncio.sleep": _plain(NONE),
         "asyncio.wait_for": _wait_for,
@@ -608,6 +614,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "parallel": _parallel,
         "pmap": _pmap,
         "print": _plain(NONE),
+        "publish_state": _plain(NONE),
         "race": _race,
         "random": _random,
         "random.random": _random,
@@ -620,6 +627,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "timeout": _timeout,
         "uuid": _plain(scalar(TEXT)),
         "uuid.uuid4": _plain(scalar(TEXT)),
+        "wait_for_signal": _from_outside(SIGNAL),
     }
 )
 """The analysis of forms, by name. Those that ask a model or a note have the meaning of an effect."""
