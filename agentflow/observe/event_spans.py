@@ -1,13 +1,11 @@
 """Events as spans, by the GenAI conventions of OpenTelemetry: one fold for live traces and for exports of recorded runs.
 
-Source of names and units: the semantic conventions for generative AI (github.com/open-telemetry/semantic-conventions-genai),
-with the stability *development*: names may change in a minor release. Attributes outside the conventions begin
-with ``agentflow.``.
+The names are those of the GenAI conventions; where its editions differ, :mod:`agentflow.observe.conventions` has both.
+Attributes outside the conventions begin with ``agentflow.``.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, cast
@@ -16,11 +14,11 @@ from urllib.parse import urlsplit
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.values import plain
 from agentflow.core.events.events import EventBase
+from agentflow.observe.conventions import ConventionEdition
+from agentflow.observe.span_content import fitting, fitting_messages
 
-SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
-"""The version of the conventions that defines the names."""
 MAX_CONTENT = 64 * 1024
-"""Maximum length of the JSON of a content attribute, which is cut there; ``agentflow.content.cut`` then says so."""
+"""Maximum length of the JSON of a content attribute, which is cut as data; ``agentflow.content.cut`` then says so."""
 
 Record: TypeAlias = EventBase | Mapping[str, Any]
 """An event, or the JSON object of a recorded one."""
@@ -81,14 +79,22 @@ Key: TypeAlias = tuple[str, int, int]
 """Run, slice, and ``seq`` of the Started event of a span."""
 
 
+@frozen
+class Written:
+    """The contents of spans: ``content`` adds the input and output of models and tools, ``edition`` is that of the names."""
+
+    edition: ConventionEdition
+    content: bool = False
+
+
 class SpanFold:
-    """Maps each event to its effect on a span. Parameters: ``content`` adds the input and output of models and tools.
+    """Maps each event to its effect on a span, as ``written`` says.
 
     Keeps the open spans, and for steps without a span of their own (attempts, waits) the spans around them.
     """
 
-    def __init__(self, *, content: bool = False) -> None:
-        self._content = content
+    def __init__(self, written: Written) -> None:
+        self._written = written
         self._open: set[Key] = set()
         self._around: dict[Key, Key] = {}
 
@@ -121,7 +127,7 @@ class SpanFold:
     def _start(self, record: Record) -> tuple[Key, SpanStart | Told] | None:
         key, around = self._key(record, "seq"), self.around(record)
         assert key is not None
-        row = opened(record, content=self._content)
+        row = opened(record, self._written)
         if row is not None:
             self._open.add(key)
             return key, row
@@ -141,7 +147,7 @@ class SpanFold:
         if key not in self._open:
             return None
         self._open.discard(key)
-        return key, closed(record, content=self._content)
+        return key, closed(record, self._written)
 
     def _within(self, key: Key | None, note: Noted | None) -> tuple[Key, Noted] | None:
         return None if key is None or note is None or key not in self._open else (key, note)
@@ -163,20 +169,20 @@ def type_of(record: Record) -> str:
     return cast(str, field(record, "type"))
 
 
-def opened(record: Record, *, content: bool = False) -> SpanStart | None:
-    """The start of a span; None for any other event. ``content`` adds the input of models and tools."""
+def opened(record: Record, written: Written) -> SpanStart | None:
+    """The start of a span; None for any other event."""
     kind = type_of(record)
     row = _OPEN.get(kind.removesuffix("_started")) if kind.endswith("_started") else None
     if row is None:
         return None
-    span = row(record, content)
+    span = row(record, written)
     span.attributes.update(_where(record))
     return span
 
 
-def closed(record: Record, *, content: bool = False) -> Closed:
+def closed(record: Record, written: Written) -> Closed:
     """The end of a span; ``record`` is a Finished event."""
-    attributes = _END.get(type_of(record).removesuffix("_finished"), _nothing)(record, content)
+    attributes = _END.get(type_of(record).removesuffix("_finished"), _nothing)(record, written)
     outcome = field(record, "outcome")
     if outcome == "ok":
         return Closed(attributes)
@@ -239,13 +245,13 @@ def _present(pairs: Iterable[tuple[str, Any]]) -> Attributes:
 # -- starts of spans
 
 
-def _run(record: Record, content: bool) -> SpanStart:
+def _run(record: Record, written: Written) -> SpanStart:
     name = field(record, "name") or ""
     labels: Mapping[str, str] = field(record, "labels") or {}
     attributes = _present(
         [
             ("gen_ai.operation.name", "invoke_workflow"),
-            ("gen_ai.workflow.name", name),
+            (written.edition.workflow, name),
             ("agentflow.run.id", field(record, "run_id")),
             ("agentflow.slice", field(record, "slice")),
             ("gen_ai.conversation.id", labels.get("thread")),
@@ -255,11 +261,11 @@ def _run(record: Record, content: bool) -> SpanStart:
     return SpanStart(f"invoke_workflow {name}".rstrip(), "internal", attributes)
 
 
-def _branch(record: Record, content: bool) -> SpanStart:
+def _branch(record: Record, written: Written) -> SpanStart:
     return SpanStart(f"branch {field(record, 'form')}[{field(record, 'index')}]", "internal", {})
 
 
-def _task(record: Record, content: bool) -> SpanStart:
+def _task(record: Record, written: Written) -> SpanStart:
     name = field(record, "name") or ""
     return SpanStart(
         f"invoke_agent {name}".rstrip(),
@@ -268,7 +274,7 @@ def _task(record: Record, content: bool) -> SpanStart:
     )
 
 
-def _subtask(record: Record, content: bool) -> SpanStart:
+def _subtask(record: Record, written: Written) -> SpanStart:
     request = field(record, "request")
     name = field(request, "name") or field(request, "subtype") or ""
     attributes = _present(
@@ -281,7 +287,7 @@ def _subtask(record: Record, content: bool) -> SpanStart:
     return SpanStart(f"invoke_agent {name}".rstrip(), "internal", attributes)
 
 
-def _model(record: Record, content: bool) -> SpanStart:
+def _model(record: Record, written: Written) -> SpanStart:
     request, model = field(record, "request"), field(record, "model") or ""
     schema = field(request, "output_schema")
     attributes = _present(
@@ -295,15 +301,17 @@ def _model(record: Record, content: bool) -> SpanStart:
             ("agentflow.turn", field(record, "turn")),
         ]
     )
-    if content and request is not None:
-        _put(attributes, "gen_ai.input.messages", [_message(each) for each in field(request, "messages") or ()])
+    if written.content and request is not None:
+        _put_messages(
+            attributes, "gen_ai.input.messages", [_message(each) for each in field(request, "messages") or ()]
+        )
         system = field(request, "system")
         if system:
             _put(attributes, "gen_ai.system_instructions", [{"type": "text", "content": system}])
     return SpanStart(f"chat {model}".rstrip(), "client", attributes)
 
 
-def _tool(record: Record, content: bool) -> SpanStart:
+def _tool(record: Record, written: Written) -> SpanStart:
     name = field(record, "name") or ""
     attributes = _present(
         [
@@ -313,22 +321,22 @@ def _tool(record: Record, content: bool) -> SpanStart:
             ("gen_ai.tool.call.id", field(record, "call_id")),
         ]
     )
-    if content:
+    if written.content:
         _put(attributes, "gen_ai.tool.call.arguments", _data(field(record, "arguments")))
     return SpanStart(f"execute_tool {name}", "internal", attributes)
 
 
-def _context(record: Record, content: bool) -> SpanStart:
+def _context(record: Record, written: Written) -> SpanStart:
     question = field(record, "input")
     attributes = _present(
         [("gen_ai.operation.name", "retrieval"), ("gen_ai.retrieval.top_k", field(question, "max_results"))]
     )
-    if content:
-        _put(attributes, "gen_ai.retrieval.query.text", field(question, "query") or "", as_json=False)
+    if written.content:
+        _put_text(attributes, "gen_ai.retrieval.query.text", str(field(question, "query") or ""))
     return SpanStart("retrieval", "internal", attributes)
 
 
-_OPEN: Mapping[str, Callable[[Record, bool], SpanStart]] = MappingProxyType(
+_OPEN: Mapping[str, Callable[[Record, Written], SpanStart]] = MappingProxyType(
     {
         "run": _run,
         "branch": _branch,
@@ -344,22 +352,25 @@ _OPEN: Mapping[str, Callable[[Record, bool], SpanStart]] = MappingProxyType(
 # -- ends of spans
 
 
-def _nothing(record: Record, content: bool) -> Attributes:
+def _nothing(record: Record, written: Written) -> Attributes:
     return {}
 
 
-def _end_run(record: Record, content: bool) -> Attributes:
+def _end_run(record: Record, written: Written) -> Attributes:
     names = ("steps", "effects", "max_concurrency", "cost_usd")
-    return _present([(f"agentflow.{name}", field(record, name)) for name in names]) | usage_attributes(record)
+    return _present([(f"agentflow.{name}", field(record, name)) for name in names]) | usage_attributes(
+        record, written.edition
+    )
 
 
-def _end_task(record: Record, content: bool) -> Attributes:
-    return _present([("agentflow.cost_usd", field(record, "cost_usd"))]) | usage_attributes(record)
+def _end_task(record: Record, written: Written) -> Attributes:
+    return _present([("agentflow.cost_usd", field(record, "cost_usd"))]) | usage_attributes(record, written.edition)
 
 
-def _end_model(record: Record, content: bool) -> Attributes:
+def _end_model(record: Record, written: Written) -> Attributes:
     response = field(record, "response")
     reason = field(record, "stop_reason")
+    reason = written.edition.finish_reasons.get(reason, reason)
     attributes = _present(
         [
             ("gen_ai.response.model", field(record, "model")),
@@ -367,25 +378,25 @@ def _end_model(record: Record, content: bool) -> Attributes:
             ("gen_ai.response.finish_reasons", [reason] if reason else None),
             ("agentflow.cost_usd", field(record, "cost_usd")),
         ]
-    ) | usage_attributes(record)
-    if content and response is not None:
+    ) | usage_attributes(record, written.edition)
+    if written.content and response is not None:
         answer = _message({"role": "assistant", "parts": field(response, "parts")})
-        _put(attributes, "gen_ai.output.messages", [{**answer, "finish_reason": str(reason or "")}])
+        _put_messages(attributes, "gen_ai.output.messages", [{**answer, "finish_reason": str(reason or "")}])
     return attributes
 
 
-def _end_tool(record: Record, content: bool) -> Attributes:
+def _end_tool(record: Record, written: Written) -> Attributes:
     attributes: Attributes = {}
-    if content:
-        _put(attributes, "gen_ai.tool.call.result", field(field(record, "result"), "content") or "", as_json=False)
+    if written.content:
+        _put_text(attributes, "gen_ai.tool.call.result", str(field(field(record, "result"), "content") or ""))
     return attributes
 
 
-def _end_context(record: Record, content: bool) -> Attributes:
+def _end_context(record: Record, written: Written) -> Attributes:
     return {"agentflow.context.paths": len(field(record, "paths") or ())}
 
 
-_END: Mapping[str, Callable[[Record, bool], Attributes]] = MappingProxyType(
+_END: Mapping[str, Callable[[Record, Written], Attributes]] = MappingProxyType(
     {
         "run": _end_run,
         "task": _end_task,
@@ -400,19 +411,18 @@ _USAGE = (
     ("gen_ai.usage.input_tokens", "input_tokens"),
     ("gen_ai.usage.output_tokens", "output_tokens"),
     ("gen_ai.usage.cache_read.input_tokens", "cache_read_tokens"),
-    ("gen_ai.usage.cache_write.input_tokens", "cache_write_tokens"),
-    ("gen_ai.usage.cache_creation.input_tokens", "cache_write_tokens"),
     ("gen_ai.usage.reasoning.output_tokens", "reasoning_tokens"),
 )
-"""The attribute of each count of a usage; cache writes under the older name too, which released viewers read."""
+"""The attribute of each count of a usage that all editions name alike."""
 
 
-def usage_attributes(record: Record) -> Attributes:
+def usage_attributes(record: Record, edition: ConventionEdition) -> Attributes:
     """The tokens of a Finished event: input and output always, others unless zero."""
     usage = field(record, "usage")
     if usage is None:
         return {}
-    counts = [(name, field(usage, key) or 0) for name, key in _USAGE]
+    rows = [*_USAGE, *((name, "cache_write_tokens") for name in edition.cache_writes)]
+    counts = [(name, field(usage, key) or 0) for name, key in rows]
     return {name: count for at, (name, count) in enumerate(counts) if count or at < 2}
 
 
@@ -463,12 +473,22 @@ _NOTES: Mapping[str, tuple[str, Callable[[Record], Iterable[tuple[str, Any]]]]] 
 # -- content
 
 
-def _put(attributes: Attributes, name: str, value: Any, *, as_json: bool = True) -> None:
-    text = json.dumps(value, ensure_ascii=False) if as_json else str(value)
-    if len(text) > MAX_CONTENT:
-        attributes["agentflow.content.cut"] = True
-        text = text[:MAX_CONTENT]
+def _put_messages(attributes: Attributes, name: str, messages: list[dict[str, Any]]) -> None:
+    _set(attributes, name, *fitting_messages(messages, MAX_CONTENT))
+
+
+def _put(attributes: Attributes, name: str, value: object) -> None:
+    _set(attributes, name, *fitting(value, MAX_CONTENT))
+
+
+def _put_text(attributes: Attributes, name: str, text: str) -> None:
+    _set(attributes, name, text[:MAX_CONTENT], len(text) > MAX_CONTENT)
+
+
+def _set(attributes: Attributes, name: str, text: str, cut: bool) -> None:
     attributes[name] = text
+    if cut:
+        attributes["agentflow.content.cut"] = True
 
 
 def _data(value: Any) -> Any:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentflow.observe.event_spans import SCHEMA_URL, Attributes, Closed, Key, SpanFold, SpanStart, Told
+from agentflow.observe.conventions import edition_of
+from agentflow.observe.event_spans import Attributes, Closed, Key, SpanFold, SpanStart, Told, Written
 
 _RECORDED = Mapping[str, Any]
 _KINDS = {"internal": 1, "client": 3}
@@ -33,9 +34,9 @@ class _Span:
     finished: bool = False
 
 
-def spans_of(records: Iterable[_RECORDED], *, content: bool = False) -> list[_Span]:
+def spans_of(records: Iterable[_RECORDED], written: Written) -> list[_Span]:
     """The spans of one slice of a run, by start. A span without an end ends with the last event, and says so."""
-    fold, spans, last = SpanFold(content=content), dict[Key, _Span](), 0.0
+    fold, spans, last = SpanFold(written), dict[Key, _Span](), 0.0
     for record in records:
         last = max(last, record["time"])
         step = fold(record)
@@ -75,8 +76,9 @@ def chrome_trace(records: Iterable[_RECORDED]) -> dict[str, Any]:
     Times are in microseconds. Opens in Perfetto (ui.perfetto.dev), ``chrome://tracing`` and speedscope.
     """
     events: list[dict[str, Any]] = []
+    written = Written(edition_of(None))
     for number, ((run_id, part), stretch) in enumerate(_stretches(records).items(), 1):
-        spans = spans_of(stretch)
+        spans = spans_of(stretch, written)
         name = f"{spans[0].name} {run_id}" if spans else run_id
         label = name if part == 1 else f"{name}, slice {part}"
         events.append({"ph": "M", "pid": number, "name": "process_name", "args": {"name": label}})
@@ -137,18 +139,22 @@ def _micros(seconds: float) -> int:
     return int(seconds * 1_000_000)
 
 
-def otlp(records: Iterable[_RECORDED], *, content: bool = False) -> dict[str, Any]:
+def otlp(records: Iterable[_RECORDED], *, content: bool = False, edition: str | None = None) -> dict[str, Any]:
     """Recorded events as an OTLP trace export request, in JSON: post it to ``/v1/traces`` of a collector.
 
-    Trace and span ids are digests of run, slice and ``seq``: the same run exported twice is the same trace.
+    Trace and span ids are digests of run, slice and ``seq``: the same run exported twice is the same trace. ``content`` and
+    ``edition`` are those of :class:`~agentflow.OpenTelemetry`. Raises ConfigurationError (``config/otel-edition``) for an
+    edition that is not stored.
     """
+    written = Written(edition_of(edition), content)
+    schema_url = written.edition.schema_url
     spans: list[dict[str, Any]] = []
     for (run_id, part), stretch in _stretches(records).items():
-        for span in spans_of(stretch, content=content):
+        for span in spans_of(stretch, written):
             spans.append(_otlp_span(span, run_id, part))
-    scope = {"scope": {"name": "agentflow"}, "schemaUrl": SCHEMA_URL, "spans": spans}
+    scope = {"scope": {"name": "agentflow"}, "schemaUrl": schema_url, "spans": spans}
     resource = {"attributes": _attributes({"service.name": "agentflow"})}
-    return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope], "schemaUrl": SCHEMA_URL}]}
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope], "schemaUrl": schema_url}]}
 
 
 def _otlp_span(span: _Span, run_id: str, part: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -12,50 +12,34 @@ from agentflow.core.events.events import DeltaBase, EventBase, FinishedBase, Run
 from agentflow.core.events.journal_rows import FleetCounts, QueueLoad
 from agentflow.core.events.live_scores import LiveScore
 from agentflow.lib.distribution import install
-from agentflow.observe.event_spans import SCHEMA_URL, Attributes, Closed, Key, SpanFold, SpanStart, Told
+from agentflow.observe.conventions import Instrument, edition_of
+from agentflow.observe.event_spans import Attributes, Closed, Key, SpanFold, SpanStart, Told, Written, field
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
     from opentelemetry.context import Context
-    from opentelemetry.metrics import Histogram, MeterProvider
+    from opentelemetry.metrics import Meter, MeterProvider
     from opentelemetry.trace import Span, SpanContext, TracerProvider
 
 
 _CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-_SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
-_METRICS: tuple[tuple[str, str, str, list[float]], ...] = (
-    (
-        "gen_ai.client.token.usage",
-        "{token}",
-        "Number of input and output tokens used by GenAI clients",
-        [float(4**power) for power in range(14)],
-    ),
-    ("gen_ai.client.operation.duration", "s", "Duration of GenAI client operation", _SECONDS),
-    ("gen_ai.client.operation.time_to_first_chunk", "s", "Time to receive the first chunk", _SECONDS),
-    ("gen_ai.execute_tool.duration", "s", "Measures the duration of a tool execution.", _SECONDS),
-    (
-        "gen_ai.invoke_agent.duration",
-        "s",
-        "Measures the duration of an in-process agent invocation.",
-        [0.1 * 2**power for power in range(13)],
-    ),
-    (
-        "gen_ai.invoke_workflow.duration",
-        "s",
-        "Measures the duration of a workflow execution.",
-        [1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0],
-    ),
-)
 EVALUATION = "gen_ai.evaluation.result"
 _ENDED = 2_000
 """Number of ended runs with remembered spans, for later scores."""
 _COST = "agentflow.cost"
-_WAIT = "agentflow.wait.duration"
+_WAIT = Instrument(
+    "agentflow.wait.duration",
+    "s",
+    "Duration of waits, for a rate, a permit, an answer",
+    tuple(0.01 * 2**power for power in range(14)),
+)
 _DURATIONS = {
-    "tool_finished": ("gen_ai.execute_tool.duration", "execute_tool"),
-    "task_finished": ("gen_ai.invoke_agent.duration", "invoke_agent"),
-    "run_finished": ("gen_ai.invoke_workflow.duration", "invoke_workflow"),
+    "tool_finished": "execute_tool",
+    "task_finished": "invoke_agent",
+    "run_finished": "invoke_workflow",
+    "context_finished": "retrieval",
 }
+"""The operation of each event with a duration that the conventions measure."""
 
 
 @dataclass(slots=True)
@@ -74,16 +58,19 @@ class OpenTelemetry:
     attempts as span events), tools and lookups below; the path and the line of the program are on each. Inside a tool, the
     current span is that of the tool, so that spans of the host's own code nest there; the caller's is the parent of the run.
 
-    Parameters: ``content`` adds the input and output of models and tools, redacted, at most 64 KiB each (default: as the
-    variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says); ``first_chunk`` measures the time to the first piece
+    Parameters: ``edition`` is that of the GenAI conventions whose names are written, "0.1.0" or "1.37.0" (default: as the
+    variable AGENTFLOW_OTEL_EDITION says, else the newest); ``content`` adds the input and output of models and tools, redacted,
+    at most 64 KiB each (default: as the variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says); ``first_chunk`` measures the time to the first piece
     of an answer, which makes the flow stream its calls; ``tracer_provider``, ``meter_provider`` and ``logger_provider`` are the process's by
     default. Scores of live runs (``flow.score``) are events ``gen_ai.evaluation.result``, which the logger writes.
-    Raises ConfigurationError (``config/otel``) without ``opentelemetry-api``.
+    Raises ConfigurationError: ``config/otel`` without ``opentelemetry-api``, ``config/otel-edition`` for an edition that is not
+    stored.
     """
 
     def __init__(
         self,
         *,
+        edition: str | None = None,
         content: bool | None = None,
         first_chunk: bool = False,
         tracer_provider: TracerProvider | None = None,
@@ -101,21 +88,16 @@ class OpenTelemetry:
             ) from error
         self.deltas = first_chunk
         capture = os.environ.get(_CAPTURE, "").lower() == "true" if content is None else content
-        self._fold = SpanFold(content=capture)
+        self._edition = edition_of(edition)
+        self._fold = SpanFold(Written(self._edition, capture))
+        url = self._edition.schema_url
         self._context, self._trace = context, trace
-        self._tracer = trace.get_tracer("agentflow", tracer_provider=tracer_provider, schema_url=SCHEMA_URL)
-        self._logger = logs.get_logger("agentflow", logger_provider=logger_provider, schema_url=SCHEMA_URL)
-        meter = metrics.get_meter("agentflow", meter_provider=meter_provider, schema_url=SCHEMA_URL)
-        self._metrics: dict[str, Histogram] = {
-            name: meter.create_histogram(name, unit, about, explicit_bucket_boundaries_advisory=buckets)
-            for name, unit, about, buckets in _METRICS
-        }
-        self._waits = meter.create_histogram(
-            _WAIT,
-            "s",
-            "Duration of waits, for a rate, a permit, an answer",
-            explicit_bucket_boundaries_advisory=_SECONDS,
-        )
+        self._tracer = trace.get_tracer("agentflow", tracer_provider=tracer_provider, schema_url=url)
+        self._logger = logs.get_logger("agentflow", logger_provider=logger_provider, schema_url=url)
+        meter = metrics.get_meter("agentflow", meter_provider=meter_provider, schema_url=url)
+        instruments = self._edition.instruments
+        self._metrics = {name: _measuring(meter, each) for name, each in instruments.items()}
+        self._waits = _measuring(meter, _WAIT)
         self._cost = meter.create_counter(_COST, "{USD}", "Cost of model calls in US dollars")
         self._spans: dict[Key, tuple[Span, Context]] = {}
         self._models: dict[Key, _ModelCall] = {}
@@ -138,7 +120,7 @@ class OpenTelemetry:
             else:
                 self._spans[key][0].add_event(change.name, change.attributes, _nanoseconds(event.time))
         if isinstance(event, WaitFinished):
-            self._waits.record(event.duration_s, {"agentflow.wait.reason": event.reason})
+            self._waits(event.duration_s, {"agentflow.wait.reason": event.reason})
         if isinstance(event, RunFinished):  # the end of a run closes the spans that its events left open
             for key in self._fold.left_open(event):
                 self._spans.pop(key)[0].end(_nanoseconds(event.time))
@@ -212,21 +194,24 @@ class OpenTelemetry:
     ) -> None:
         common: Attributes = {} if error is None else {"error.type": error}
         if model is None:
-            row = _DURATIONS.get(event.type)
-            if row is not None:
-                self._metrics[row[0]].record(event.duration_s, {"gen_ai.operation.name": row[1], **common})
+            instrument = self._edition.durations.get(event.type)
+            if instrument is not None:
+                operation = {"gen_ai.operation.name": _DURATIONS[event.type]}
+                self._metrics[instrument.name](event.duration_s, {**operation, **common})
             return
         if "gen_ai.response.model" in attributes:
             model.attributes["gen_ai.response.model"] = attributes["gen_ai.response.model"]
         measured = model.attributes
-        self._metrics["gen_ai.client.operation.duration"].record(event.duration_s, {**measured, **common})
+        self._metrics[self._edition.model_duration.name](event.duration_s, {**measured, **common})
         cost = attributes.get("agentflow.cost_usd")
         if isinstance(cost, float) and cost > 0:
             self._cost.add(cost, measured)
-        for kind in ("input", "output"):
-            count = attributes.get(f"gen_ai.usage.{kind}_tokens")
-            if isinstance(count, int):
-                self._metrics["gen_ai.client.token.usage"].record(count, {**measured, "gen_ai.token.type": kind})
+        usage = field(event, "usage")
+        for each in self._edition.tokens:
+            count = 0 if usage is None else field(usage, each.count)
+            if usage is not None or each.always:
+                errors = common if each.errors else {}
+                self._metrics[each.instrument.name](count, {**measured, **each.attributes, **errors})
 
     def _first_chunk(self, event: DeltaBase) -> None:
         around = self._fold.around(event)
@@ -236,7 +221,15 @@ class OpenTelemetry:
         model.chunked = True
         seconds = max(0.0, event.time - model.began)
         self._spans[around][0].set_attribute("gen_ai.response.time_to_first_chunk", seconds)
-        self._metrics["gen_ai.client.operation.time_to_first_chunk"].record(seconds, model.attributes)
+        self._metrics[self._edition.first_chunk.name](seconds, model.attributes)
+
+
+def _measuring(meter: Meter, instrument: Instrument) -> Callable[[float, Attributes], None]:
+    """How a value of an instrument is recorded."""
+    name, unit, about, buckets = instrument.name, instrument.unit, instrument.about, instrument.buckets
+    if buckets is None:
+        return meter.create_counter(name, unit, about).add
+    return meter.create_histogram(name, unit, about, explicit_bucket_boundaries_advisory=buckets).record
 
 
 def _nanoseconds(seconds: float) -> int:

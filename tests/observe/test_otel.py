@@ -25,7 +25,8 @@ from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.messages import ModelRequest, ToolSpec
 from agentflow.core.data.provider_errors import Overloaded
 from agentflow.core.ports.ports import Tool
-from agentflow.observe.event_spans import MAX_CONTENT, SCHEMA_URL, provider_attributes
+from agentflow.observe.conventions import EDITIONS, NEWEST
+from agentflow.observe.event_spans import MAX_CONTENT, provider_attributes
 
 
 class Open(SpanProcessor):
@@ -145,7 +146,7 @@ async def test_a_run_is_a_tree_of_spans(tmp_path: Path, caplog: pytest.LogCaptur
         ]
     )
     assert run.attributes is not None and run.instrumentation_scope is not None
-    assert run.instrumentation_scope.schema_url == SCHEMA_URL
+    assert run.instrumentation_scope.schema_url == EDITIONS[NEWEST].schema_url
     expected = {"agentflow.run.id": "r1", "gen_ai.conversation.id": "t-1", "agentflow.label.user": "ada"}
     assert expected.items() <= dict(run.attributes).items()
     lines = {span.name: span.attributes["code.line.number"] for span in telemetry.spans if "branch" in span.name}  # type: ignore[index]
@@ -168,7 +169,7 @@ async def test_one_call_is_one_chat_span(tmp_path: Path) -> None:
     assert failed.attributes is not None and fine.attributes is not None
     assert failed.status.status_code is StatusCode.ERROR and failed.attributes["error.type"] == "provider/overloaded"
     assert fine.status.status_code is StatusCode.UNSET and "error.type" not in fine.attributes
-    assert fine.attributes["gen_ai.response.finish_reasons"] == ("end",)
+    assert fine.attributes["gen_ai.response.finish_reasons"] == ("stop",)
     assert fine.attributes["gen_ai.usage.output_tokens"] > 0 and fine.attributes["gen_ai.provider.name"] == "scripted"  # type: ignore[operator]
     assert [(event.name, (event.attributes or {}).get("error.type")) for event in failed.events] == [
         ("agentflow.attempt", "provider/overloaded")
@@ -260,11 +261,10 @@ async def test_content_is_recorded_on_request_only(tmp_path: Path) -> None:
         assert secret not in everything and ("the answer" in everything) == content == ("blah" in everything)
     (call,) = telemetry.named("chat")
     assert call.attributes is not None
-    assert (
-        len(str(call.attributes["gen_ai.input.messages"])) == MAX_CONTENT and call.attributes["agentflow.content.cut"]
-    )
+    assert MAX_CONTENT - 100 < len(str(call.attributes["gen_ai.input.messages"])) <= MAX_CONTENT
+    assert call.attributes["agentflow.content.cut"]
     (said,) = json.loads(str(call.attributes["gen_ai.output.messages"]))
-    assert said == {"role": "assistant", "parts": [{"type": "text", "content": "the answer"}], "finish_reason": "end"}
+    assert said == {"role": "assistant", "parts": [{"type": "text", "content": "the answer"}], "finish_reason": "stop"}
 
 
 async def test_metrics_have_the_conventions_names_and_no_labels(tmp_path: Path) -> None:
@@ -279,20 +279,24 @@ async def test_metrics_have_the_conventions_names_and_no_labels(tmp_path: Path) 
         flow.subscribe(telemetry.observer)
         await flow.run(f'{TASK} (t (x "a")) (shout (text "b"))', labels={"user": "ada"})
     metrics = telemetry.metrics()
+    usage = [
+        f"{kind}_tokens" for kind in ("input", "output", "cache_read.input", "cache_write.input", "reasoning.output")
+    ]
     assert set(metrics) == {
-        "gen_ai.client.token.usage",
-        "gen_ai.client.operation.duration",
-        "gen_ai.client.operation.time_to_first_chunk",
+        "gen_ai.client.inference.duration",
+        "gen_ai.client.inference.time_to_first_chunk",
+        "gen_ai.client.inference.operation.input_tokens",
+        "gen_ai.client.inference.operation.output_tokens",
+        *(f"gen_ai.client.inference.usage.{kind}" for kind in usage),
         "gen_ai.execute_tool.duration",
         "gen_ai.invoke_agent.duration",
-        "gen_ai.invoke_workflow.duration",
     }
-    assert metrics["gen_ai.client.token.usage"].unit == "{token}"
-    points = metrics["gen_ai.client.token.usage"].data.data_points
-    assert {point.attributes["gen_ai.token.type"] for point in points} == {"input", "output"}
+    points = metrics["gen_ai.client.inference.operation.output_tokens"].data.data_points
     assert all(point.explicit_bounds[:3] == (1.0, 4.0, 16.0) for point in points)
+    points = metrics["gen_ai.invoke_agent.duration"].data.data_points
+    assert {point.attributes["gen_ai.operation.name"] for point in points} == {"invoke_agent", "invoke_workflow"}
     used = {key for metric in metrics.values() for point in metric.data.data_points for key in point.attributes}
-    allowed = {"operation.name", "response.model", "provider.name", "token.type"}
+    allowed = {"operation.name", "response.model", "provider.name", "token.modality"}
     assert used == {f"gen_ai.{name}" for name in allowed}
     (call,) = telemetry.named("chat")
     assert "gen_ai.response.time_to_first_chunk" in (call.attributes or {})

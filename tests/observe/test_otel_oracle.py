@@ -1,4 +1,4 @@
-"""Names, kinds and types of spans and metrics are those that OpenTelemetry's own library for generative AI writes."""
+"""In the edition that OpenTelemetry's own library for generative AI writes, names, kinds and types are those of the library."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from opentelemetry.util.genai.types import InputMessage, OutputMessage, TextPart
 
 from agentflow import AgentFlow
 from agentflow.core.data.errors import AgentflowError
-from agentflow.observe.event_spans import SCHEMA_URL
+from agentflow.observe.conventions import EDITIONS
 from tests.observe.test_otel import Telemetry
 from tests.support.model_server import ModelServer
 from tests.support.model_server_wire import Reply
 
+EDITION = EDITIONS["1.37.0"]
 PREFIXES = ("gen_ai.", "server.", "error.")
 OLDER = "gen_ai.usage.cache_creation.input_tokens"
 """What cache writes were called before; released viewers read it."""
@@ -98,7 +99,7 @@ def without_names(content: Any) -> Any:
 async def traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Telemetry, Oracle, str]:
     monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", "gen_ai_latest_experimental")
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
-    telemetry, oracle = Telemetry(content=True), Oracle()
+    telemetry, oracle = Telemetry(content=True, edition=EDITION.name), Oracle()
     async with ModelServer(lambda request: Reply(text="Paris.", usage={"cache_read": 8, "cache_write": 4})) as server:
         options: dict[str, Any] = {"model": "anthropic:claude-test", "base_url": server.url, "api_key": "k"}
         async with AgentFlow(**options, root=tmp_path, tools=[shout]) as flow:
@@ -126,7 +127,7 @@ async def test_spans_are_named_and_typed_as_the_conventions_library_does(
         assert span.kind is other.kind
         assert span.name.partition(" ")[0] == other.name.partition(" ")[0] == operation
         scopes = span.instrumentation_scope, other.instrumentation_scope
-        assert [scope.schema_url for scope in scopes if scope] == [SCHEMA_URL, SCHEMA_URL]
+        assert [scope.schema_url for scope in scopes if scope] == [EDITION.schema_url] * 2
         written = {name: value for name, value in (other.attributes or {}).items()}
         told = {name: value for name, value in (span.attributes or {}).items() if name.startswith(PREFIXES)}
         unknown = told.keys() - written.keys() - {OLDER} - (usage if operation.startswith("invoke") else set())
