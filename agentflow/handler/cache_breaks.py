@@ -1,4 +1,5 @@
-"""Warns when a change between two requests of a tool loop makes the provider read the input anew.
+"""Warns when a change between two requests of a tool loop, or between two prompts of a conversation, makes the provider read the input
+anew.
 
 Providers cache the beginning of a request, in this order: tools, system prompt, messages. A change in one of them is a miss for all that
 follows it.
@@ -7,19 +8,21 @@ follows it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import clip
 from agentflow.core.data.messages import Message, ModelRequest, ToolSpec
+from agentflow.handler.prompt_opening import LastRequest
 
-Cause: TypeAlias = Literal["tools", "system", "messages", "model"]
+Cause: TypeAlias = Literal["tools", "system", "context", "messages", "model"]
 LEAST_TOKENS = 1_024
 """Smallest input that is worth a warning: providers cache no less, or hardly."""
 
 _HINTS: dict[Cause, str] = {
     "tools": "offer all tools from the first turn on, or some to programs alone: tools=[code(flow.tools)]",
     "system": "write the part that changes into the prompt, after everything that stays",
+    "context": "give each prompt the same files, or name them in the prompt, after everything that stays",
     "messages": "let middleware write the same text into an earlier message each time",
     "model": "name the model that answers first: model=..., with the others as fallbacks=[...]",
 }
@@ -34,7 +37,22 @@ def warn_of_breaks(
         warn(cause, change, tokens, told, call)
 
 
-def warn(cause: Cause, change: str, tokens: int, told: set[Cause], call: CallContext) -> None:
+def warn_of_other_beginning(last: LastRequest, now: ModelRequest, call: CallContext) -> None:
+    """Warn of each cause for which ``now``, the first request of a prompt, does not begin as the ``last`` one of its conversation."""
+    if last.tokens < LEAST_TOKENS:
+        return
+    changes: list[tuple[Cause, str]] = []
+    if tools := _tools_changed(_sent(last.tools), _sent(now.tools)):
+        changes.append(("tools", f"the list of tools changed between two prompts of a conversation ({tools})"))
+    if last.system != now.system:
+        changes.append(("system", "the system prompt changed between two prompts of a conversation"))
+    if not changes:
+        changes.append(("context", "the data context changed between two prompts of a conversation"))
+    for cause, change in changes:
+        warn(cause, change, last.tokens, last.told, call)
+
+
+def warn(cause: Cause, change: str, tokens: int, told: set[Any], call: CallContext) -> None:
     """Warn of one cause, unless it was ``told``."""
     if cause in told:
         return

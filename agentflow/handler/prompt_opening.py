@@ -11,7 +11,7 @@ from hashlib import blake2b
 
 from agentflow.core.data.context import DataContext
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.messages import Message, Part, PromptCache, TextPart, user
+from agentflow.core.data.messages import Message, ModelRequest, Part, PromptCache, TextPart, ToolSpec, user
 from agentflow.core.data.session import Compaction, Session
 from agentflow.core.data.templates import HistoryConfig
 from agentflow.handler.token_estimate import size_of, size_of_message
@@ -146,20 +146,54 @@ SEEN_S = 300.0
 WORTH = 1_500
 """Minimum of characters of a prefix worth caching: no provider caches fewer than 512 tokens."""
 _MOST_SEEN = 4_096
+_MOST_CONVERSATIONS = 512
+
+
+@frozen
+class LastRequest:
+    """The last request of a conversation, as far as another prompt may break its cache: tools, system text, the digest of the data
+    context, and ``tokens`` of input; sent ``at`` a time of the clock. ``told`` are the causes that a Warning named before."""
+
+    tools: tuple[ToolSpec, ...]
+    system: str
+    context: str
+    tokens: int
+    at: float
+    told: set[str]
 
 
 class PromptCaching:
-    """Decides for the prompts of a turn loop whether to ask for caching. ``default`` is for prompts that do not say.
+    """Decides for the prompts of a turn loop whether to ask for caching, and keeps the last requests of its conversations. ``default``
+    is for prompts that do not say.
 
     ``clock`` returns monotonic seconds.
     """
 
-    __slots__ = ("_clock", "_seen", "default")
+    __slots__ = ("_clock", "_last", "_seen", "default")
 
     def __init__(self, default: PromptCache | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.default: PromptCache | None = default
         self._clock = clock
         self._seen: dict[str, float] = {}
+        self._last: dict[str, LastRequest] = {}
+
+    def sent(self, conversation: str, request: ModelRequest, tokens: int) -> None:
+        """Keep a request of a ``conversation``, which had ``tokens`` of input, as its last one."""
+        last = self._last.pop(conversation, None)
+        told = set[str]() if last is None else last.told
+        self._last[conversation] = LastRequest(
+            request.tools, request.system, _context_of(request), tokens, self._clock(), told
+        )
+        if len(self._last) > _MOST_CONVERSATIONS:
+            del self._last[next(iter(self._last))]
+
+    def broken(self, conversation: str, request: ModelRequest) -> LastRequest | None:
+        """The last request of a ``conversation`` if the provider may have cached it, and ``request`` does not begin like it."""
+        last = self._last.get(conversation)
+        if last is None or self._clock() - last.at >= SEEN_S:
+            return None
+        same = last.tools == request.tools and last.system == request.system and last.context == _context_of(request)
+        return None if same else last
 
     def plan(
         self,
@@ -204,6 +238,12 @@ def prefix_key(model: str, system: str, first: Message) -> str:
 def conversation_key(session: Session, model: str) -> str:
     """The key of a conversation; it does not reveal the session's name."""
     return _key(model, session.scope)
+
+
+def _context_of(request: ModelRequest) -> str:
+    """The digest of the data context in a request; empty without one."""
+    first = request.messages[0].parts[0]
+    return _key(first.text) if isinstance(first, TextPart) and first.cache else ""
 
 
 def _key(*texts: str) -> str:

@@ -57,7 +57,14 @@ from agentflow.handler.prompt_answers import (
     answer_of_host,
     read_answer,
 )
-from agentflow.handler.prompt_opening import PromptCaching, following, opening, opening_of_handoff, opening_sources
+from agentflow.handler.prompt_opening import (
+    PromptCaching,
+    conversation_key,
+    following,
+    opening,
+    opening_of_handoff,
+    opening_sources,
+)
 from agentflow.handler.token_estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator
 from agentflow.handler.tool_lists import Offer, found_in, in_order
 from agentflow.handler.tool_registry import ToolTurn
@@ -130,10 +137,12 @@ class PromptRun:
         "_at",
         "_cache_key",
         "_cached",
+        "_caching",
         "_calibration",
         "_call",
         "_calls_tools",
         "_clearing",
+        "_conversation",
         "_cost",
         "_estimator",
         "_funds",
@@ -240,6 +249,12 @@ class PromptRun:
         self._prompt_cache, self._cache_key = caching.plan(
             prompt.prompt_cache, call.session, model, system, self._messages, tools=self._calls_tools
         )
+        self._caching = caching
+        self._conversation = ""
+        """The key of the conversation that this prompt continues, if the provider may have cached its last request."""
+        history = prompt.history
+        if history.use_session_history and history.record_in_session_history and self._prompt_cache is not False:
+            self._conversation = f"{prompt.agent} {conversation_key(call.session, model)}"
         if prompt.effort is not None and not profile.takes_effort:
             ignored = f"the model {model} is not known to take an effort: it is asked without '{prompt.effort}'"
             call.warn("handler/effort", ignored, model=model)
@@ -347,6 +362,10 @@ class PromptRun:
             if self._reserved is not None:
                 self._reserved.free()
 
+    def conversation(self) -> Sequence[Message]:
+        """The messages of the prompt so far, whole."""
+        return self._messages
+
     def _unread(self) -> list[SaidText]:
         """What was said to the run and is for the next model call of this prompt."""
         inbox, call = self._call.run.shared.inbox, self._call
@@ -437,6 +456,12 @@ class PromptRun:
         before = self._cached
         if before is not None and not _continues(before[0], request):
             self._warn_of_breaks(before, request, None, call, cleared)
+        elif before is None and self._turns == 1 and self._conversation and run.watched:
+            last = self._caching.broken(self._conversation, request)
+            if last is not None:
+                from agentflow.handler.cache_breaks import warn_of_other_beginning  # few conversations change
+
+                warn_of_other_beginning(last, request, call)
         if run.watched:
             if self._asked is None:
                 run.under_way(self.so_far, True)
@@ -447,6 +472,8 @@ class PromptRun:
             response = await answered(self._adapter, request, progress, self)
         if before is not None and before[1].model != response.model and self._prompt.fallbacks:
             self._warn_of_breaks(before, request, response, call, True)
+        if self._conversation and run.watched:
+            self._caching.sent(self._conversation, request, response.usage.input_tokens)
         self._cached = (request, response) if self._calls_tools and self._prompt_cache is not False else None
         if self._may_call or ToolCallPart not in map(type, response.parts):
             return response

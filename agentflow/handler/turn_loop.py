@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.work_clock import WorkClock, timed
@@ -31,6 +31,9 @@ from agentflow.handler.token_estimate import Calibration
 from agentflow.handler.tool_lists import Offer, named_tools, searched, with_chosen
 from agentflow.handler.tool_registry import NO_TOOLS
 from agentflow.handler.tools import SEARCH_TOOLS
+
+if TYPE_CHECKING:  # few prompts clear anything
+    from agentflow.handler.clearing import KeptResults
 
 
 class OneModel:
@@ -166,6 +169,12 @@ class TurnLoop:
         if programs or rules.chooser is not None or call.session.tools:
             chosen = await self._chosen(prompt, call)
         specs, toolbox = offered_to(chosen, call, self._tools, model=(adapter, model))
+        kept: KeptResults | None = None
+        if rules.clear is not None and specs:
+            from agentflow.handler.clearing import KeptResults  # which few prompts do
+
+            kept = KeptResults()
+            specs, toolbox = kept.offered(specs, toolbox, self._tools.find)
         if prompt.tool_choice not in ("auto", "none"):
             _check_choice(prompt.tool_choice, specs)
         spent: tuple[Usage, float | None] | None = None
@@ -179,8 +188,8 @@ class TurnLoop:
         inner = called_by_model(chosen, call, specs, toolbox, self._tools)
         offer: Offer | None = None
         if rules.chooser is not None or (toolbox and SEARCH_TOOLS in toolbox):
-            offer = partial(self._offer, prompt, call, inner, (adapter, model))
-        outcome = await self._run(prompt, inner, adapter, model, self._system(prompt), specs, offer)
+            offer = partial(self._offer, prompt, call, inner, (adapter, model), kept)
+        outcome = await self._run(prompt, inner, adapter, model, self._system(prompt), specs, offer, kept)
         if prompt.history.record_in_session_history and outcome.handed is None:
             call.session.commit(outcome.turn)
         return outcome if spent is None else _with(outcome, *spent)
@@ -200,12 +209,15 @@ class TurnLoop:
         call: CallContext,
         inner: CallContext,
         model: tuple[ProviderAdapter, str],
+        kept: KeptResults | None,
         loaded: frozenset[str],
     ) -> tuple[ToolSpec, ...]:
         """The tools of the next turn of a prompt with changing tools; ``inner`` has their authority from now on; ``loaded`` are
         the deferred ones that the model has found."""
         chosen = await self._chosen(prompt, call)
         specs, toolbox = offered_to(chosen, call, self._tools, loaded, model)
+        if kept is not None:
+            specs, toolbox = kept.offered(specs, toolbox, self._tools.find)
         called_by_model(chosen, call, specs, toolbox, self._tools, inner)
         return specs
 
@@ -228,6 +240,7 @@ class TurnLoop:
         system: str,
         offered: tuple[ToolSpec, ...],
         offer: Offer | None = None,
+        kept: KeptResults | None = None,
     ) -> Coroutine[Any, Any, PromptOutcome]:
         """Run a prompt within its time limit; ``call`` has a path of its own and the authority of the offered tools."""
         work = PromptRun(
@@ -245,6 +258,8 @@ class TurnLoop:
             pricing=self._pricing,
             rated=self._rated,
         )
+        if kept is not None:
+            kept.messages = work.conversation
         return work.run() if prompt.timeout_s is None else _within(prompt.timeout_s, prompt.model, work)
 
     def _route(self, prompt: Prompt) -> tuple[ProviderAdapter, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from agentflow import AgentFlow, CallContext, Clear, ModelRequest, ScriptedProvider, tool
+from agentflow import AgentFlow, CallContext, Clear, ModelRequest, ScriptedProvider, Session, tool
 from agentflow.core.data.messages import Message, TextPart
 from agentflow.core.data.provider_errors import Overloaded
 from agentflow.events import Event, Warning
@@ -115,3 +115,68 @@ async def test_a_short_loop_has_nothing_to_lose() -> None:
 
     assert await warnings(turns(3, {"input_tokens": 500, "output_tokens": 5}), tools=tools) == []
     assert await warnings(turns(3), tools=tools, prompt_cache=False) == []
+
+
+async def conversation(*systems: Any, usage: dict[str, int] = LARGE, **options: Any) -> list[Warning]:
+    """The warnings of a conversation with one prompt for each system text."""
+    seen, session = list[Event](), Session()
+    replies = [{"text": "yes", "usage": usage} for _ in systems]
+    async with AgentFlow(provider=ScriptedProvider(replies)) as flow:
+        flow.subscribe(seen.append)
+        for system in systems:
+            await flow.run(flow.ask("Go on.", system=system, **options), session=session)
+    return [event for event in seen if isinstance(event, Warning) and event.code == "handler/cache-broken"]
+
+
+async def test_a_conversation_that_begins_the_same_warns_of_nothing() -> None:
+    """The next prompt sends the last request and more, with tools or without; so does one without a conversation, whatever its system text."""
+    assert await conversation("Be kind.", "Be kind.", "Be kind.") == []
+    assert await conversation("Be kind.", "Be kind.", tools=[look]) == []
+    seen = list[Event]()
+    async with AgentFlow(provider=ScriptedProvider([{"text": "yes", "usage": LARGE}] * 2)) as flow:
+        flow.subscribe(seen.append)
+        await flow.ask("Go.", system="one")
+        await flow.ask("Go.", system="two")
+    assert not [each for each in seen if isinstance(each, Warning)]
+
+
+async def test_a_system_prompt_that_changes_between_two_prompts_of_a_conversation() -> None:
+    """For example one with the time: said once for the conversation, with the tokens of its last request."""
+    (event,) = await conversation("It is 9.", "It is 10.", "It is 11.")
+    assert event.details == {"cause": "system", "tokens": 5_000}
+    assert "between two prompts of a conversation" in event.message
+    assert await conversation("It is 9.", "It is 10.", usage={"input_tokens": 500, "output_tokens": 5}) == []
+    assert await conversation("It is 9.", "It is 10.", prompt_cache=False) == []
+
+
+async def test_tools_that_change_between_two_prompts_of_a_conversation() -> None:
+    """An application that offers others each time."""
+    count = [0]
+
+    def tools(ctx: CallContext) -> list[Any]:
+        count[0] += 1
+        return [look] if count[0] % 2 else [more, look]
+
+    (event,) = await conversation("Be kind.", "Be kind.", tools=tools)
+    assert causes([event]) == ["tools"] and "new: more" in event.message
+
+
+async def test_two_agents_of_one_conversation_have_a_beginning_each() -> None:
+    """They have other system texts, and the provider caches both."""
+    seen, session = list[Event](), Session()
+    async with AgentFlow(provider=ScriptedProvider([{"text": "yes", "usage": LARGE}] * 4)) as flow:
+        flow.subscribe(seen.append)
+
+        @flow.task(system="You sell.", history=True)
+        async def sales(question: str) -> str:
+            """{{question}}"""
+            raise NotImplementedError
+
+        @flow.task(system="You help.", history=True)
+        async def support(question: str) -> str:
+            """{{question}}"""
+            raise NotImplementedError
+
+        for agent in (sales, support, sales, support):
+            await flow.run(agent("Hello?"), session=session)
+    assert not [each for each in seen if isinstance(each, Warning)]

@@ -23,11 +23,6 @@ async def look(at: int) -> str:
     return f"{at} {LONG}"
 
 
-async def pay(at: int) -> str:
-    """Pay something."""
-    return f"{at} {LONG}"
-
-
 def calls(*numbers: int, name: str = "look") -> dict[str, Any]:
     """A reply that calls a tool once for each number."""
     return {"tool_calls": [{"id": f"c{n}", "name": name, "arguments": {"at": n}} for n in numbers]}
@@ -111,12 +106,65 @@ async def test_each_call_keeps_its_result() -> None:
     assert gone(model.requests[-1])
 
 
-async def test_a_tool_with_effects_is_not_to_be_called_again_lightly() -> None:
-    """The line asks for a second call of a tool that only reads, or may be repeated; of others it says that the call was carried out."""
-    model = ScriptedProvider(turns(4, "pay"))
+async def test_a_result_of_a_tool_with_effects_is_read_again_without_a_second_call() -> None:
+    """The line asks for a second call of a tool that only reads, or may be repeated; for others ``read_result`` is offered from the first turn
+    on, which shows the result whole, as often as it is asked for."""
+    paid: list[int] = []
+
+    async def pay(at: int) -> str:
+        """Pay something."""
+        paid.append(at)
+        return f"{at} {LONG}"
+
+    again = [{"tool_calls": [{"id": f"r{n}", "name": "read_result", "arguments": {"number": n}}]} for n in (1, 9)]
+    model = ScriptedProvider([*turns(4, "pay")[:-1], *again, "done"])
     async with AgentFlow(provider=model) as flow:
-        await flow.ask("Go.", tools=[pay], clear_tool_results=Clear(after_tokens=2_000, keep=1))
-    assert "The call was carried out. Call pay again only if" in results(model.requests[-1])["c0"]
+        await flow.ask("Go.", tools=[pay, look], clear_tool_results=Clear(after_tokens=2_000, keep=1))
+    assert {tuple([tool.name for tool in request.tools]) for request in model.requests} == {
+        ("pay", "look", "read_result")
+    }
+    line = results(model.requests[4])["c0"]
+    assert line.endswith("The call was carried out. To read its result again, call read_result with number 1.]")
+    assert results(model.requests[5])["r1"] == f"0 {LONG}"
+    assert "numbers 1 to 5" in results(model.requests[6])["r9"] and paid == [0, 1, 2, 3]
+
+
+async def test_where_a_second_call_does_no_harm_nothing_more_is_offered() -> None:
+    """Tools that only read need no other tool; a tool of the host's own called ``read_result`` is refused where ours is offered."""
+
+    async def read_result(number: int) -> str:
+        """Read."""
+        raise NotImplementedError
+
+    model = ScriptedProvider(turns(2))
+    async with AgentFlow(provider=model) as flow:
+        await flow.ask("Go.", tools=[look], clear_tool_results=Clear(after_tokens=2_000, keep=1))
+        assert [tool.name for tool in model.requests[0].tools] == ["look"]
+        with pytest.raises(ConfigurationError) as caught:
+            await flow.ask("Go.", tools=[read_result], clear_tool_results=Clear())
+        assert caught.value.code == "tool/duplicate"
+
+
+async def test_images_of_a_cleared_result_are_shown_again() -> None:
+    """``read_result`` gives the parts that the model saw; in the next prompt of a conversation too, with the same number."""
+
+    async def photo(at: int) -> list[Any]:
+        """Take a photo."""
+        return [ImagePart(data="aGk="), ImagePart(data="aGk=")]
+
+    again = {"tool_calls": [{"id": "r", "name": "read_result", "arguments": {"number": 1}}]}
+    model, session = ScriptedProvider([*turns(4, "photo"), again, "seen"]), Session()
+    async with AgentFlow(provider=model) as flow:
+
+        @flow.task(tools=[photo], history=True, clear_tool_results=Clear(after_tokens=4_000, keep=1))
+        async def agent(question: str) -> str:
+            """{{question}}"""
+            raise NotImplementedError
+
+        await flow.run(agent("Go."), session=session)
+        await flow.run(agent("Again?"), session=session)
+    part = next(part for part in model.requests[-1].messages[-1].parts if isinstance(part, ToolResultPart))
+    assert [type(each) for each in part.parts] == [ImagePart, ImagePart]
 
 
 async def test_images_of_a_result_go_too() -> None:
