@@ -516,10 +516,12 @@ class PromptRun:
         self, request: ModelRequest, funds: Funds, tokens: int, cap: int, call: CallContext, *, exact: bool = False
     ) -> int:
         """Reserve a call's input and answer, waiting if need be. Returns the maximum of tokens of the answer."""
-        quote = None
+        quote, model = None, self._model
         if funds.priced and self._pricing is not None:
-            quote = await self._pricing.quote(self._adapter, self._model, tokens, request.prompt_cache)
-        self._reserved = reserved = funds.reserve(tokens, cap, quote, self._model, priority=call.priority, exact=exact)
+            quote = await self._pricing.quote(self._adapter, model, tokens, request.prompt_cache)
+            if quote is None:
+                model = self._pricing.unpriced(self._adapter, model)
+        self._reserved = reserved = funds.reserve(tokens, cap, quote, model, priority=call.priority, exact=exact)
         if reserved.waits:
             self.waits(False)
             async with waiting(call, "budget", code="limits/waiting", message=WAITING):

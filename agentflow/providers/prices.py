@@ -181,6 +181,12 @@ class Prices:
         costs = [self.cost(dialect, name, usage) for dialect, name in routes_of(adapter, model)]
         return None if None in costs else max([cost for cost in costs if cost is not None])
 
+    def unpriced(self, adapter: ProviderAdapter, model: str) -> str:
+        for dialect, name in routes_of(adapter, model):
+            if self.cost(dialect, name, Usage(1, 1)) is None:
+                return name if ":" in name else f"{dialect}:{name or '*'}"
+        return model
+
     def cost(self, dialect: str, model: str, usage: Usage, *, asked: str = "") -> float | None:
         """US dollars for ``usage``; None if the price is unknown.
 

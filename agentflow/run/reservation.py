@@ -99,7 +99,8 @@ class RunFunds:
     Parameters: ``limits`` has the tokens and the US dollars; ``outer`` are the funds around these, which are charged too;
     ``used`` (tokens) and ``cost`` (US dollars) were spent before. Calls wait in the queue of the outermost funds; those that
     need other funds may pass. ``calls`` is the number of reservations. Funds with a ``lease`` share their limits with runs
-    elsewhere: ``tokens`` and ``usd`` are then the shares taken so far. ``purse`` is the name of the purse around them.
+    elsewhere: ``tokens`` and ``usd`` are then the shares taken so far. ``purse`` is the name of the purse around them. With
+    ``unknown`` the cost of earlier calls is unknown, so that no limit of money can be kept.
     """
 
     __slots__ = (
@@ -113,6 +114,7 @@ class RunFunds:
         "purse",
         "root",
         "tokens",
+        "unknown",
         "usd",
         "used_tokens",
         "used_usd",
@@ -137,6 +139,7 @@ class RunFunds:
         self.capped: bool = self.priced or self.tokens is not None or (outer is not None and outer.capped)
         self.used_tokens = 0 if used is None else used.total_tokens
         self.used_usd = cost or 0.0
+        self.unknown = self.usd is not None and cost is None and self.used_tokens > 0
         self.held_tokens = 0
         self.held_usd = 0.0
         self.calls = 0
@@ -217,6 +220,8 @@ class RunFunds:
         exact: bool = False,
     ) -> HeldCall:
         """Reserve the maximum cost of a call; see :meth:`agentflow.core.call.spending.Purse.reserve`."""
+        if self.unknown:
+            raise self._unknown()
         if quote is None:
             if self.priced:
                 raise self._unpriced(model)
@@ -295,6 +300,15 @@ class RunFunds:
     def _short(self, message: str, limit: str) -> LimitExceeded:
         used = self.used_tokens if limit == "tokens" else self.used_usd
         return LimitExceeded(message, limit=limit, allowed=self.whole(limit), used=used)
+
+    def _unknown(self) -> LimitExceeded:
+        return LimitExceeded(
+            f"the run has called models without a known price before, so it cannot be kept within ${self.whole('usd'):g}",
+            limit="usd",
+            allowed=self.whole("usd"),
+            code="limits/unpriced",
+            hint="limit its tokens, Limits(tokens=...), or give it a purse, which counts from now on",
+        )
 
     def _unpriced(self, model: str) -> LimitExceeded:
         usd = next(funds.whole("usd") for funds in self.levels() if funds.usd is not None)

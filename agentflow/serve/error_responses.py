@@ -137,17 +137,19 @@ def _diagnostic(error: AgentflowError) -> dict[str, Any]:
     return {"code": error.code, "message": error.message, "hint": error.hint, "span": span}
 
 
-def _is_of_purse(error: BaseException) -> bool:
-    """Whether a run was ended by a purse: that of its key, or one of the host."""
-    return isinstance(error, PurseEmpty)
+def _fills_up(error: BaseException) -> bool:
+    """Whether a run was ended by a purse that has another period: that of its key, or one of the host."""
+    return isinstance(error, PurseEmpty) and error.ends_at is not None
 
 
 def status_of(error: BaseException) -> int:
     """The HTTP status for ``error``."""
     if isinstance(error, RequestError):
         return error.status
-    if isinstance(error, LimitExceeded):
-        return 429 if _is_of_purse(error) else 422
+    if isinstance(
+        error, LimitExceeded
+    ):  # 429 says that it is worth trying again later: a purse fills up, a run's limit does not
+        return 429 if _fills_up(error) else 422
     if isinstance(error, providers.RateLimited):
         return 429
     if isinstance(error, providers.Overloaded):
@@ -266,7 +268,7 @@ def error_response(
     if status == 400 and run_id is not None:
         status = 422  # the request was good: its run failed
     headers: dict[str, str] = {}
-    wait = error.retry_after if isinstance(error, RequestError) else reset_s if _is_of_purse(error) else None
+    wait = error.retry_after if isinstance(error, RequestError) else reset_s if _fills_up(error) else None
     if wait is not None:
         headers["retry-after"] = str(max(1, math.ceil(wait)))
     if status == 401:

@@ -40,12 +40,22 @@ from agentflow.serve.streaming import EventStream
 _log = logging.getLogger(__name__)
 
 
+_FIELDS = ("export", "program", "bindings", "message", "allow", "labels", "run_id")
+
+
 async def begin_run(service: ServedFlow, request: Request, key: Key) -> Response:
     """``POST /runs``: start a run of an ``export`` with ``bindings``, or of a ``program``. Returns its state, status 201.
 
-    ``message`` is the value of the parameter for a chat client's message.
+    ``message`` is the value of the parameter for a chat client's message. Another field is refused: the host sets limits and purses.
     """
     body = await read_body(request)
+    for name in body:
+        if name not in _FIELDS:
+            raise RequestError(
+                f"a run has no field '{cut(name, 80)}'; its fields are {', '.join(_FIELDS)}",
+                code="serve/field",
+                param=name,
+            )
     run_id, program = text_field(body, "run_id"), text_field(body, "program")
     labels = _labels(dict_field(body, "labels"))
     bindings = dict_field(body, "bindings")

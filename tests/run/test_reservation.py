@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, CallContext, Limits, Price, ScriptedProvider
+from agentflow import AgentFlow, Allowance, CallContext, Limits, Price, ScriptedProvider
 from agentflow.core.data.errors import LimitExceeded
 from agentflow.core.data.messages import ModelRequest
 from agentflow.core.data.provider_errors import RateLimited
@@ -319,3 +319,38 @@ async def test_native_fields_cannot_lengthen_an_answer(place: str) -> None:
             body = server.requests[-1].body
             assert body["max_tokens"] == 30 if place == "task" else 1_000 < body["max_tokens"] < 2_000
         await adapter.aclose()
+
+
+async def test_the_model_without_a_price_is_named() -> None:
+    """Of a model and its fallbacks it is the one that lacks a price: the message says which to state."""
+    model = ScriptedProvider(lambda request: "x", name="own")
+    prices = {"own:a": Price(input=1, output=1)}
+    async with AgentFlow(provider=model, prices=prices, limits=Limits(usd=1)) as flow:
+        with pytest.raises(LimitExceeded, match="'own:b'") as caught:
+            await flow.ask("Hi", model="own:a", fallbacks=["own:b"])
+    assert caught.value.code == "limits/unpriced" and not model.requests
+
+
+async def test_a_limit_of_money_is_not_set_on_what_has_no_known_cost(tmp_path: Path) -> None:
+    """A run that has paid a model without a price cannot be kept within dollars later: the error says so, and the model is not asked. A
+    limit of tokens, and a purse, count."""
+    text = (
+        '(defatom t (params (n integer)) (instructions "Say {{n}}")) (t (n 1)) (ask-human "on?") (value-of (t (n 2)))'
+    )
+    model = ScriptedProvider(
+        lambda request: {"text": "x", "usage": {"input_tokens": 10, "output_tokens": 10}}, name="own"
+    )
+    url = f"sqlite:///{tmp_path}/runs.db"
+    async with AgentFlow(provider=model, durable=url) as flow:
+        handle = await flow.start(text, run_id="r")
+        assert await handle.wait() == "waiting"
+        key = handle.waiting[0].key
+    prices = {"own:*": Price(input=10, output=10)}
+    async with AgentFlow(provider=model, durable=url, prices=prices, purses={"*": Allowance(usd=1)}) as flow:
+        await flow.send("r", key, True)
+        with pytest.raises(LimitExceeded, match="without a known price before") as caught:
+            await (await flow.resume("r", limits=Limits(usd=1))).result()
+        assert caught.value.code == "limits/unpriced" and len(model.requests) == 1
+        result = await (await flow.resume("r", limits=Limits(tokens=10_000), purse="a")).result()
+        assert (result.value, result.cost) == ("x", None)
+        assert (await flow.purses.look("a")).spent.usd == pytest.approx(0.0002)

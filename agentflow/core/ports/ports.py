@@ -96,6 +96,10 @@ class Pricing(Protocol):
         """Dollars for ``usage`` at the dearest route; None if a route's price is unknown."""
         ...
 
+    def unpriced(self, adapter: ProviderAdapter, model: str) -> str:
+        """The first route whose price is unknown, as ``dialect:name``; ``model`` if all are known."""
+        ...
+
 
 class RateLimiter(Protocol):
     """Spreads calls over time, so that no model gets more than its rate. ``key`` is the ``dialect:model`` of a call."""
