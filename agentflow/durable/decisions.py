@@ -46,6 +46,7 @@ class JournalVerdict:
         self._content = fingerprint("decision", count)
         self._row = records.find(path)
         self._claimed = False
+        self._stored = asyncio.Event()
         self._recorded: int | None = None
         self._started: set[int] = set()
         self._losers: list[str] = []
@@ -60,9 +61,9 @@ class JournalVerdict:
                 records.close_gate(self._losers[-1], partial(self._arrive, index))
 
     async def begins(self, index: int) -> None:
-        if self._recorded is None:
+        if self._recorded is None and not self._claimed:
             self._started.add(index)
-        elif index not in self._started:
+        elif index not in self._started:  # also while the decision is being stored
             async with without_permit(self._permits):
                 await wait_for_end()
 
@@ -89,23 +90,26 @@ class JournalVerdict:
                 self._records.open_gate(loser)
             return True
         if self._claimed:
-            await wait_for_end()  # another branch settles the form, and cancels this one once recorded
+            await self._stored.wait()  # another branch settles the form, and cancels this one once recorded
+            return False  # it was cancelled before, and has caught that
         if isinstance(error, self._unrecorded):
             return True
         self._claimed = True
-        await self._records.commit(
-            EffectRow(
-                path=self._path,
-                kind="decision",
-                name="",
-                content=self._content,
-                state=EffectState.OK if error is None else EffectState.FAILED,
-                leaf=self._leaf,
-                value={"index": index, "started": sorted(self._started)},
-                started=time.time(),
-                ended=time.time(),
-            )
+        row = EffectRow(
+            path=self._path,
+            kind="decision",
+            name="",
+            content=self._content,
+            state=EffectState.OK if error is None else EffectState.FAILED,
+            leaf=self._leaf,
+            value={"index": index, "started": sorted(self._started)},
+            started=time.time(),
+            ended=time.time(),
         )
+        try:
+            await self._records.commit(row)
+        finally:
+            self._stored.set()
         return True
 
     async def ends(self, index: int) -> None:

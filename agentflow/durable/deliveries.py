@@ -17,7 +17,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from agentflow.core.data.errors import JournalError
+from agentflow.core.data.known_names import ordinal_of
 from agentflow.core.events.journal_rows import EffectRow, EffectState
+from agentflow.run.strand.budget import Permits
 
 PREFIX = "@order/"
 """Start of the paths of these records, which are none of effects."""
@@ -43,7 +45,9 @@ class OrderRecords(Protocol):
     async def stop(self, error: JournalError) -> Any: ...
     def abandon(self, error: JournalError) -> None: ...
     def rests(self) -> None: ...
+    def counting(self) -> bool: ...
     def pin(self, kind: str, name: str, text: str | None) -> str | None: ...
+    async def reach(self, path: str, permits: Permits | None) -> None: ...
     def cut(self, line: str) -> None: ...
     def uncut(self, line: str) -> None: ...
 
@@ -52,9 +56,10 @@ class _Entry:
     """A recorded place in the order: ``at`` is the number of the delivery, and for calls lost after it a second number.
 
     ``row`` is the record; it is the last place in it unless it is ``forced``; ``waited`` is the time in seconds since the place before.
+    ``line`` is that of a call that has begun and waits to be cancelled; ``number`` counts the places.
     """
 
-    __slots__ = ("event", "future", "lost", "over", "row", "waited")
+    __slots__ = ("event", "future", "line", "lost", "number", "over", "row", "waited")
 
     def __init__(self, row: EffectRow, forced: str | None = None) -> None:
         self.row = row
@@ -62,6 +67,8 @@ class _Entry:
         self.lost: bool = forced is None and row.value["lost"]
         self.waited = 0.0
         self.future: asyncio.Future[None] | None = None
+        self.line: str | None = None
+        self.number = 0
         self.over = False
 
 
@@ -78,12 +85,16 @@ class RunDeliveries:
         self._python: str | None = None
         order = sorted((row for row in rows if row.path.startswith(PREFIX)), key=lambda row: tuple(row.value["at"]))
         self._order = [entry for row in order for entry in _entries(row)]
-        self._cancels = sum(each.lost for each in self._order)
         self._next = 0
         self._of: defaultdict[str, deque[_Entry]] = defaultdict(deque)
+        self._within: defaultdict[str, dict[int, list[_Entry]]] = defaultdict(dict)
+        self._ended: dict[str, int] = {}
         before = 0.0
-        for entry in self._order:
+        for number, entry in enumerate(self._order):
+            entry.number = number
             self._of[entry.event].append(entry)
+            for line, effect in _effects_around(entry.event):
+                self._within[line].setdefault(effect, []).append(entry)
             at = entry.row.started or 0.0
             entry.waited, before = at - (before or at), at
         self._number, self._lost = order[-1].value["at"] if order else (0, 0)
@@ -94,13 +105,14 @@ class RunDeliveries:
         self._stored: asyncio.Future[None] | None = None
         self._watched: list[Callable[[], bool]] = []
         self._held = 0
+        self._stopped = 0
         self._worker: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._calm = True
 
     @property
     def cuts(self) -> bool:
-        return bool(self._cut) or self._cancels > 0
+        return bool(self._cut) or self._due() is not None
 
     def watch(self, calm: Callable[[], bool]) -> None:
         self._watched.append(calm)
@@ -116,6 +128,7 @@ class RunDeliveries:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+            self._go_on()  # which sounds it again if nothing comes of that
 
     def resting(self) -> bool:
         """Whether nothing is about to be delivered, and all code waits. If this is uncertain, the records hear of it later."""
@@ -133,7 +146,10 @@ class RunDeliveries:
         self._cut.clear()
         entry = self._first(event)
         if entry is not None and entry.lost:
+            entry.line = line
+            self._stopped += 1
             self._records.cut(line)
+            self._go_on()
         # The next steps of the code follow from the order so far: without its record another one might be taken after a kill.
         if self._stored is not None and not self._stored.done():
             self._held += 1
@@ -142,15 +158,21 @@ class RunDeliveries:
             finally:
                 self._held -= 1
 
+    def loses(self, event: str) -> bool:
+        entry = self._first(event)
+        return entry is not None and entry.lost
+
     async def passes(self, event: str, *, alone: bool) -> None:
         entry = self._first(event)
         self.stir()
         if alone and len(self._watched) == 1 and not self._fresh and self._at_once(event, entry):
             return
+        if entry is not None and entry.lost:  # it waits for its cancel, though its effect was recorded
+            await self._records.reach(f"{event.rpartition('#')[0]}/", None)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if entry is None:
             self._fresh.append((event, future))
-        elif not entry.lost:  # one that was lost waits for its cancel, though its effect was recorded
+        else:
             entry.future = future
         self._go_on()
         await future
@@ -160,11 +182,11 @@ class RunDeliveries:
         self.stir()
         entry = self._first(event)
         if entry is not None:
-            if entry.lost:
-                self._cancels -= 1
-                self._records.uncut(line)
-            entry.over = True
-            self._go_on()
+            self._pass_over(entry)
+            for within in self._within.get(line, {}).values():  # perhaps it was cancelled this time before it began them
+                for each in within:
+                    if each.number < entry.number and not each.over:
+                        self._pass_over(each)
             return
         untaken = self._untaken.pop(event, None)
         if untaken is not None:  # delivered, and cancelled before the code had it: this is its place
@@ -172,6 +194,24 @@ class RunDeliveries:
             return
         self._lost += 1
         self._cut.append(self._row(event, lost=True))
+
+    def ends(self, line: str, effects: int) -> None:
+        within = self._within.get(line)
+        if within is None:
+            return
+        for effect in range(self._ended.get(line, 0), effects):
+            for entry in within.pop(effect, ()):
+                if not entry.over:
+                    self._pass_over(entry)
+        self._ended[line] = max(effects, self._ended.get(line, 0))
+
+    def _pass_over(self, entry: _Entry) -> None:
+        """Go on to the place after that of a call that was cancelled, or is not made any more."""
+        entry.over = True
+        if entry.line is not None:
+            self._stopped -= 1
+            self._records.uncut(entry.line)
+        self._go_on()
 
     def _first(self, event: str) -> _Entry | None:
         """The first recorded place of ``event`` yet to be reached."""
@@ -284,15 +324,23 @@ class RunDeliveries:
             future.set_result(None)
 
     def _watch_for_missing(self) -> None:
-        """Sound the alarm later if others wait for a recorded outcome. All that led to it is recorded too, and takes no time."""
+        """Sound the alarm later if others wait for a recorded outcome, or for a recorded cancel. All that led to it is recorded too,
+        and takes no time, except the timers of the code."""
         entry = self._due()
         if entry is None:
             return
-        if self._fresh or any(each.future is not None and not each.over for each in self._order[self._next :]):
+        if (
+            self._fresh
+            or self._stopped
+            or any(each.future is not None and not each.over for each in self._order[self._next :])
+        ):
             seconds = max(self._patience, min(SLOWER * entry.waited, LONGEST_S))
             self._alarm = asyncio.get_running_loop().call_later(seconds, self._missed, entry)
 
     def _missed(self, entry: _Entry) -> None:
+        if self._records.counting():
+            self._watch_for_missing()
+            return
         path, _, number = entry.event.rpartition("#")
         what = "was cancelled" if entry.lost else "had its outcome"
         self._records.abandon(
@@ -312,6 +360,15 @@ def _entries(row: EffectRow) -> Iterator[_Entry]:
         for call in range(first, last + 1):
             yield _Entry(row, f"{path}#{call}")
     yield _Entry(row)
+
+
+def _effects_around(event: str) -> Iterator[tuple[str, int]]:
+    """The effects that a call is made in: the line of each, and its number there."""
+    path = event.rpartition("#")[0]
+    while path:
+        path, effect = ordinal_of(path)
+        if effect is not None:
+            yield path, effect
 
 
 def _path(at: tuple[int, int]) -> str:

@@ -14,6 +14,7 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.data.at_limit import fits_in, raised_value
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.known_names import ordinal_of
 from agentflow.core.data.limits import Limits, added
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
@@ -151,6 +152,11 @@ class Parking:
         """Keep the run in the memory until ``timer``, which the code of a workflow made, has fired or was cancelled."""
         now = asyncio.get_running_loop().time()
         self._timers = [*(each for each in self._timers if _counts(each, now)), timer]
+
+    def counting(self) -> bool:
+        """Whether a timer that the code of a workflow made has yet to fire."""
+        now = asyncio.get_running_loop().time()
+        return any(_counts(each, now) for each in self._timers)
 
     def look_soon(self) -> None:
         """See whether the run is idle, soon."""
@@ -354,6 +360,10 @@ class Records:
     def rests(self) -> None:
         """Nothing is about to be delivered to the code of the run."""
         self.parking.look_soon()
+
+    def counting(self) -> bool:
+        """Whether a timer counts that the code of a workflow made."""
+        return self.parking.counting()
 
     def find(self, path: str) -> EffectRow | None:
         """The record at ``path``, which may be open."""
@@ -611,13 +621,6 @@ async def wait_for_end() -> NoReturn:
     raise AssertionError("this wait ends only by cancellation")
 
 
-def ordinal_of(path: str) -> tuple[str, int | None]:
-    """The path of an effect's strand and its number there; None if its effects are identified by content."""
-    parent, _, last = path.rpartition("/")
-    number = last.partition(".")[0]
-    return parent, int(number) if number.isdecimal() else None
-
-
 def last_ordinals(paths: Iterable[str]) -> dict[str, int]:
     """The highest effect number in use in each strand."""
     last: dict[str, int] = {}
@@ -636,18 +639,69 @@ def last_ordinals(paths: Iterable[str]) -> dict[str, int]:
 def last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
     """The failures that ended the work of their strand: a failed run tries them again when it is resumed.
 
-    In a run with tasks of asyncio they ended the work of the run, and later results of its tasks are dropped with them.
+    In a run with tasks of asyncio the later places in the order of its outcomes are dropped with them.
     """
     rows = [row for row in rows if row.state != EffectState.LOST]
-    failed = _last_failures([row for row in rows if not row.path.startswith(PREFIX)])
     order = [row for row in rows if row.path.startswith(PREFIX)]
-    if not order:
+    rows = [row for row in rows if not row.path.startswith(PREFIX)]
+    failed = _last_failures(rows)
+    if not order or not failed:
         return failed
-    started = [row.started or 0.0 for row in rows if row not in order and CLEANUP not in row.path]
-    latest = max(started, default=0.0)
-    failed = [row for row in failed if (row.ended or 0.0) >= latest]
-    first = min((row.ended or 0.0 for row in failed), default=None)
-    return failed if first is None else [*failed, *(row for row in order if (row.started or 0.0) >= first)]
+    lines = _Lines(rows, order)
+    seen = [(row, lines.seen(row)) for row in failed]
+    last = [(row, at) for row, at in seen if at is None or not lines.handled(row, at)]
+    first = min((at for _, at in last if at is not None), default=None)
+    dropped = [] if first is None else [row for row in order if (row.started or 0.0) >= first]
+    return [*(row for row, _ in last), *dropped]
+
+
+class _Lines:
+    """When the code of workflows with tasks saw outcomes, and what it began then. A task has no number among the effects of the code
+    that created it: whether that code handled a failure of the task is seen by its effects, and by its other tasks, after it."""
+
+    def __init__(self, rows: Iterable[EffectRow], order: Iterable[EffectRow]) -> None:
+        self._delivered: dict[str, float] = {}
+        self._began: dict[str, float] = {}
+        self._tasks: dict[str, dict[str, float]] = {}
+        for row in order:
+            events = [row.value["event"].rpartition("#")[0]] if not row.value["lost"] else []
+            for line in [*events, *(each[0] for each in row.value.get("forced", ()))]:
+                self._delivered[line] = max(row.started or 0.0, self._delivered.get(line, 0.0))
+        for row in rows:
+            if row.path.startswith("@") or CLEANUP in row.path:
+                continue
+            at = row.started or 0.0
+            for line, effect in _with_parents(row.path):
+                if effect.startswith("@"):
+                    began = self._tasks.setdefault(line, {})
+                    began[effect] = min(at, began.get(effect, at))
+                else:
+                    self._began[line] = max(at, self._began.get(line, at))
+
+    def seen(self, row: EffectRow) -> float | None:
+        """The unix time when the code saw a failure; None if it never did."""
+        ended = row.ended or 0.0
+        for line, _ in _with_parents(row.path):
+            at = self._delivered.get(line)
+            if at is not None:
+                return at if at >= ended else None
+        return ended
+
+    def handled(self, row: EffectRow, seen: float) -> bool:
+        """Whether the code around a failure that it has ``seen`` did more then."""
+        for line, effect in _with_parents(row.path):
+            if effect.startswith("@") and self._began.get(line, seen) > seen:
+                return True
+            if any(at > seen for task, at in self._tasks.get(line, {}).items() if task != effect):
+                return True
+        return False
+
+
+def _with_parents(path: str) -> Iterator[tuple[str, str]]:
+    """A path and those above it, each as that of a strand and the part which follows."""
+    while path:
+        path, _, last = path.rpartition("/")
+        yield path, last
 
 
 def _last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:

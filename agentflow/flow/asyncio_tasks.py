@@ -15,9 +15,9 @@ from types import CodeType
 from typing import Any, Protocol
 from zlib import crc32
 
-from agentflow.core.call.deliveries_port import Deliveries
+from agentflow.core.call.deliveries_port import NOT_DELIVERED, Deliveries
 from agentflow.core.call.host_calls import LINE_S, HostCalls
-from agentflow.core.data.errors import ConfigurationError, JournalError, PythonOverlap, RunStopped
+from agentflow.core.data.errors import PythonOverlap
 from agentflow.core.data.known_names import content_mark, label_mark
 from agentflow.core.data.session import Session
 from agentflow.core.events.effects import AskHuman, Draw, Step
@@ -25,8 +25,6 @@ from agentflow.run.strand.strand import Strand
 
 _LOOK_S = 1.0
 """Seconds before a run being suspended cancels its tasks again, in case they caught it."""
-_NOT_DELIVERED = (RunStopped, ConfigurationError, JournalError)
-"""Errors that end the call they are raised in; a replay does not repeat them."""
 
 
 class TaskWork(Protocol):
@@ -276,10 +274,13 @@ class LineTasks:
         try:
             await deliveries.begins(event, at.path)
             try:
-                async with self._permit(line):
-                    yield
+                try:
+                    async with self._permit(line):
+                        yield
+                finally:
+                    deliveries.ends(at.path, at.effects)
             except Exception as error:
-                if not isinstance(error, _NOT_DELIVERED):
+                if not isinstance(error, NOT_DELIVERED):
                     await deliveries.passes(event, alone=self._alone)
                 raise
             await deliveries.passes(event, alone=self._alone)

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from agentflow.core.call.call import LineCall, LineCode, calling, contained, is_stray, view_of
+from agentflow.core.call.deliveries_port import NOT_DELIVERED, Deliveries
 from agentflow.core.call.host_calls import LINE_S, HostCalls
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, WorkflowError
 from agentflow.core.data.session import Session
@@ -23,10 +24,10 @@ from agentflow.core.data.source import Source, Span
 from agentflow.core.events.effects import Effect
 from agentflow.lang.abi import Runtime
 from agentflow.run.strand import branches, recovery
+from agentflow.run.strand.budget import without_permit
 from agentflow.run.strand.strand import Strand
 
 if TYPE_CHECKING:
-    from agentflow.core.call.deliveries_port import Deliveries
     from agentflow.flow.asyncio_tasks import LineTasks
 
 T = TypeVar("T")
@@ -160,13 +161,33 @@ class Line:
         with self.flight(call) if self.goes_on() else await self.turn(call):
             number = self.calls
             try:
-                if self.cut is not None and not self.stopping():
-                    path = self.strand.call.path
-                    await self.cut.begins(f"{path}#{number}", path)
-                return await self._carried_out(call)
+                if self.cut is None or self.stopping():
+                    return await self._carried_out(call)
+                return await self._as_recorded(call, f"{self.strand.call.path}#{number}", self.cut)
             except asyncio.CancelledError:
                 self.lose(number)
                 raise
+
+    async def _as_recorded(self, call: LineWork, event: str, cut: Deliveries) -> Any:
+        """Carry out a call of a durable run. One that was cancelled according to the records waits for that, though it has an outcome."""
+        here = self.strand.call
+        await cut.begins(event, here.path)
+        try:
+            try:
+                value = await self._carried_out(call)
+            finally:
+                cut.ends(here.path, here.effects)
+        except Exception as error:
+            if not isinstance(error, NOT_DELIVERED):
+                await self._stay(cut, event)
+            raise
+        await self._stay(cut, event)
+        return value
+
+    async def _stay(self, cut: Deliveries, event: str) -> None:
+        if cut.loses(event):
+            async with without_permit(self.strand.budget.permits):
+                await cut.passes(event, alone=False)
 
     def lose(self, number: int) -> None:
         """Note in a durable run that the call of this number was cancelled, in case the code does more."""

@@ -190,7 +190,10 @@ async def work_on(job: dict[str, Any]) -> bool:
     limits = Limits(**job["limits"])
     async with flow:
         try:
-            if any([info.run_id == "run" for info in await flow.runs()]):
+            stored = await flow.runs()
+            if stored and stored[0].status == "done":  # it was killed after the end
+                return True
+            if stored:
                 handle = await flow.resume("run", limits=limits)
             elif job["face"] == "workflow":
                 handle = await flow.start(walk(job["tree"]), run_id="run", limits=limits)

@@ -44,6 +44,12 @@ class Memory:
     def pin(self, kind: str, name: str, text: str | None) -> str | None:
         return self.python
 
+    async def reach(self, path: str, permits: Any) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    def counting(self) -> bool:
+        return False
+
     def cut(self, line: str) -> None:
         self.cuts.append(line)
 

@@ -277,3 +277,35 @@ async def test_branches_that_wait_for_one_another_all_begin() -> None:
 
     async with AgentFlow(tools=[meet], limits=Limits(concurrency=100)) as flow, asyncio.timeout(20):
         assert len((await flow.run("(pmap (lambda (x) (meet (n x))) (range 100))")).value) == 100
+
+
+async def test_a_branch_does_not_begin_once_its_race_is_settled() -> None:
+    """A permit may be on its way to the next branch while another branch wins: it began nevertheless, and the race waited for it."""
+    began: list[int] = []
+    async with AgentFlow(provider=ScriptedProvider([]), limits=Limits(concurrency=3)) as flow:
+
+        async def after(gate: asyncio.Event, steps: int) -> str:
+            await gate.wait()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            return "won"
+
+        async def late(steps: int) -> str:
+            began.append(steps)
+            return "late"
+
+        async def stopped() -> str:
+            await asyncio.Event().wait()
+            raise AssertionError("it ends by being cancelled")
+
+        @flow.workflow
+        async def walk(steps: int) -> Any:
+            gate = asyncio.Event()
+            race = flow.race(after(gate, steps), stopped(), late(steps))
+            asyncio.get_running_loop().call_later(0.01, gate.set)
+            return await flow.parallel(after(gate, 5), race)
+
+        for steps in range(20):
+            began.clear()
+            (value, won) = (await flow.run(walk(steps))).value
+            assert (value, won) == ("won", "late" if began else "won")

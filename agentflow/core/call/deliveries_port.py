@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from agentflow.core.data.errors import ConfigurationError, JournalError, RunStopped
+
+NOT_DELIVERED = (RunStopped, ConfigurationError, JournalError)
+"""Errors that end the call they are raised in; a replay does not repeat them."""
+
 
 class Deliveries(Protocol):
     """The order of the outcomes that reach the code of workflows: the recorded one, then that of their arrival.
@@ -14,7 +19,7 @@ class Deliveries(Protocol):
 
     @property
     def cuts(self) -> bool:
-        """Whether a call was cancelled according to the records, or just now."""
+        """Whether calls without tasks beside them count too: one was cancelled just now, or the records have more places."""
         ...
 
     def watch(self, calm: Callable[[], bool]) -> None:
@@ -33,8 +38,17 @@ class Deliveries(Protocol):
         """A call begins. If it was cancelled according to the records, its first effect without a record waits for that."""
         ...
 
+    def loses(self, event: str) -> bool:
+        """Whether the call is yet to be cancelled according to the records: it waits for that in :meth:`passes`."""
+        ...
+
     async def passes(self, event: str, *, alone: bool) -> None:
         """The call has an outcome; returns when the code may have it. ``alone``: no other task of its workflow is there."""
+        ...
+
+    def ends(self, line: str, effects: int) -> None:
+        """The work of a call on ``line`` has ended, with all branches in it: recorded places in its first ``effects`` effects are none
+        any more. A branch that was stopped may have got further when it was recorded."""
         ...
 
     def lost(self, event: str, line: str) -> None:

@@ -69,6 +69,13 @@ def branch_prefix(path: str) -> str:
     return f"{path}." if last.startswith("~") else f"{above}/{last.partition('.')[0]}."
 
 
+def ordinal_of(path: str) -> tuple[str, int | None]:
+    """The path of an effect's strand and its number there; None if its effects are identified by content."""
+    parent, _, last = path.rpartition("/")
+    number = last.partition(".")[0]
+    return parent, int(number) if number.isdecimal() else None
+
+
 NameKind: TypeAlias = Literal["variable", "task", "tool", "unknown"]
 """The kind of a free name where a program runs."""
 

@@ -62,6 +62,9 @@ class Crew(Generic[T]):
                     if self._held <= self._working:
                         if not (self._permits.take_free() or await self._queue()):
                             break
+                        if self._closed:  # while the permit was on its way
+                            self._permits.give()
+                            break
                         self._held += 1
                     self._working += 1
                     self._tasks.append(group.create_task(self._work(step)))
