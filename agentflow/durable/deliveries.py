@@ -43,7 +43,7 @@ class OrderRecords(Protocol):
     def commit_soon(self, rows: list[EffectRow], drop: list[bytes] = ...) -> None: ...
     def note(self, row: EffectRow) -> asyncio.Future[None]: ...
     async def stop(self, error: JournalError) -> Any: ...
-    def abandon(self, error: JournalError) -> None: ...
+    def abandon(self, error: Exception) -> None: ...
     def rests(self) -> None: ...
     def counting(self) -> bool: ...
     def pin(self, kind: str, name: str, text: str | None) -> str | None: ...
@@ -183,7 +183,9 @@ class RunDeliveries:
         entry = self._first(event)
         if entry is not None:
             self._pass_over(entry)
-            for within in self._within.get(line, {}).values():  # perhaps it was cancelled this time before it began them
+            for within in self._within.get(
+                line, {}
+            ).values():  # perhaps it was cancelled this time before it began them
                 for each in within:
                     if each.number < entry.number and not each.over:
                         self._pass_over(each)
@@ -206,7 +208,7 @@ class RunDeliveries:
         self._ended[line] = max(effects, self._ended.get(line, 0))
 
     def _pass_over(self, entry: _Entry) -> None:
-        """Go on to the place after that of a call that was cancelled, or is not made any more."""
+        """Continue with the place after that of a call that was cancelled, or is not made any more."""
         entry.over = True
         if entry.line is not None:
             self._stopped -= 1
@@ -287,6 +289,8 @@ class RunDeliveries:
                     self._calm = True
                     self._watch_for_missing()
                     return
+        except Exception as error:  # noqa: BLE001 - else outcomes would wait for their delivery without end
+            self._records.abandon(error)
         finally:
             self._worker = None
             self._records.rests()

@@ -60,10 +60,10 @@ class Following:
                 pause = self._changes.pause(LOOK_S)
                 try:
                     await self._look()
-                except JournalError as error:
-                    if error.code == "durable/closed":
+                except Exception as error:  # noqa: BLE001 - else the handles of all runs would wait without end
+                    if isinstance(error, JournalError) and error.code == "durable/closed":
                         return
-                    _log.warning("cannot ask for the status of runs of workers: %s", error.message)
+                    _log.warning("cannot ask for the status of runs of workers: %s", error)
                     pause = _AWAY_S
                 await asyncio.sleep(LEAST_S)
                 await wait_for(self._wake, pause)

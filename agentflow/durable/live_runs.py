@@ -444,8 +444,8 @@ class LiveRuns:
                 await self.begin(live, row)
         except SessionBusy:
             pass  # the session will be released some time
-        except JournalError as error:
-            if error.code != "durable/owned":
+        except Exception as error:  # noqa: BLE001 - it reaches this run's handle, and the other runs are looked at
+            if not isinstance(error, JournalError) or error.code != "durable/owned":
                 self.end(live, RunEnd("queued", error=error))
 
     def end(self, handle: LiveRun, end: RunEnd) -> None:

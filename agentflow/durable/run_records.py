@@ -556,10 +556,10 @@ class Records:
         self.abandon(error)
         await wait_for_end()
 
-    def abandon(self, error: JournalError) -> None:
+    def abandon(self, error: Exception) -> None:
         """End the run because of ``error``, as :meth:`stop` does, without waiting for that."""
         if self.fatal is None and not self.root.done():
-            self.fatal = error
+            self.fatal = error if isinstance(error, JournalError) else _failed_beside(self.run.run, error)
             self.suspending = True
             self.root.cancel()
 
@@ -603,6 +603,17 @@ class StoredState:
                 path=f"@{STATE_ROW}", kind=STATE_ROW, name="", content=b"", state=EffectState.OPEN, value=read()
             )
             self._records.commit_soon([replace(row, started=self._started)])
+
+
+def _failed_beside(run: str, error: Exception) -> JournalError:
+    """The error of a run that would wait without end, since the work that should wake it has failed."""
+    failure = JournalError(
+        f"the run '{run}' was given up: the work that should wake it failed with {type(error).__name__}: {error}",
+        code="internal/error",
+        hint=f"flow.resume('{run}') continues it; please report this",
+    )
+    failure.__cause__ = error
+    return failure
 
 
 def _in_flight(run: str, row: EffectRow) -> JournalError:
@@ -656,7 +667,7 @@ def last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
 
 
 class _Lines:
-    """When the code of workflows with tasks saw outcomes, and what it began then. A task has no number among the effects of the code
+    """The times when the code of workflows with tasks saw outcomes, and began effects. A task has no number among the effects of the code
     that created it: whether that code handled a failure of the task is seen by its effects, and by its other tasks, after it."""
 
     def __init__(self, rows: Iterable[EffectRow], order: Iterable[EffectRow]) -> None:

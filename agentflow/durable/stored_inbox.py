@@ -29,6 +29,7 @@ class OwnedRecords(Protocol):
 
     async def looked_into(self) -> object: ...
     def commit_soon(self, rows: Sequence[EffectRow]) -> None: ...
+    def abandon(self, error: Exception) -> None: ...
 
 
 class StoredInbox(Inbox):
@@ -76,9 +77,12 @@ class StoredInbox(Inbox):
             self.wake(name)  # perhaps it was woken, and has ended without it
 
     async def _look(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            await self.refresh()
+        try:
+            while True:
+                await asyncio.sleep(LOOK_S)
+                await self.refresh()
+        except Exception as error:  # noqa: BLE001 - else the run would wait without end
+            self._records.abandon(error)
 
     def drop(self, signal: SentSignal) -> None:
         self._records.commit_soon(self.read_rows([signal]))

@@ -50,10 +50,10 @@ class Takeover:
             pause = LOOK_S
             try:
                 rows = await self._store.abandoned()
-            except JournalError as error:
-                if error.code == "durable/closed":
+            except Exception as error:  # noqa: BLE001 - else abandoned runs would wait without end
+                if isinstance(error, JournalError) and error.code == "durable/closed":
                     return
-                _log.warning("cannot look for runs of processes that died: %s", error.message)
+                _log.warning("cannot look for runs of processes that died: %s", error)
                 rows, pause = [], _AWAY_S
             random.shuffle(rows)  # so that several processes begin with different runs
             for row in rows:

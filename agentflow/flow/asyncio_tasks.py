@@ -9,22 +9,25 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from types import CodeType
 from typing import Any, Protocol
 from zlib import crc32
 
-from agentflow.core.call.deliveries_port import NOT_DELIVERED, Deliveries
+from agentflow.core.call.deliveries_port import Deliveries
 from agentflow.core.call.host_calls import LINE_S, HostCalls
-from agentflow.core.data.errors import PythonOverlap
+from agentflow.core.data.errors import ConfigurationError, JournalError, PythonOverlap, RunStopped
 from agentflow.core.data.known_names import content_mark, label_mark
 from agentflow.core.data.session import Session
 from agentflow.core.events.effects import AskHuman, Draw, Step
+from agentflow.run.strand.budget import without_permit
 from agentflow.run.strand.strand import Strand
 
 _LOOK_S = 1.0
 """Seconds before a run being suspended cancels its tasks again, in case they caught it."""
+_NOT_DELIVERED = (RunStopped, ConfigurationError, JournalError)
+"""Errors that end the call they are raised in; a replay does not repeat them."""
 
 
 class TaskWork(Protocol):
@@ -280,7 +283,7 @@ class LineTasks:
                 finally:
                     deliveries.ends(at.path, at.effects)
             except Exception as error:
-                if not isinstance(error, NOT_DELIVERED):
+                if not isinstance(error, _NOT_DELIVERED):
                     await deliveries.passes(event, alone=self._alone)
                 raise
             await deliveries.passes(event, alone=self._alone)
@@ -398,6 +401,30 @@ def _content(code: Any) -> tuple[Any, ...]:
         return tuple(getattr(code, "content", ()))
     names = frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]
     return tuple([frame.f_locals.get(name) for name in names])
+
+
+async def as_recorded(line: TaskLine, cut: Deliveries, carry_out: Callable[[], Awaitable[Any]]) -> Any:
+    """Carry out the call in flight on a line without tasks. A call that was cancelled according to the records waits for that, even
+    with an outcome."""
+    here, event = line.strand.call, f"{line.strand.call.path}#{line.calls}"
+
+    async def stay() -> None:
+        if cut.loses(event):
+            async with without_permit(line.strand.budget.permits):
+                await cut.passes(event, alone=False)
+
+    await cut.begins(event, here.path)
+    try:
+        try:
+            value = await carry_out()
+        finally:
+            cut.ends(here.path, here.effects)
+    except Exception as error:
+        if not isinstance(error, _NOT_DELIVERED):
+            await stay()
+        raise
+    await stay()
+    return value
 
 
 def overlap(label: str, other: str | None, *, beside: bool) -> PythonOverlap:

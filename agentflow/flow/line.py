@@ -11,12 +11,12 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
+from functools import partial
 from inspect import isawaitable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from agentflow.core.call.call import LineCall, LineCode, calling, contained, is_stray, view_of
-from agentflow.core.call.deliveries_port import NOT_DELIVERED, Deliveries
 from agentflow.core.call.host_calls import LINE_S, HostCalls
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, WorkflowError
 from agentflow.core.data.session import Session
@@ -24,10 +24,10 @@ from agentflow.core.data.source import Source, Span
 from agentflow.core.events.effects import Effect
 from agentflow.lang.abi import Runtime
 from agentflow.run.strand import branches, recovery
-from agentflow.run.strand.budget import without_permit
 from agentflow.run.strand.strand import Strand
 
 if TYPE_CHECKING:
+    from agentflow.core.call.deliveries_port import Deliveries
     from agentflow.flow.asyncio_tasks import LineTasks
 
 T = TypeVar("T")
@@ -157,37 +157,18 @@ class Line:
         """Carry out one call and return its value. Raises as :meth:`flight` does, and again once the code was cancelled or met a limit."""
         if self.tasks is not None:
             async with self.tasks.turn(self, call):
-                return await self._carried_out(call)
+                return await self.carried_out(call)
         with self.flight(call) if self.goes_on() else await self.turn(call):
             number = self.calls
             try:
                 if self.cut is None or self.stopping():
-                    return await self._carried_out(call)
-                return await self._as_recorded(call, f"{self.strand.call.path}#{number}", self.cut)
+                    return await self.carried_out(call)
+                from agentflow.flow.asyncio_tasks import as_recorded
+
+                return await as_recorded(self, self.cut, partial(self.carried_out, call))
             except asyncio.CancelledError:
                 self.lose(number)
                 raise
-
-    async def _as_recorded(self, call: LineWork, event: str, cut: Deliveries) -> Any:
-        """Carry out a call of a durable run. One that was cancelled according to the records waits for that, though it has an outcome."""
-        here = self.strand.call
-        await cut.begins(event, here.path)
-        try:
-            try:
-                value = await self._carried_out(call)
-            finally:
-                cut.ends(here.path, here.effects)
-        except Exception as error:
-            if not isinstance(error, NOT_DELIVERED):
-                await self._stay(cut, event)
-            raise
-        await self._stay(cut, event)
-        return value
-
-    async def _stay(self, cut: Deliveries, event: str) -> None:
-        if cut.loses(event):
-            async with without_permit(self.strand.budget.permits):
-                await cut.passes(event, alone=False)
 
     def lose(self, number: int) -> None:
         """Note in a durable run that the call of this number was cancelled, in case the code does more."""
@@ -206,7 +187,8 @@ class Line:
         budget = self.strand.budget
         return budget.met is not None or budget.out_of_time()
 
-    async def _carried_out(self, call: LineWork) -> Any:
+    async def carried_out(self, call: LineWork) -> Any:
+        """Carry out the call in flight, and note the limit that ends it."""
         try:
             return call.read(await call.work(self))
         except LimitExceeded as error:

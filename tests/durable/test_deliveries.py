@@ -21,7 +21,7 @@ class Memory:
         self.python = python
         self.cuts: list[str] = []
         self.rested = 0
-        self.errors: list[JournalError] = []
+        self.errors: list[Exception] = []
 
     def commit_soon(self, rows: list[EffectRow], drop: Any = ()) -> None:
         self.rows = [row for row in [*self.rows, *rows] if row.key not in drop]
@@ -32,7 +32,7 @@ class Memory:
         stored.set_result(None)
         return stored
 
-    def abandon(self, error: JournalError) -> None:
+    def abandon(self, error: Exception) -> None:
         self.errors.append(error)
 
     async def stop(self, error: JournalError) -> Any:
@@ -193,6 +193,7 @@ async def test_an_outcome_that_does_not_come_is_an_error_that_names_it() -> None
         await asyncio.sleep(0)
     assert not waiting.done()
     (error,) = second.errors
+    assert isinstance(error, JournalError)
     assert error.code == "durable/mismatch" and "at 0/@one.0, call 1" in error.message
     waiting.cancel()
 
@@ -210,7 +211,7 @@ async def test_a_cancel_that_does_not_come_is_one_too() -> None:
     waiting = asyncio.create_task(delivered(again, ["0#2"]))
     while not second.errors:
         await asyncio.sleep(0)
-    assert "at 0, call 1 was cancelled next" in second.errors[0].message
+    assert "at 0, call 1 was cancelled next" in str(second.errors[0])
     waiting.cancel()
 
 

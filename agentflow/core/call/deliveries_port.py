@@ -5,11 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from agentflow.core.data.errors import ConfigurationError, JournalError, RunStopped
-
-NOT_DELIVERED = (RunStopped, ConfigurationError, JournalError)
-"""Errors that end the call they are raised in; a replay does not repeat them."""
-
 
 class Deliveries(Protocol):
     """The order of the outcomes that reach the code of workflows: the recorded one, then that of their arrival.
