@@ -421,6 +421,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             self._prompts,
             redactor=self.redactor,
             roots=tuple(map(str, self.files.roots)),
+            answers=self,
         )
         self.engine.news = self.mcp.news if servers else None
 

@@ -31,18 +31,20 @@ from mcp_types import (
 )
 from pydantic import TypeAdapter, ValidationError
 
+from agentflow.connect.accounts import Accounts, UserAccount
 from agentflow.connect.content import failed, parts_of, resource_part, result_of
-from agentflow.connect.http import TERMINATED
+from agentflow.connect.http import TERMINATED, challenged
 from agentflow.connect.in_flight import InFlight, TimeIsUp
 from agentflow.connect.listing import ListedTool, all_pages, list_all
 from agentflow.connect.live import Live, was_closed
 from agentflow.connect.long_tasks import LongTask, ServerTask, task_in
-from agentflow.connect.server_connection import Connection, described
+from agentflow.connect.server_connection import Connection, SignedOut, described
 from agentflow.connect.servers import McpHttp, McpServer
-from agentflow.connect.size_limits import MAX_DESCRIPTION, MAX_NAMES, MAX_ROUNDS
+from agentflow.connect.sign_in import SignIn
+from agentflow.connect.size_limits import MAX_DESCRIPTION, MAX_NAMES, MAX_ROUNDS, MAX_SIGN_INS
 from agentflow.connect.user_connections import UserConnections
 from agentflow.core.call.call import CallContext
-from agentflow.core.data.errors import AgentflowError, clip
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.data.messages import TextPart, ToolSpec, text_of_parts
 from agentflow.core.data.results import NO_USAGE, TaskResult
 from agentflow.core.ports.ports import PromptRunner, Tool
@@ -54,6 +56,8 @@ R = TypeVar("R")
 Ask: TypeAlias = "Callable[[ClientSession, InputResponses | None, str | None], Awaitable[R | InputRequiredResult]]"
 """Performs one round of a request: takes the session, the answers to the last round's questions, and its state."""
 
+LOOK_AGAIN_S = 30.0
+"""Seconds between two looks whether the user who lists the tools of a server has signed in."""
 STATE_WAIT_S = 0.05
 ENDING_S = 1.0
 """Seconds for a program that lost its connection to write why it ended."""
@@ -107,13 +111,38 @@ async def requested(
 
     ``make`` builds the function that performs a round; a ``repeatable`` request is sent again if the connection is lost,
     and any request that was refused because the session had expired.
-    ``check`` raises AgentflowError to prevent the request on a particular connection.
+    ``check`` raises AgentflowError to prevent the request on a particular connection. If the server wants the user of the
+    connection to sign in, they are asked to, and the request is sent again.
     """
+    try:
+        for _ in range(MAX_SIGN_INS):
+            try:
+                return await _requested(connection, call, make, repeatable=repeatable, check=check)
+            except SignedOut as error:
+                if connection.account is None:
+                    raise
+                await connection.account.ask(call, error.challenge)
+        raise cast(UserAccount, connection.account).refused()
+    except ConfigurationError as error:
+        return TaskResult.from_error(error)
+
+
+async def _requested(
+    connection: Connection,
+    call: CallContext,
+    make: Callable[[InFlight], Ask[R]],
+    *,
+    repeatable: bool,
+    check: Callable[[Live], None],
+) -> R | TaskResult:
+    """The same for a user who has signed in. Raises SignedOut for one who has to, or has too few rights."""
     server = connection.server
     for last in (False, True):
         try:
             live = await connection.live(server.timeout_s)
             check(live)
+        except SignedOut:
+            raise
         except AgentflowError as error:
             return TaskResult.from_error(error)
         try:
@@ -134,6 +163,9 @@ async def requested(
                 timeout_s=up.seconds,
             )
         except MCPError as error:
+            challenge = None if connection.account is None else challenged(error)
+            if challenge is not None:
+                raise SignedOut(cast(McpHttp, server), challenge) from None
             if not was_closed(error) and error.message != TERMINATED:
                 connection.worked()
                 return _refused(error)
@@ -401,26 +433,59 @@ class Connected:
         self._approved: dict[str, str] = {}
         self._registered: dict[str, Tool] = {}
         self._refused: set[str] = set()
+        self.accounts: Accounts | None = None
+        self.lists_as: str | None = None
+        self.signed_in = asyncio.Event()
+        lister: UserAccount | None = None
+        if isinstance(server, McpHttp) and isinstance(server.credentials, SignIn):
+            self.accounts = Accounts(server, redactor)
+            self.lists_as = server.credentials.lists_as
+            if self.lists_as is not None:
+                lister = UserAccount(self.accounts, self.lists_as, redactor.add)
         self.connection = Connection(
-            server, services, prompts, redactor=redactor, roots=roots, listed=self.listed, refuse=self._refuse
+            server,
+            services,
+            prompts,
+            redactor=redactor,
+            roots=roots,
+            listed=self.listed,
+            refuse=self._refuse,
+            account=lister,
         )
         self._users: UserConnections | None = None
         if isinstance(server, McpHttp) and server.credentials is not None:
 
-            def connect(own: McpHttp, secret: Callable[[str], None]) -> Connection:
+            def connect(own: McpHttp, secret: Callable[[str], None], account: UserAccount | None) -> Connection:
                 connected = partial(Connection, own, services, prompts, redactor=redactor, roots=roots, secret=secret)
-                return connected(listed=_ignored, refuse=_ignored)  # the flow's own connection lists the tools
+                # the flow's own connection lists the tools
+                return connected(listed=_ignored, refuse=_ignored, account=account)
 
-            self._users = UserConnections(server, connect, redactor)
+            self._users = UserConnections(server, connect, redactor, self.accounts)
 
     def of(self, call: CallContext) -> AbstractAsyncContextManager[Connection]:
         """A block with the connection for a call: that of its user, if the server has credentials of users."""
         return nullcontext(self.connection) if self._users is None else self._users.of(call)
 
-    async def open(self) -> None:
-        """Connect, and register the tools. Raises AgentflowError if the server cannot be connected."""
-        live = await self.connection.live()
+    async def opened(self) -> AgentflowError | None:
+        """Connect, and register the tools. Returns the error if the server cannot be connected."""
+        try:
+            live = await self.connection.live()
+        except AgentflowError as error:
+            return error
         self._exchange((), material_tools(self.connection, live, self.of))
+        return None
+
+    def can_wait(self, error: AgentflowError) -> bool:
+        """Whether a flow starts without this server: it is optional, or waits for the user who lists its tools."""
+        return self.server.optional or (isinstance(error, SignedOut) and self.lists_as is not None)
+
+    async def signed_in_after(self, error: AgentflowError) -> None:
+        """Wait for the sign-in that ``error`` asks for, if it does; some time at most, since it may end in another process."""
+        if isinstance(error, SignedOut):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_AGAIN_S):
+                    await self.signed_in.wait()
+            self.signed_in.clear()
 
     async def aclose(self) -> None:
         """Close the connection and unregister the tools."""
@@ -565,6 +630,29 @@ class Connected:
             return InFlight(inner, self.server, connection.prompts)
 
         return LongTask(task, call, ask=ask, live=lambda: connection.current, answering=answering).result(again=again)
+
+
+async def open_all(every: Sequence[Connected]) -> list[tuple[Connected, AgentflowError]]:
+    """Connect servers concurrently. Returns those without which the flow starts, with their errors; raises the first error of another one,
+    after closing them all."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            opening = [group.create_task(each.opened()) for each in every]
+        absent = [(each, error) for each, task in zip(every, opening, strict=True) if (error := task.result())]
+        for each, error in absent:
+            if not each.can_wait(error):
+                raise error
+    except BaseException:  # no server outlives a start that failed or was cancelled
+        await close_all(every)
+        raise
+    return absent
+
+
+async def close_all(every: Sequence[Connected]) -> None:
+    """Close servers concurrently."""
+    async with asyncio.TaskGroup() as group:
+        for each in every:
+            group.create_task(each.aclose())
 
 
 def _ignored(*_: object) -> None:

@@ -7,13 +7,15 @@ import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 
 from agentflow.connect.depth import readable, readable_event
+from agentflow.connect.oauth import Challenge, challenge_of, digest_of
 from agentflow.connect.size_limits import MAX_MESSAGE
 from agentflow.lib.schema.json_types import MAX_JSON_VALUES
 
@@ -21,6 +23,8 @@ _HANDSHAKE = (b'"initialize"', b'"server/discover"')
 _END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
 """The empty line that ends an event."""
 _LONGEST_END = 4
+CHALLENGE = "agentflow/challenge"
+"""The key, in the data of an error, of the refusal that it stands for."""
 TERMINATED = "Session terminated"
 """The SDK's words for a session that the server does not know any more."""
 CONNECT_S = 10.0
@@ -28,11 +32,12 @@ CONNECT_S = 10.0
 
 
 @asynccontextmanager
-async def http_streams(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Any]:
-    """The two streams of messages from and to the server at ``url``, as the SDK's client takes them."""
+async def http_streams(url: str, headers: Mapping[str, str], auth: httpx2.Auth | None) -> AsyncGenerator[Any]:
+    """The two streams of messages from and to the server at ``url``, as the SDK's client takes them; ``auth`` sends a user's token."""
     async with (
         httpx2.AsyncClient(
             headers={**headers, "accept-encoding": "identity"},
+            auth=auth,
             # no read time-out: an answer comes when the tool is done, and the call has a time-out of its own
             timeout=httpx2.Timeout(CONNECT_S, read=None),
             event_hooks={"response": [_bound, _say_expired]},
@@ -68,10 +73,35 @@ async def _say_expired(response: httpx2.Response) -> None:
         error = {"code": INVALID_REQUEST, "message": TERMINATED}
     elif error is None and response.status_code != 404:  # which before a session means an unknown method
         error = {"code": INTERNAL_ERROR, "message": f"HTTP {response.status_code} {response.reason_phrase}".rstrip()}
+    challenge = _challenge_in(response)
+    if challenge is not None:
+        error = {"code": INTERNAL_ERROR, "message": "", **(error or {}), "data": {CHALLENGE: challenge}}
     if error is not None:
         content = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
         response.headers["content-type"] = "application/json"
     response.stream = httpx2.ByteStream(content)
+
+
+def _challenge_in(response: httpx2.Response) -> dict[str, Any] | None:
+    """The data that :func:`challenged` reads a challenge from; None for any other response."""
+    if response.status_code not in (401, 403):
+        return None
+    token = response.request.headers.get("authorization", "").removeprefix("Bearer ")
+    refused = digest_of(token) if token else ""
+    return {"status": response.status_code, "header": response.headers.get("www-authenticate"), "token": refused}
+
+
+def challenged(error: MCPError) -> Challenge | None:
+    """The challenge in the error of a request; None for any other error."""
+    data: Any = error.error.data
+    stated: Any = cast("dict[str, Any]", data).get(CHALLENGE) if isinstance(data, dict) else None
+    if not isinstance(stated, dict):
+        return None
+    read = cast("dict[str, Any]", stated)
+    status, header, token = read.get("status"), read.get("header"), read.get("token")
+    if not isinstance(status, int) or not isinstance(token, str) or not isinstance(header, str | None):
+        return None  # an error of the server's own making
+    return challenge_of(status, header, token)
 
 
 def _error_of(content: bytes) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from httpx2 import Auth
 from mcp import Client
 from mcp.client.extension import advertise
 from mcp.client.session import ClientRequestContext, ClientSession
@@ -290,12 +291,17 @@ class Live:
 
     @asynccontextmanager
     async def opened(
-        self, server: McpServer, services: ServicePort, secret: Callable[[str], None], roots: tuple[str, ...]
+        self,
+        server: McpServer,
+        services: ServicePort,
+        secret: Callable[[str], None],
+        roots: tuple[str, ...],
+        auth: Auth | None,
     ) -> AsyncGenerator[None]:
         """Connect to ``server`` for the duration of a block. Parameters as for :class:`~agentflow.connect.server_connection.Connection`."""
         if not isinstance(server, McpStdio):
             headers = expand_headers(server.headers, os.environ, secret, server.name)
-            async with self._build(http_streams(server.url, headers), server, ()) as self._client:
+            async with self._build(http_streams(server.url, headers, auth), server, ()) as self._client:
                 yield
             return
         self.process = await services.start(

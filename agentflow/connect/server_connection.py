@@ -15,9 +15,13 @@ import anyio
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.exceptions import MCPError
 
+from agentflow.connect.accounts import Bearer, UserAccount
+from agentflow.connect.http import challenged
 from agentflow.connect.listing import ListedTool, list_tools
 from agentflow.connect.live import CLOSED, EXPIRED, Live, was_closed
-from agentflow.connect.servers import McpServer
+from agentflow.connect.oauth import Challenge
+from agentflow.connect.servers import McpHttp, McpServer
+from agentflow.connect.sign_in import SignIn
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.ports.ports import PromptRunner
 from agentflow.core.ports.service_port import ServicePort
@@ -43,13 +47,28 @@ class ServerDown(ConfigurationError):
     default_reason = "connection_error"
 
 
+class SignedOut(ServerDown):
+    """A server refuses a request until a user has signed in, or has more rights: ``challenge`` says which."""
+
+    default_code = "mcp/signed-out"
+
+    def __init__(self, server: McpHttp, challenge: Challenge) -> None:
+        self.challenge = challenge
+        super().__init__(
+            f"the MCP server '{server.name}' wants a user to sign in",
+            hint="a server that lists its tools for users only needs SignIn(..., lists_as='NAME'), and that user to sign in: "
+            "await flow.mcp.sign_in(server, user='NAME') gives the address",
+            details={"server": server.name},
+        )
+
+
 class Connection:
     """The connection to ``server``, opened when it is first needed and again after it was lost.
 
     Parameters: ``services`` starts programs; ``prompts`` asks the model on behalf of servers with ``sampling``; ``redactor``
     learns secrets and removes them from errors; ``roots`` are the directories reported to a program that asks; ``listed``
     takes the tools of each new connection and of each change; ``refuse`` takes the name of an omitted tool, and the
-    reason; ``secret`` takes each secret in its place.
+    reason; ``secret`` takes each secret in its place; the tokens of ``account`` are sent.
     """
 
     def __init__(
@@ -63,8 +82,10 @@ class Connection:
         listed: Callable[[Mapping[str, ListedTool]], None],
         refuse: Callable[[str, str], None],
         secret: Callable[[str], None] | None = None,
+        account: UserAccount | None = None,
     ) -> None:
         self.server = server
+        self.account = account
         self._secret = secret or redactor.add
         self.prompts = prompts
         self._services = services
@@ -123,6 +144,8 @@ class Connection:
             await asyncio.sleep(wait)
             try:
                 return await self._open()
+            except SignedOut:  # which no later attempt changes, and a sign-in changes at once
+                raise
             except AgentflowError as error:
                 self._count_failure()
                 self._failed = (loop.time(), error)
@@ -199,6 +222,9 @@ class Connection:
         cause = next(leaves(error), None) if error is not None else None
         if isinstance(cause, AgentflowError):
             raise cause
+        challenge = challenged(cause) if isinstance(cause, MCPError) else None
+        if challenge is not None and isinstance(self.server, McpHttp) and isinstance(self.server.credentials, SignIn):
+            raise SignedOut(self.server, challenge)
         ended = cause is None or (isinstance(cause, MCPError) and was_closed(cause))
         words = live.ending if ended or cause is None else described(cause)
         # the cause is dropped if it holds a secret, since a traceback shows it as well
@@ -208,7 +234,8 @@ class Connection:
     async def _own(self, live: Live, ready: asyncio.Future[None]) -> None:
         """Open the connection, signal that it is ready, hold it until it is over, and close it."""
         try:
-            async with live.opened(self.server, self._services, self._secret, self._roots):
+            auth = Bearer(self.account) if self.account is not None else None
+            async with live.opened(self.server, self._services, self._secret, self._roots, auth):
                 live.tools = await list_tools(live.session, self.server, self._refuse)
                 ready.set_result(None)
                 await self._hold(live)

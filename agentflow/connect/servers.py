@@ -8,6 +8,8 @@ from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
+from agentflow.connect.sign_in import SignIn, unsafe, wrong_sign_in
+from agentflow.connect.token_store import FileTokens
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.frozen import frozen
 
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
 Approve: TypeAlias = Literal["all", "writes", "none"]
 """The calls by models that need approval: all, those of tools that do not declare themselves read-only, or none."""
 
-Credentials: TypeAlias = "Callable[[CallContext[Any]], Mapping[str, str] | Awaitable[Mapping[str, str]]]"
-"""Returns the headers with the credentials of the user of a call."""
+Credentials: TypeAlias = "SignIn | Callable[[CallContext[Any]], Mapping[str, str] | Awaitable[Mapping[str, str]]]"
+"""Has the user of a call sign in by OAuth, or returns the headers with their credentials."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 RESERVED = frozenset({"system", "files"})
@@ -79,7 +81,8 @@ class McpHttp:
     Parameters: ``name`` is the prefix of its tools (``name:tool``); ``url`` is its address. ``headers`` are sent with every
     request; ``$NAME`` in a value is that variable of this process and counts as a secret. ``credentials`` is a function of the
     :class:`~agentflow.CallContext`, async or plain, that returns further headers for each call, those of its user: calls with
-    other headers have a connection of their own. The others are those of :class:`McpStdio`.
+    other headers have a connection of their own; or a :class:`SignIn`, with which users sign in by OAuth. The others are those of
+    :class:`McpStdio`.
 
     Raises ConfigurationError (``mcp/server``).
     """
@@ -102,11 +105,16 @@ class McpHttp:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise _wrong(self, f"has the address {clip(self.url, 200)!r}", 'url="https://example.com/mcp"')
-        if self.credentials is not None and not callable(self.credentials):  # pyright: ignore[reportUnnecessaryComparison]
+        if isinstance(self.credentials, SignIn):
+            why = unsafe(self.url, local=True)
+            if why is not None:
+                raise _wrong(self, f"has users who sign in, and an address that {why}", 'url="https://example.com/mcp"')
+        elif self.credentials is not None and (isinstance(self.credentials, type) or not callable(self.credentials)):
             raise _wrong(
                 self,
-                "has credentials= that is not a function",
-                'credentials=lambda ctx: {"Authorization": f"Bearer {ctx.deps.token}"}; the same for all: headers={...}',
+                "has credentials= that is neither a SignIn nor a function",
+                'credentials=SignIn(...); a function: lambda ctx: {"Authorization": f"Bearer {ctx.deps.token}"}; '
+                "the same for all: headers={...}",
             )
         if parts.username or parts.password:
             raise _wrong(self, "has a password in its address", 'headers={"Authorization": "Bearer $TOKEN"}')
@@ -183,3 +191,17 @@ def check_names(servers: Sequence[McpServer]) -> None:
         if server.name in names:
             raise _wrong(server, "is listed twice", "each server has a name of its own")
         names.add(server.name)
+
+
+def check_stores(servers: Sequence[McpServer], roots: Sequence[str]) -> None:
+    """Raise ConfigurationError (``mcp/sign-in``) if tools that read the files below ``roots`` can read the tokens of users."""
+    for server in servers:
+        if not isinstance(server, McpHttp) or not isinstance(server.credentials, SignIn):
+            continue
+        tokens = server.credentials.tokens
+        if isinstance(tokens, FileTokens) and any([tokens.directory.is_relative_to(each) for each in roots]):
+            raise wrong_sign_in(
+                f"the tokens of the users of the MCP server '{server.name}' are in {str(tokens.directory)!r}, below a root of the "
+                "flow: its tools can read them",
+                "FileTokens() without a directory keeps them outside, in the state directory of your user",
+            )

@@ -24,6 +24,8 @@ MAX_ASKED = 100
 """Unanswered requests of a server; further ones are dropped."""
 MAX_ROUNDS = 10
 """Times that one call may ask for more input."""
+MAX_SIGN_INS = 3
+"""Times that one request may want its user to sign in."""
 MAX_SAMPLES = 10
 """Times that one call may ask the model."""
 MAX_SAMPLE_TOKENS = 8_192

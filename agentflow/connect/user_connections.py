@@ -1,4 +1,4 @@
-"""The connections to one server with the credentials of users: one for each set of headers, bounded, closed once idle."""
+"""The connections to one server with the credentials of users: one for each user, or set of headers, bounded, closed once idle."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hashlib import blake2b
 from secrets import token_bytes
 from typing import TypeAlias, cast
 
+from agentflow.connect.accounts import Accounts, UserAccount
 from agentflow.connect.live import CREDENTIALS
 from agentflow.connect.server_connection import Connection
 from agentflow.connect.servers import McpHttp
@@ -25,7 +26,7 @@ IDLE_S = 300.0
 """Seconds without a call after which such a connection is closed."""
 
 
-Connect: TypeAlias = "Callable[[McpHttp, Callable[[str], None]], Connection]"
+Connect: TypeAlias = "Callable[[McpHttp, Callable[[str], None], UserAccount | None], Connection]"
 
 
 class _Used:
@@ -40,13 +41,14 @@ class _Used:
 
 # No call goes out with the flow's own credential in place of a user's (decision 67)
 class UserConnections:
-    """The connections to ``server`` by the headers that its ``credentials`` function returns.
+    """The connections to ``server`` by the headers that its ``credentials`` function returns, or by the users of its ``accounts``.
 
     Parameters: ``connect`` makes a connection, whose secrets a function takes; ``redactor`` knows these while it is open.
     """
 
-    def __init__(self, server: McpHttp, connect: Connect, redactor: Redactor) -> None:
+    def __init__(self, server: McpHttp, connect: Connect, redactor: Redactor, accounts: Accounts | None = None) -> None:
         self._server = server
+        self._accounts = accounts
         self._connect = connect
         self._redactor = redactor
         self._users: dict[bytes, _Used] = {}
@@ -55,11 +57,16 @@ class UserConnections:
 
     @asynccontextmanager
     async def of(self, call: CallContext) -> AsyncGenerator[Connection]:
-        """A block with the connection of the user of ``call``. Raises the errors of the function, and ConfigurationError
-        (``mcp/credentials``) for a value other than a mapping of texts, and for too many users at once."""
-        headers = await self._headers(call)
+        """A block with the connection of the user of ``call``, who is asked to sign in if that is needed. Raises the errors of the
+        function and of signing in, and ConfigurationError (``mcp/credentials``) for a value other than a mapping of texts, and for too
+        many users at once."""
+        user = "" if self._accounts is None else await self._accounts.user_of(call)
+        headers: Mapping[str, str] = await self._headers(call) if self._accounts is None else {}
+        if self._accounts is not None:
+            await UserAccount(self._accounts, user).ready(call)
         lines = [f"{name.lower()}\0{headers[name]}\0" for name in sorted(headers)]
-        key = blake2b("".join(lines).encode("utf-8", "surrogatepass"), key=self._secret).digest()
+        content = user or "".join(lines)
+        key = blake2b(content.encode("utf-8", "surrogatepass"), key=self._secret).digest()
         used = self._users.pop(key, None)
         if used is None:
             self._make_room()
@@ -69,8 +76,12 @@ class UserConnections:
                 if name.lower() not in CREDENTIALS:  # whose values are secrets in any case
                     secret(value)
             own = {name: value.replace("$", "$$") for name, value in headers.items()}
-            server = replace(self._server, headers={**self._server.headers, **own})
-            used.connection = self._connect(server, secret)
+            flows = self._server.headers
+            if self._accounts is not None:
+                flows = {name: value for name, value in flows.items() if name.lower() != "authorization"}
+            server = replace(self._server, headers={**flows, **own})
+            account = None if self._accounts is None else UserAccount(self._accounts, user, secret)
+            used.connection = self._connect(server, secret, account)
         self._users[key] = used  # the last used one comes last
         used.count += 1
         if used.timer is not None:

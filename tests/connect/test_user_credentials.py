@@ -193,7 +193,7 @@ async def test_connections_of_users_are_bounded() -> None:
     server = McpHttp("sdk", "http://127.0.0.1:9/mcp", credentials=lambda ctx: {"Authorization": token})
     parts: Any = [None, None]
 
-    def connect(own: McpHttp, secret: Any) -> Connection:
+    def connect(own: McpHttp, secret: Any, account: Any) -> Connection:
         made.append(own.headers["Authorization"])
         options: Any = {"redactor": Redactor(), "roots": (), "listed": print, "refuse": print, "secret": secret}
         return Connection(own, *parts, **options)

@@ -32,6 +32,7 @@ from agentflow import (
     code,
     tool,
 )
+from agentflow.connect import token_store
 from agentflow.core.call import journal_port, run_port
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput
@@ -59,6 +60,7 @@ from agentflow.journal.sessions import Sessions
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.journal.store import Results
 from agentflow.journal.stored_purses import StoredPurses
+from agentflow.mcp import FileTokens, McpHttp, MemoryTokens, SignIn, TokenStore
 from agentflow.memory.file_memory import EmbeddingSource, FileMemory
 from agentflow.memory.index import LexicalRanker
 from agentflow.memory.notes import FlowNotes
@@ -652,6 +654,28 @@ class Pair:
         return f"{self.caller} x {self.callee.__name__} at {self.port}"
 
 
+def signing_in_keeps_its_state(store_in: Callable[[Path], TokenStore]) -> Callable[[House], Awaitable[None]]:
+    async def shown(house: House) -> None:
+        """A sign-in that has begun is found again in the store, by two flows that share it, and ends once."""
+        from tests.support.oauth_server import REDIRECT, browse, strict_servers
+
+        sign_in = SignIn(user=lambda ctx: "ada", redirect_uri=REDIRECT, tokens=store_in(house.root.parent / "tokens"))
+        async with strict_servers(service="service-token") as (authority, server):
+            headers = {"Authorization": "Bearer service-token"}
+            servers = [McpHttp("sdk", f"{server.url}/mcp", headers=headers, credentials=sign_in)]
+            one = AgentFlow(model="offline", mcp=servers, root=house.root)
+            address = await one.mcp.sign_in("sdk", user="ada")
+            await one.aclose()
+            assert address is not None
+            async with AgentFlow(model="offline", mcp=servers, root=house.root) as two:
+                assert await two.mcp.sign_in("sdk", user="ada") == address
+                assert await two.mcp.signed_in(await browse(address, "ada"), user="ada")
+                assert await two.call_tool("sdk:shout", text="hi") == {"result": "HI"}
+        assert authority.faults == []
+
+    return shown
+
+
 async def rates_are_shared(house: House) -> None:
     """A call is counted for all processes of the database, and waits for what it may have of the rate."""
     store = PostgresRates(house.postgres())
@@ -762,6 +786,8 @@ PAIRS = [
     Pair("ModelRouter", "TurnLoop", OneModel, turn_loop_asks_offline),
     Pair("ModelRouter", "BaseHandler", FallbackRouter, handler_finds_a_model),
     Pair("PurseStore", "Purses", StoredPurses, a_purse_is_spent_from_its_store),
+    Pair("TokenStore", "Accounts", FileTokens, signing_in_keeps_its_state(FileTokens)),
+    Pair("TokenStore", "Accounts", MemoryTokens, signing_in_keeps_its_state(lambda directory: MemoryTokens())),
     Pair("ModelCall", "middleware", RunningCall, middleware_awaits_a_model_call),
     Pair("ToolPort", "TurnLoop", ToolRegistry, turn_loop_calls_a_tool),
     Pair("ToolPort", "EffectRunner", ToolRegistry, program_calls_a_tool),
@@ -853,7 +879,7 @@ def ports_of(module: Any) -> dict[str, type]:
 
 PORTS = {
     name.removesuffix("Of"): port
-    for module in (ports, executor_ports, memory_ports, store_ports, run_port, journal_port)
+    for module in (ports, executor_ports, memory_ports, store_ports, run_port, journal_port, token_store)
     for name, port in ports_of(module).items()
 }
 """All ports; those that are generic in what a call is, by their names for a CallContext."""
