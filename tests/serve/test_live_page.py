@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agentflow import AgentFlow, ScriptedProvider, tool
+from agentflow import AgentFlow, Limits, ScriptedProvider, tool
 from agentflow.serve import Export
 from tests.scale.workers import detached, working
 from tests.support.report_page import Page, chromium
-from tests.support.serve_clients import keys_of
+from tests.support.serve_clients import by, keys_of
 from tests.support.served import Served, served
 
 CHROMIUM = shutil.which("chromium") or ""
@@ -44,6 +44,16 @@ async def shown(browser: Any, server: Served) -> Page:
     page = Page(await browser.new_page(viewport={"width": 1500, "height": 900}))
     await page.page.goto(f"{server.url}/")
     await until(page, "globalThis.live")
+    return page
+
+
+async def opened(browser: Any, server: Served, key: str) -> Page:
+    """The page of a server with keys, after one was given."""
+    page = await shown(browser, server)
+    await page.page.wait_for_selector("input[type=password]:visible")
+    await page.page.fill("input[type=password]", key)
+    await page.page.click("button:has-text('use this key')")
+    await until(page, "globalThis.report")
     return page
 
 
@@ -84,6 +94,70 @@ async def test_a_run_is_begun_watched_and_approved_from_the_page(browser: Any) -
             started = len([event for event in events if event["type"].endswith("_started")])
             assert await page.page.evaluate("report.run.nodes.size") == started
             assert page.said == [] and all(url.startswith(server.url) for url in page.requested)
+            assert [await page.count(name) for name in ("script", "img", "a")] == [0, 0, 0]
+
+
+async def test_a_run_is_talked_to_and_its_limit_is_raised_from_the_page(browser: Any, tmp_path: Path) -> None:
+    """What is said in the page is read by the run's model, a signal that it waits for is sent from its form, and its state is shown. The
+    question of a limit is answered from the page of a key for all runs, and refused from that of another; a value that does not fit is
+    said, and nothing of it is markup."""
+    requests: list[list[str]] = []
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        begun.set()
+        await go.wait()
+        return "seen"
+
+    def model(request: Any) -> Any:
+        requests.append([each.text for each in request.messages if each.role == "user" and each.text])
+        return {"tool_calls": [{"name": "look", "arguments": {}}]} if len(requests) == 1 else "done"
+
+    async with AgentFlow(
+        provider=ScriptedProvider(model), limits=Limits(model_calls=2), on_limit="wait", approval_ttl=60
+    ) as flow:
+
+        @flow.workflow
+        async def work(message: str) -> str:
+            await flow.publish("phase", MEAN)
+            text = await flow.ask(message, tools=[look])
+            paid = await flow.signal("paid", int)
+            return f"{text} {paid} {await flow.ask('more')}"
+
+        keys = keys_of(tmp_path, ada="", boss="fleet = true")
+        async with served(flow, {"work": work}, keys=keys) as server:
+            body = {"export": "work", "message": "Review."}
+            run_id = (await server.post("/runs", body, headers=by("ada"))).json()["run_id"]
+            page, boss = await opened(browser, server, "secret-ada"), await opened(browser, server, "secret-boss")
+            await begun.wait()
+            await page.page.wait_for_selector(".published:visible")
+            assert "<script>" in await page.text(".published")
+            await page.page.fill('input[aria-label="say"]', MEAN)
+            await page.page.click("nav button:has-text('say')")
+            await until(page, "document.querySelector('[role=status]').textContent.startsWith('said')")
+            go.set()
+            await page.page.wait_for_selector(".asks b:has-text('waits for')")
+            await page.page.fill(".asks input", '"much"')
+            await page.page.click(".asks button")
+            await until(page, "document.querySelector('[role=status]').textContent.includes('does not fit')")
+            await page.page.fill(".asks input", "7")
+            await page.page.click(".asks button")
+            for each in (page, boss):
+                await each.page.wait_for_selector(".asks pre:has-text('model_calls')")
+                await each.page.fill(".asks input", "5")
+                await each.page.click(".asks button")
+                if each is page:
+                    await until(
+                        page, "document.querySelector('[role=status]').textContent.includes('host of this server')"
+                    )
+            while (ended := (await server.get(f"/runs/{run_id}", headers=by("ada"))).json())["status"] != "done":
+                await asyncio.sleep(0.02)
+            assert ended["value"] == "done 7 done"
+            await until(page, "document.querySelector('.badge').textContent === 'ok'")
+            assert requests[1] == ["Review.", MEAN]
+            assert await page.count(".asks .banner") == 0
             assert [await page.count(name) for name in ("script", "img", "a")] == [0, 0, 0]
 
 
