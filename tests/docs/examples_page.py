@@ -99,6 +99,7 @@ LISTED = (
     Example("airline.py", "A chat with a hand-over: dependencies, a check, the agent of the conversation"),
     Example("guards.py", "Guards: a judge during the answer, around a tool and around the model"),
     Example("long_loop.py", "A long loop that stays cheap: programs in place of calls, and old results cleared"),
+    Example("messages.py", "Messages to a run at work: a word to its model, a signal, its state, a raised limit"),
     Example("compare_prompts.py", "Is the cheaper model good enough? Recorded runs, evaluated again"),
     Example(
         "killed.py",
