@@ -160,6 +160,8 @@ class SampleEnd:
     duration_s: float = 0.0
     rows: tuple[EffectRow, ...] = ()
     calls: tuple[ToolCallMade, ...] = ()
+    run_id: str = ""
+    """The id of its run, as its events have it; empty for one that was not carried out."""
 
 
 class Samples:
@@ -322,6 +324,7 @@ class Samples:
             duration_s=clock() - began,
             rows=tuple(records.rows),
             calls=tuple(records.calls),
+            run_id="" if run is None else run.run_id,
         )
 
 

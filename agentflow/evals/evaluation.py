@@ -22,6 +22,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.results import NO_USAGE, TaskResult
 from agentflow.core.data.source import Source
 from agentflow.core.events.journal_rows import EffectRow, RunRow
+from agentflow.core.events.live_scores import LiveScore, ScoreObserver
 from agentflow.core.events.questions import Answerer
 from agentflow.core.ports.ports import ToolCall
 from agentflow.durable.generations import Overrides, TaskOverrides
@@ -246,7 +247,7 @@ class Evaluation:
             base = ends[self._baseline, each.draw] if self._before is None else self._before.end(case, each.draw)
             if self._before is None and each.variant != self._baseline:
                 each = replace(each, apart=value_pairs(base.rows, ends[each.variant, each.draw].rows))
-            samples[at] = await self._scored(each, base)
+            samples[at] = await self._scored(each, base, ends[each.variant, each.draw].run_id)
         return samples
 
     async def _record(self, case: Case) -> tuple[RunRow, Sequence[EffectRow]] | AgentflowError | None:
@@ -438,15 +439,37 @@ class Evaluation:
             tools=tuple([ToolUse(path, name, arguments) for path, name, arguments in end.calls]),
         )
 
-    async def _scored(self, sample: Sample, rival: SampleEnd) -> Sample:
+    async def _scored(self, sample: Sample, rival: SampleEnd, run_id: str) -> Sample:
         if sample.status in ("unpaid", "blocked"):
             return sample
         scorers = (*self._plan.scorers, *sample.case.scorers)
         try:
-            return await self._scoring.scored(sample, scorers, None if sample.variant == self._baseline else rival)
+            scored = await self._scoring.scored(sample, scorers, None if sample.variant == self._baseline else rival)
         except PurseEmpty as error:
             self._empty = error
             return replace(sample, status="unpaid", error=error)
+        if any([isinstance(each, ScoreObserver) for each in self._engine.observers]):
+            await self._tell(scored, run_id or sample.case.run_id or "")
+        return scored
+
+    async def _tell(self, sample: Sample, run_id: str) -> None:
+        """Notify the observers of the flow that take scores of those of a sample."""
+        from agentflow.evals.online import tell_scores  # few flows have such observers
+
+        def told(name: str, value: float | bool | None, error: str | None = None) -> LiveScore:
+            return LiveScore(
+                run_id=run_id,
+                name=name,
+                value=value,
+                error=error,
+                evaluation=self._id,
+                case=sample.case.name,
+                variant=sample.variant,
+            )
+
+        live = [told(name, bool(value) if name in sample.passing else value) for name, value in sample.scores.items()]
+        live += [told(name, None, error) for name, error in sample.missing.items()]
+        await tell_scores(self._engine.observers, live)
 
     # -- money --------------------------------------------------------------------------------------------------------
 

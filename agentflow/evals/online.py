@@ -11,7 +11,7 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, cast
@@ -56,6 +56,18 @@ class _Watch:
             f"{run.run_id}\0{name_of(self.scorer)}".encode("utf-8", "surrogatepass"), digest_size=8
         ).digest()
         return int.from_bytes(digest, "big") < self.sample * 2**64 and fits(run, self.where)
+
+
+async def tell_scores(observers: Iterable[object], told: Sequence[LiveScore]) -> None:
+    """Notify those of the ``observers`` of a flow that take scores."""
+    for observer in observers:
+        if isinstance(observer, ScoreObserver):
+            try:
+                for each in told:
+                    if inspect.isawaitable(taken := observer.scored(each)):
+                        await taken
+            except Exception:  # noqa: BLE001 - foreign code: its failure is neither a score's nor another observer's
+                _log.warning("observer %r failed to take a score", observer, exc_info=True)
 
 
 class OnlineScoring:
@@ -149,14 +161,7 @@ class OnlineScoring:
         """Notify the observers of the flow that take scores."""
         told = [LiveScore(run_id=run_id, name=name, value=value) for name, value in scores.items()]
         told += [LiveScore(run_id=run_id, name=name, error=error) for name, error in missing.items()]
-        for observer in self._engine.observers:
-            if isinstance(observer, ScoreObserver):
-                try:
-                    for each in told:
-                        if inspect.isawaitable(taken := observer.scored(each)):
-                            await taken
-                except Exception:  # noqa: BLE001 - foreign code: its failure is neither a score's nor another observer's
-                    _log.warning("observer %r failed to take a score", observer, exc_info=True)
+        await tell_scores(self._engine.observers, told)
 
     async def _score(
         self, row: RunRow, end: RunEnd, watches: Sequence[_Watch]

@@ -62,7 +62,7 @@ class OpenTelemetry:
     variable AGENTFLOW_OTEL_EDITION says, else the newest); ``content`` adds the input and output of models and tools, redacted,
     at most 64 KiB each (default: as the variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says); ``first_chunk`` measures the time to the first piece
     of an answer, which makes the flow stream its calls; ``tracer_provider``, ``meter_provider`` and ``logger_provider`` are the process's by
-    default. Scores of live runs (``flow.score``) are events ``gen_ai.evaluation.result``, which the logger writes.
+    default. Scores of evaluations and of live runs (``flow.score``) are events ``gen_ai.evaluation.result``, which the logger writes.
     Raises ConfigurationError: ``config/otel`` without ``opentelemetry-api``, ``config/otel-edition`` for an edition that is not
     stored.
     """
@@ -127,8 +127,14 @@ class OpenTelemetry:
                 self._models.pop(key, None)
 
     def scored(self, score: LiveScore) -> None:
-        """Write a score of a live run as the event ``gen_ai.evaluation.result`` of the run's span, by the conventions for generative AI."""
+        """Write a score of a live run or of a sample as the event ``gen_ai.evaluation.result`` of the run's span, by the conventions for generative AI."""
         attributes: dict[str, str | float] = {"gen_ai.evaluation.name": score.name, "agentflow.run.id": score.run_id}
+        if score.evaluation:
+            attributes |= {
+                "agentflow.evaluation.id": score.evaluation,
+                "agentflow.evaluation.case": score.case,
+                "agentflow.evaluation.variant": score.variant,
+            }
         if score.error is not None:
             attributes |= {"error.type": "scorer", "gen_ai.evaluation.explanation": score.error}
         elif score.value is not None:

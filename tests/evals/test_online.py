@@ -208,6 +208,34 @@ async def test_scores_are_events_of_the_trace_of_their_run(tmp_path: Path) -> No
     assert {each.span_id for each in records} == {run.context.span_id}
 
 
+async def test_scores_of_an_evaluation_are_events_too(tmp_path: Path) -> None:
+    """Each score of a sample is an event in the span of its run, with the evaluation, the case and the variant."""
+    spans, events = InMemorySpanExporter(), InMemoryLogRecordExporter()
+    tracers, loggers = TracerProvider(), LoggerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    loggers.add_log_record_processor(SimpleLogRecordProcessor(events))
+    async with opened(tmp_path) as flow:
+
+        @flow.task
+        async def ask(question: str) -> str:
+            """{{question}}"""
+
+        flow.subscribe(OpenTelemetry(tracer_provider=tracers, logger_provider=loggers))
+        cases = [{"question": "hi", "expected": "no"}, {"question": "hello"}]
+        report = await flow.evaluate(ask, cases, scorers=[exact(), length, broken])
+    records = [each.log_record for each in events.get_finished_logs()]
+    told = {
+        (each.attributes["agentflow.evaluation.case"], each.attributes["gen_ai.evaluation.name"]) for each in records
+    }
+    assert told == {(each.case.name, name) for each in report.samples for name in [*each.scores, *each.missing]}
+    assert len(told) >= 5 and len(records) == len(told)
+    assert {each.attributes["agentflow.evaluation.id"] for each in records} == {report.run_id}
+    runs = {each.context.span_id for each in spans.get_finished_spans() if each.name.startswith("invoke_workflow")}
+    assert {each.span_id for each in records} <= runs
+    [label] = {each.attributes.get("gen_ai.evaluation.score.label") for each in records} - {None}
+    assert label == "fail"
+
+
 async def test_an_observer_is_told_the_scores_it_asks_for(tmp_path: Path) -> None:
     """An observer with a method ``scored`` has each score once it is stored, the error of one that is missing too."""
 
