@@ -43,7 +43,7 @@ from agentflow.connect.servers import McpHttp, McpServer
 from agentflow.connect.sign_in import SignIn
 from agentflow.connect.size_limits import MAX_DESCRIPTION, MAX_NAMES, MAX_ROUNDS, MAX_SIGN_INS
 from agentflow.connect.user_connections import UserConnections
-from agentflow.core.call.call import CallContext
+from agentflow.core.call.call import CallContext, JournalPort
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.data.messages import TextPart, ToolSpec, text_of_parts
 from agentflow.core.data.results import NO_USAGE, TaskResult
@@ -106,13 +106,14 @@ async def requested(
     *,
     repeatable: bool,
     check: Callable[[Live], None] = lambda live: None,
+    sent_back: SentBack | None = None,
 ) -> R | TaskResult:
     """Send a request and return its answer, or a FAILED result that describes the error.
 
     ``make`` builds the function that performs a round; a ``repeatable`` request is sent again if the connection is lost,
     and any request that was refused because the session had expired.
     ``check`` raises AgentflowError to prevent the request on a particular connection. If the server wants the user of the
-    connection to sign in, they are asked to, and the request is sent again.
+    connection to sign in, they are asked to, and the request is sent again; ``sent_back`` records that.
     """
     try:
         for _ in range(MAX_SIGN_INS):
@@ -121,7 +122,11 @@ async def requested(
             except SignedOut as error:
                 if connection.account is None:
                     raise
+                if sent_back is not None:
+                    await sent_back.refused()
                 await connection.account.ask(call, error.challenge)
+                if sent_back is not None:
+                    await sent_back.again()
         raise cast(UserAccount, connection.account).refused()
     except ConfigurationError as error:
         return TaskResult.from_error(error)
@@ -187,6 +192,31 @@ async def _requested(
                 code="mcp/protocol",
             )
     raise AssertionError  # the second attempt returns or raises
+
+
+class SentBack:
+    """Records, in the durable run of ``call``, that a tool which may not be repeated was not carried out, because its user had to sign in."""
+
+    def __init__(self, call: CallContext, journal: JournalPort, name: str) -> None:
+        self._journal = journal
+        self._name = name
+        self._refused = call.at(call.marked_path("mcp-refused", name))
+        self._again = call.at(call.marked_path("mcp-sent-again", name))
+
+    async def is_open(self) -> bool:
+        """Whether the call was refused before an interruption, and not sent again since."""
+        refused = await self._journal.recall("mcp-refused", self._name, {}, self._refused)
+        return bool(refused) and await self._journal.recall("mcp-sent-again", self._name, {}, self._again) is None
+
+    async def refused(self) -> None:
+        """Record the refusal; a second one is not recorded, so that its call counts as begun."""
+        if await self._journal.recall("mcp-refused", self._name, {}, self._refused) is None:
+            await self._journal.keep("mcp-refused", self._name, {}, True, self._refused, NO_USAGE, 0.0)
+
+    async def again(self) -> None:
+        """Record that the call is sent again."""
+        if await self._journal.recall("mcp-sent-again", self._name, {}, self._again) is None:
+            await self._journal.keep("mcp-sent-again", self._name, {}, True, self._again, NO_USAGE, 0.0)
 
 
 class Refusal(AgentflowError):
@@ -595,16 +625,23 @@ class Connected:
 
         at, content = call, {"the arguments": arguments}
         record: Any = None
+        sent_back: SentBack | None = None
         if journal is not None:
+            if connection.account is not None and listed.idempotent is False:
+                sent_back = SentBack(call, journal, name)
             at = call.at(call.marked_path("mcp-task", name, arguments))
             record = await journal.recall("mcp-task", name, content, at)
-            if record is None and listed.idempotent is False and not await journal.begin(call):
-                return _begun_before(name)
+            if record is None and listed.idempotent is False:
+                open_again = sent_back is not None and await sent_back.is_open()
+                if open_again and sent_back is not None:
+                    await sent_back.again()
+                elif not await journal.begin(call):
+                    return _begun_before(name)
         if record is not None:
             answer = await self._waited(connection, ServerTask.recorded(record), at, again=True)
         else:
             repeatable = listed.read_only or listed.idempotent is True
-            answer = await requested(connection, call, make, repeatable=repeatable, check=check)
+            answer = await requested(connection, call, make, repeatable=repeatable, check=check, sent_back=sent_back)
             try:
                 task = task_in(answer)
             except ValueError as error:

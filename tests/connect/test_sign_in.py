@@ -17,7 +17,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from agentflow import AgentFlow, CallContext, ConfigurationError, ScriptedProvider
+from agentflow import AgentFlow, CallContext, ConfigurationError, Durable, ScriptedProvider
 from agentflow.mcp import FileTokens, McpHttp, MemoryTokens, RegisteredClient, SignIn
 from agentflow.serve import Export
 from tests.connect.flows import flow_with, seen
@@ -593,6 +593,22 @@ async def test_no_redirect_is_followed(tmp_path: Path) -> None:
         error = await refusal(flow, await browse(begun, "ada"))
         assert error.code == "mcp/oauth" and "HTTP 307" in error.message
     assert strayed == [] and authority.faults == []
+
+
+@pytest.mark.slow
+async def test_a_refused_call_was_not_carried_out(tmp_path: Path) -> None:
+    """A tool that may not be repeated is called once, after the sign-in that its first request was refused for: the run that waited
+    for it does not take it for one that was interrupted at work."""
+    stored = Durable(f"sqlite:///{tmp_path / 'runs.db'}", on_inflight="fail")
+    asks = strict_servers(needs={"pay": {"write"}})
+    async with asks as (authority, server), opened(tmp_path, server, durable=stored) as flow:
+        await sign_in(flow, "ada")
+        run = await flow.start("(content (sdk:pay))", deps=ADA)
+        assert await run.wait() == "waiting" and server.paid == 0
+        question = (await flow.questions(run.run_id))[0].question
+        assert await flow.mcp.signed_in(await browse(address_in(question), "ada"), user="ada")
+        assert (await run.result()).value == "paid" and server.paid == 1
+    assert authority.faults == []
 
 
 @pytest.mark.slow

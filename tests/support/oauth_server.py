@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote_plus, urlencode, urlsplit
 
 import httpx2
+from mcp_types import ToolAnnotations
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -222,9 +223,18 @@ class StrictMcpServer:
     url: str = ""
     seen: list[str] = field(default_factory=list[str])
     refused: int = 0
+    paid: int = 0
 
     def __post_init__(self) -> None:
-        self._app = sdk_server().streamable_http_app()
+        server = sdk_server()
+
+        async def pay() -> str:
+            """Pay, which may not be repeated."""
+            self.paid += 1
+            return "paid"
+
+        server.add_tool(pay, annotations=ToolAnnotations(idempotent_hint=False))
+        self._app = server.streamable_http_app()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
