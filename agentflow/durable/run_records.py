@@ -14,7 +14,7 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.data.at_limit import fits_in, raised_value
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.known_names import ordinal_of
+from agentflow.core.data.known_names import branch_prefix, ordinal_of
 from agentflow.core.data.limits import Limits, added
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
@@ -662,7 +662,13 @@ def last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
     seen = [(row, lines.seen(row)) for row in failed]
     last = [(row, at) for row, at in seen if at is None or not lines.handled(row, at)]
     first = min((at for _, at in last if at is not None), default=None)
-    dropped = [] if first is None else [row for row in order if (row.started or 0.0) >= first]
+    forms = tuple([branch_prefix(row.path) for row, _ in last if row.kind == "decision"])
+    dropped = [
+        row
+        for row in order
+        if (first is not None and (row.started or 0.0) >= first)
+        or (row.value["lost"] and row.value["event"].startswith(forms))  # by the form that the failure settled
+    ]
     return [*(row for row, _ in last), *dropped]
 
 

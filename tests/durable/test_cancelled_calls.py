@@ -158,3 +158,38 @@ async def test_branches_of_a_lost_one_that_do_not_begin_again_are_not_waited_for
         assert await ended(await flow.start(walk(), run_id="r", limits=Limits(concurrency=8))) == "host/raised"
         fails = False
         assert await ended(await flow.resume("r", limits=Limits(concurrency=2))) == "value"
+
+
+async def test_branches_that_a_failure_stopped_are_not_lost_once_it_is_tried_again(tmp_path: Path) -> None:
+    """The places of the calls that a failed form cancelled go with its failure: else the run waits for cancels that do not come."""
+    flow = AgentFlow(provider=ScriptedProvider(), durable=f"sqlite:///{tmp_path}/runs.db")
+    began = asyncio.Event()
+    fails = True
+
+    @flow.tool
+    async def look(at: str) -> str:
+        """Look at something."""
+        if at == "bad" and fails:
+            await began.wait()
+            raise ValueError("no luck")
+        if at == "other" and fails:
+            began.set()
+            await asyncio.sleep(HANG_S)
+        return at
+
+    async def one(at: str) -> Any:
+        return await flow.call_tool("look", at=at)
+
+    async def several() -> Any:
+        for _ in range(20):  # calls that begin while the form ends store the places of the cancelled ones
+            await one("beside")
+
+    @flow.workflow
+    async def walk() -> str:
+        await asyncio.gather(flow.map(one, ["bad", "other"]), several())
+        return "value"
+
+    async with flow:
+        assert await ended(await flow.start(walk(), run_id="r")) == "host/raised"
+        fails = False
+        assert await ended(await flow.resume("r")) == "value"
