@@ -367,7 +367,7 @@ class PromptRun:
         return self._messages
 
     def _unread(self) -> list[SaidText]:
-        """What was said to the run and is for the next model call of this prompt."""
+        """The messages to the run that are for the next model call of this prompt."""
         inbox, call = self._call.run.shared.inbox, self._call
         assert inbox is not None
         texts = inbox.texts_for(self._prompt.agent, tool_loop=self._calls_tools and call.level == 1)

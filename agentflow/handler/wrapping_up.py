@@ -61,7 +61,7 @@ class WrapUp:
         return None
 
     def took(self, usage: Usage, cost: float | None) -> None:
-        """Note what a turn has cost."""
+        """Note the cost of a turn."""
         self._most["tokens"] = max(self._most["tokens"], usage.total_tokens)
         self._most["usd"] = max(self._most["usd"], cost or 0.0)
 

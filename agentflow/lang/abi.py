@@ -185,7 +185,7 @@ class Runtime(Protocol):
 
 
 class StrictRuntime(Runtime, Protocol):
-    """The strand of a program under a strict policy, as the further code of such programs sees it (:mod:`agentflow.lang.emit_strict`).
+    """The strand of a program under a strict policy, as the machine that carries such programs out sees it (:mod:`agentflow.lang.kernel`).
 
     ``ambient`` are the sources of the conditions on the way to the current code; ``trying`` counts the forms around it that may catch an error.
     """
@@ -198,32 +198,16 @@ class StrictRuntime(Runtime, Protocol):
         """Raise the error of a violation of a strict policy, or warn of it if the policy only explains."""
         ...
 
+    def on_fresh_task(self, work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+        """Carry out ``work`` on an empty Python stack (to be awaited); returns its value."""
+        ...
+
     def raise_to(self, sources: frozenset[str]) -> None:
         """Make later effects depend on these sources."""
         ...
 
-    def chosen(self, value: Any) -> bool:
-        """Whether a value counts as true, for a choice."""
-        ...
-
-    def opened(self, value: Any) -> Any:
-        """A value without its box, for a decision."""
-        ...
-
     def left(self, before: frozenset[str], value: Any) -> Any:
         """A value returned from code entered with the ambient sources ``before``."""
-        ...
-
-    def marked(self, value: Any) -> Any:
-        """The value of a variable bound here."""
-        ...
-
-    def upgraded(self, value: Any, since: frozenset[str]) -> Any:
-        """The value of a variable that the last choice may have changed, if it may depend on ``since``."""
-        ...
-
-    def upgrade(self, cell: Cell, since: frozenset[str]) -> None:
-        """The same for a variable of the environment."""
         ...
 
     def written(self, name: str, old: Any, value: Any, since: frozenset[str]) -> Any:

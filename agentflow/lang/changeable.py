@@ -1,124 +1,84 @@
-"""The lists, dicts and sets that may be changed depending on a condition, under a ``strict`` policy.
+"""The sources of the lists, dicts and sets of programs themselves, under a ``strict`` policy.
 
-The contents of a container can carry their sources, but removed elements and its length cannot. So a container is recorded
-if all references to it carry certain sources; only depending on these may it be changed. This is known for a container with
-a single reference.
+The contents of a container can carry their sources, but removed elements and its length cannot: these are the container's own.
 """
 
 from __future__ import annotations
 
 from sys import getrefcount
-from typing import Any, cast
+from typing import Any
 
-from agentflow.core.data.labels import NO_SOURCES, Label, Sources, box, joined, outer_sources
+from agentflow.core.data.labels import NO_SOURCES, Sources, joined
 from agentflow.core.data.values import OrderedSet
 
 CONTAINERS = frozenset((list, dict, OrderedSet))
 """The types of values changed in place."""
-_HOLDING = CONTAINERS | {Label}
-"""The types of elements that are containers, or may hold one."""
-_MOST_WITHIN = 30_000
-"""The most elements searched for containers: some 30 ms."""
 _FIRST_SWEEP = 1_000
 
 
 class Changeable:
-    """The recorded containers of a run, and the variables of the environment that a branch would have bound.
+    """The sources of containers, by their identity.
 
-    ``unbound`` maps the name of such a variable to the sources that its lack of a value depends on.
+    The table of a run is that of its environment, which outlives it; tables become one where their containers meet
+    (:meth:`join`). ``host`` is that of the host's containers, which several runs of a flow may get.
     """
 
-    __slots__ = ("_entries", "_sweep_at", "unbound")
+    __slots__ = ("_entries", "_host", "_into", "_sweep_at")
 
-    def __init__(self) -> None:
-        self.unbound: dict[str, Sources] = {}
+    def __init__(self, host: Changeable | None = None) -> None:
+        self._host = host
+        self._into: Changeable | None = None
         self._entries: dict[int, tuple[Any, Sources]] = {}
         self._sweep_at = _FIRST_SWEEP
 
     def sources(self, container: Any) -> Sources:
         """The sources that all references to a container carry."""
-        entry = self._entries.get(id(container))
-        return NO_SOURCES if entry is None else entry[1]
+        table = self.whole()
+        entry = table._entries.get(id(container))
+        if entry is not None:
+            return entry[1]
+        return NO_SOURCES if table._host is None else table._host.sources(container)
 
     def note(self, container: Any, sources: Sources) -> None:
         """Make all references to a container carry these sources."""
-        self._entries[id(container)] = (container, joined(self.sources(container), sources))
-        if len(self._entries) >= self._sweep_at:
-            self._sweep()
+        table = self.whole()
+        table._entries[id(container)] = (container, joined(table.sources(container), sources))
+        if len(table._entries) >= table._sweep_at:
+            table._sweep()
 
     def _sweep(self) -> None:
         """Forget the containers without other references."""
         self._entries = {at: entry for at, entry in self._entries.items() if getrefcount(entry[0]) > IN_ENTRY}
         self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._entries))
 
-    def is_noted(self, container: Any) -> bool:
-        """Whether this object, too, holds a reference to a container."""
-        return id(container) in self._entries
+    def whole(self) -> Changeable:
+        """The table that this one is a part of; itself, if it has met no other."""
+        table = self
+        while table._into is not None:
+            table = table._into
+        return table
 
+    def join(self, other: Changeable) -> None:
+        """Make this table and another one the same."""
+        table, other = self.whole(), other.whole()
+        if other is table:
+            return
+        entries, other._entries, other._into = other._entries, {}, table
+        for container, sources in entries.values():
+            table.note(container, sources)
 
-def upgraded(changeable: Changeable, value: Any, sources: Sources, others: int) -> Any:
-    """The value of a variable that may be changed, in itself or its contents, depending on ``sources``: it carries them from
-    now on.
+    @property
+    def is_empty(self) -> bool:
+        """Whether no container of the run depends on anything."""
+        table = self.whole()
+        return not table._entries and (table._host is None or table._host.is_empty)
 
-    ``others`` are references to the value other than the variable. A container without any is recorded.
-    """
-    if type(value) is Label:
-        if _is_alone(changeable, value, others) and not sources <= changeable.sources(value.value):
-            _note(changeable, value.value, joined(value.sources, sources))
-    elif (
-        type(value) in CONTAINERS and others == changeable.is_noted(value) and not sources <= changeable.sources(value)
-    ):
-        _note(changeable, value, sources)
-    return box(value, sources)
-
-
-def note_if_alone(changeable: Changeable, value: Any, others: int) -> None:
-    """Note a container in a box, if only the box refers to it, and only a variable to the box."""
-    if type(value) is Label and _is_alone(changeable, value, others):
-        changeable.note(value.value, value.sources)
-
-
-def _is_alone(changeable: Changeable, boxed: Label, others: int) -> bool:
-    return (
-        not others
-        and type(boxed.value) in CONTAINERS
-        and getrefcount(boxed.value) == IN_ENTRY + changeable.is_noted(boxed.value)
-    )
-
-
-def _note(changeable: Changeable, container: Any, sources: Sources) -> None:
-    """Record a container, and the unshared ones in it; of very many only some, since no other work runs meanwhile: changing
-    one of the others is refused."""
-    changeable.note(container, sources)
-    pending = [container]
-    left = _MOST_WITHIN
-    while pending and left > 0:
-        item = pending.pop()
-        if type(item) is OrderedSet:
-            continue
-        parts = cast("dict[Any, Any]", item).values() if type(item) is dict else item
-        if _HOLDING.isdisjoint(map(type, parts)):
-            continue
-        for each in parts:
-            left -= 1
-            if left <= 0:
-                break
-            if type(each) is Label:
-                if (
-                    type(each.value) in CONTAINERS
-                    and getrefcount(each) == _IN_LOOP
-                    and getrefcount(each.value) == IN_ENTRY + changeable.is_noted(each.value)
-                ):
-                    changeable.note(each.value, sources)
-                    pending.append(each.value)
-            elif type(each) in CONTAINERS and getrefcount(each) == _IN_LOOP + changeable.is_noted(each):
-                changeable.note(each, sources)
-                pending.append(each)
-
-
-def said(changeable: Changeable, value: Any) -> Sources:
-    """The sources that a variable's value carries, and those of all references to a container."""
-    return joined(outer_sources(value), changeable.sources(value))
+    def hand_over(self, reached: frozenset[int]) -> None:
+        """Keep the sources of the containers with these identities for later runs of the flow: the host has them."""
+        table = self.whole()
+        for at, (container, sources) in table._entries.items():
+            if at in reached and table._host is not None:
+                table._host.note(container, sources)
 
 
 def _in_entry() -> int:
@@ -126,17 +86,5 @@ def _in_entry() -> int:
     return getrefcount(entry[0])
 
 
-def _in_loop() -> int:
-    value: list[list[Any]] = [[]]
-    for each in value:
-        return getrefcount(each)
-    raise AssertionError
-
-
 IN_ENTRY = _in_entry()
 """References to a value with one holder, when read as a part of that holder."""
-_IN_LOOP = _in_loop()
-"""References to an element of a container during a loop over it."""
-HELD = IN_ENTRY + 1
-"""References to the value of a variable that a function receives in a tuple and reads there. If it were a separate argument,
-some interpreters would count it and others not, and from 3.14 on this differs by the position of the call: variables are borrowed if that is provably safe."""

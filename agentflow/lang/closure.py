@@ -31,7 +31,7 @@ class LambdaInfo:
     body: tuple[int, int]
     portable: bool
     optional: tuple[str, ...] = ()
-    follows: Following = "strict"
+    follows: Following = False
 
     @property
     def least(self) -> int:

@@ -20,7 +20,6 @@ from agentflow.core.data.source import Source
 from agentflow.lang.abi import Operation
 from agentflow.lang.calling import AGAIN
 from agentflow.lang.closure import LambdaInfo
-from agentflow.lang.emit_strict import CHOOSING, StrictCode
 from agentflow.lang.equality import truth
 from agentflow.lang.generated import LOAD, RETURN, STORE, Dest, Loop, PyFn, as_bool, height, is_bool
 from agentflow.lang.ir import IR, Lambda, Var
@@ -38,8 +37,7 @@ class Generator:
     """One translation. ``constants`` are (name, value) parameters of ``link``, ``cells`` maps names to parameters.
 
     ``groups`` are the operands of a large form, with a function for each group. ``labelled`` code calls the
-    labelled twins of primitives (:mod:`agentflow.lang.builtins.labelled`), and is otherwise the same; "strict" code also
-    reports its conditions to the strand (:mod:`agentflow.lang.emit_strict`).
+    labelled twins of primitives (:mod:`agentflow.lang.builtins.labelled`), and is otherwise the same.
     """
 
     def __init__(
@@ -76,7 +74,6 @@ class Generator:
         self.lambdas: dict[str, LambdaInfo] = {}
         self.level = 0
         self.deepest = 0
-        self.strict: StrictCode | None = StrictCode(self) if labelled == "strict" else None
 
     # -- small parts ----------------------------------------------------------------------------------------------
 
@@ -141,16 +138,10 @@ class Generator:
         node._h = 1 + max(height(test), height(then), height(other))  # type: ignore[attr-defined]
         return node
 
-    def test(self, value: ast.expr, node: IR | None = None) -> ast.expr:
-        """Whether a value counts as true: code that calls no method of a host object
-        (:func:`~agentflow.lang.equality.truth`).
-
-        ``node`` is the code that depends on it.
-        """
+    def test(self, value: ast.expr) -> ast.expr:
+        """Whether a value counts as true: code that calls no method of a host object (:func:`~agentflow.lang.equality.truth`)."""
         if is_bool(value) or isinstance(value, ast.Constant):
             return value
-        if self.strict is not None:
-            return self.strict.test(value, node)
         simple = isinstance(value, ast.Name)
         named = value if simple else ast.NamedExpr(ast.Name("r_", STORE, **self.loc), value, **self.loc)
         again = self.name(value.id if isinstance(value, ast.Name) else "r_")
@@ -297,9 +288,7 @@ class Generator:
             return value
         saved, self.loc = self.loc, self.location_of(node.at)
         method = _EXPR.get(type(node))
-        if self.strict is not None and type(node) in CHOOSING:
-            value = self.strict.scoped(lambda: self._unscoped(node))
-        elif method is not None:
+        if method is not None:
             value = method(self, node)
             if height(value) > _MAX_HEIGHT:
                 value = self.spill(value)
@@ -312,15 +301,6 @@ class Generator:
         self.level -= 1
         return value
 
-    def _unscoped(self, node: IR) -> ast.expr:
-        method = _EXPR.get(type(node))
-        if method is not None:
-            return method(self, node)
-        name = self.tmp()
-        self.owner[name] = self.fn
-        _STMT[type(node)](self, node, Dest("assign", name))
-        return self.temp(name)
-
     def stmt(self, node: IR, dest: Dest) -> None:
         """Compile ``node`` to statements that deliver its value to ``dest``."""
         self.level += 1
@@ -331,9 +311,7 @@ class Generator:
             return
         saved, self.loc = self.loc, self.location_of(node.at)
         method = _STMT.get(type(node))
-        if self.strict is not None and type(node) in CHOOSING and not dest.final:
-            self.strict.scope(dest, lambda inner: _STMT[type(node)](self, node, inner))
-        elif method is not None:
+        if method is not None:
             method(self, node, dest)
         else:
             self.deliver(_EXPR[type(node)](self, node), dest)
@@ -438,8 +416,6 @@ class Generator:
     def bind(self, var: Var, value: ast.expr) -> None:
         """Assign a variable its initial value."""
         self.names[var.py] = var.name
-        if self.strict is not None and var.mutated:
-            value = self.strict.marked(value)
         self.assign(var.py, value)
         self.own(var)
 

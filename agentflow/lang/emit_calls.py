@@ -43,19 +43,14 @@ def define_code(g: Generator, node: Lambda) -> str:
     fn = PyFn("lambda", tail_ok=True)
     everything = [*node.params, *([node.rest] if node.rest else [])]
     outer_loops, g.loops = g.loops, {}
-    outer_strict = None if g.strict is None else g.strict.enter_function()
 
     def build() -> None:
         for each in everything:
             g.own(each)
-            if g.strict is not None and each.mutated:
-                g.assign(each.py, g.strict.marked(g.name(each.py)))
         g.stmt(node.body, RETURN)
 
     code = g.function(py, params, node.rest.py if node.rest else None, fn, build, prologue=True)
     g.loops = outer_loops
-    if g.strict is not None:
-        g.strict.loops = outer_strict or []
     g.body.append(code)
     return py
 
@@ -164,11 +159,7 @@ def call_statement(g: Generator, node: ir.Call, dest: Dest) -> None:
         _round(g, g.loops[operator.var], operator.var, node.args)
         return
     if node.pairs is not None:
-        pairs = node.pairs
-        if g.strict is not None and not dest.final:
-            g.strict.scope(dest, lambda inner: _either(g, node, pairs, inner))
-        else:
-            _either(g, node, pairs, dest)
+        _either(g, node, node.pairs, dest)
         return
     if dest is RETURN and g.fn.tail_ok:
         _tail_call(g, node)
@@ -237,9 +228,7 @@ def _code(g: Generator, function: ast.expr, count: int) -> ast.expr:
         ast.Compare(g.attr(function, "arity"), [ast.Eq()], [g.const(count)], **g.loc),
     ]
     if g.labelled:
-        follows = g.attr(g.attr(function, "info"), "follows")
-        strict = ast.Compare(follows, [ast.Eq()], [g.const("strict")], **g.loc)
-        tests.append(follows if g.strict is None else strict)
+        tests.append(g.attr(g.attr(function, "info"), "follows"))
     slow = g.call(g.rt("pick"), [function, g.const(count), g.name("d")])
     return g.ifexp(ast.BoolOp(ast.And(), tests, **g.loc), g.attr(function, "code"), slow)
 
@@ -258,16 +247,12 @@ def call(g: Generator, node: ir.Call) -> ast.expr:
     if node.pairs is not None:
         name = g.tmp()
         g.owner[name] = g.fn
-        before = None if g.strict is None else g.spill(g.rt("ambient"))
         _either(g, node, node.pairs, Dest("assign", name))
-        if g.strict is not None:
-            g.assign(name, g.strict.left(g.name(name), before))
         return g.temp(name)
     code, tails = callee(g, node, len(node.args))
     values, code = _arguments(g, node.args, code)
     result = g.await_(g.call(code, [g.name("rt"), g.deeper(), *values]))
-    result = untailed(g, result) if tails else result
-    return result if g.strict is None else g.strict.left(result)
+    return untailed(g, result) if tails else result
 
 
 def _arguments(g: Generator, args: list[IR], code: ast.expr) -> tuple[list[ast.expr], ast.expr]:
@@ -456,12 +441,7 @@ def define(g: Generator, node: ir.Define, dest: Dest) -> None:
     var, value = node.var, node.value
     if isinstance(value, Lambda) and var.known is value and not var.escapes and dest.kind == "drop":
         g.names[var.py] = var.name
-        if g.strict is not None and id(node) not in g.strict.direct:
-            g.body.append(ast.Expr(g.strict.new_in_arm(var.name, g.const(None)), **g.loc))
         define_code(g, value)
         g.deliver(g.const(None), dest)
         return
-    code = g.expr(value)
-    if g.strict is not None:
-        code = g.strict.defined(node, code)
-    give(g, code, dest, lambda each: g.bind(var, each))
+    give(g, g.expr(value), dest, lambda each: g.bind(var, each))

@@ -22,7 +22,7 @@ def if_statement(g: Generator, node: ir.If, dest: Dest) -> None:
     if not dest.final and dest.kind != "drop":
         g.deliver(if_expression(g, node), dest)
         return
-    test = g.test(g.expr(node.test), node)
+    test = g.test(g.expr(node.test))
     then = g.block(node.then, dest)
     if dest.final:
         g.body.append(ast.If(test, then, [], **g.loc))
@@ -34,7 +34,7 @@ def if_statement(g: Generator, node: ir.If, dest: Dest) -> None:
 
 @expression(ir.If)
 def if_expression(g: Generator, node: ir.If) -> ast.expr:
-    test = g.test(g.expr(node.test), node)
+    test = g.test(g.expr(node.test))
     then_out, then = g.capture(lambda: g.expr(node.then))
     other_out, other = g.capture(lambda: g.expr(node.other))
     if not then_out and not other_out:
@@ -62,7 +62,7 @@ def cond(g: Generator, node: ir.Cond, dest: Dest) -> None:
         if clause.bind is not None:
             g.bind(clause.bind, test)
             test = g.name(clause.bind.py)
-        branch = ast.If(g.test(test, node), g.block(clause.body, dest), [], **g.loc)
+        branch = ast.If(g.test(test), g.block(clause.body, dest), [], **g.loc)
         g.body.append(branch)
         if not dest.final:
             levels.append(g.body)
@@ -92,7 +92,7 @@ def logic_expression(g: Generator, node: ir.Logic) -> ast.expr:
     g.body.extend(parts[0][0])
     g.assign(name, parts[0][1])
     for out, value in parts[1:]:
-        test = g.test(g.name(name), node)
+        test = g.test(g.name(name))
         test = test if node.every else ast.UnaryOp(ast.Not(), test, **g.loc)
         body, _ = g.capture(lambda out=out, value=value: (g.body.extend(out), g.assign(name, value)))
         g.body.append(ast.If(test, body, [], **g.loc))
@@ -105,7 +105,7 @@ def _chain(g: Generator, values: list[ast.expr], node: ir.Logic) -> ast.expr:
     for each in reversed(values[:-1]):
         again = g.name(each.id if isinstance(each, ast.Name) else "r_")
         kept = each if isinstance(each, ast.Constant) else again
-        test = g.test(each, node)
+        test = g.test(each)
         if is_bool(each) and not isinstance(each, ast.Constant):
             test = ast.NamedExpr(ast.Name("r_", STORE, **g.loc), each, **g.loc)
         code = g.ifexp(test, code, kept) if node.every else g.ifexp(test, kept, code)
@@ -119,7 +119,7 @@ def logic_statement(g: Generator, node: ir.Logic, dest: Dest) -> None:
         return
     for each in node.items[:-1]:
         value = g.atom(g.expr(each))
-        test = g.test(value, node)
+        test = g.test(value)
         test = ast.UnaryOp(ast.Not(), test, **g.loc) if node.every else test
         statements, _ = g.capture(lambda value=value: g.deliver(value, dest))
         g.body.append(ast.If(test, statements, [], **g.loc))
@@ -148,15 +148,13 @@ def let(g: Generator, node: ir.Let, dest: Dest) -> None:
 
 def _scope(g: Generator, node: ir.Let, dest: Dest) -> None:
     initialised = {id(var) for var, _ in node.inits}
-    if g.strict is not None:
-        g.strict.enter(node.body)
     for var in node.vars:
         if id(var) not in initialised:
             g.own(var)
             g.owner[var.py] = g.fn
             if var.known is not None:
                 g.owner[code_name(g, var.known)] = g.fn
-            if var.early or (g.strict is not None and var.mutated):
+            if var.early:
                 g.assign(var.py, g.const_param(UNBOUND, "U"))
     for var, value in node.inits:
         if isinstance(value, ir.Lambda) and var.known is value and not var.escapes:
@@ -205,8 +203,6 @@ def _rounds(
     for each in variables:
         g.own(each)
     inside = dest if dest.kind == "return" else Dest(dest.kind, dest.name, leave=True)
-    if g.strict is not None:
-        g.strict.loops.append(node)
     outer = g.loops.get(node.loop)
     g.loops[node.loop] = Loop(g.fn, variables)
 
@@ -224,8 +220,6 @@ def _rounds(
         g.helper(node.params, args, body, inside)
 
     body, _ = g.capture(build)
-    if g.strict is not None:
-        g.strict.loops.pop()
     if outer is None:
         del g.loops[node.loop]
     g.body.append(ast.While(g.const(True), [*g.fuel(), *body], [], **g.loc))
@@ -235,10 +229,7 @@ def _rounds(
 
 @statement(ir.Repeat)
 def repeat(g: Generator, node: ir.Repeat, dest: Dest) -> None:
-    asked = g.expr(node.count)
-    if g.strict is not None:
-        asked = g.strict.looked_at(asked, node)
-    count = g.call(g.const_param(rounds, "rounds"), [asked])
+    count = g.call(g.const_param(rounds, "rounds"), [g.expr(node.count)])
     count = g.call(g.rt("rounds"), [count, g.span(node.at)])
 
     def build(inner: Dest) -> None:
@@ -260,7 +251,7 @@ def repeat(g: Generator, node: ir.Repeat, dest: Dest) -> None:
 @statement(ir.While)
 def while_(g: Generator, node: ir.While, dest: Dest) -> None:
     def build(inner: Dest) -> None:
-        before, test = g.capture(lambda: g.test(g.expr(node.test), node))
+        before, test = g.capture(lambda: g.test(g.expr(node.test)))
         stop = [ast.If(ast.UnaryOp(ast.Not(), test, **g.loc), [ast.Break(**g.loc)], [], **g.loc)]
         body = g.block(node.body, DROP)
         g.body.append(ast.While(g.const(True), [*g.fuel(), *before, *stop, *body], [], **g.loc))
@@ -281,7 +272,7 @@ def try_(g: Generator, node: ir.Try, dest: Dest) -> None:
 
 
 def _try(g: Generator, node: ir.Try, dest: Dest) -> None:
-    g.fn.blocks += 2 if g.strict is None else 3
+    g.fn.blocks += 2
     name = g.tmp()
     g.owner[name] = g.fn
     target = Dest("assign", name)
@@ -290,9 +281,6 @@ def _try(g: Generator, node: ir.Try, dest: Dest) -> None:
     def body() -> None:
         if node.handler is None or node.var is None:
             g.stmt(node.body, target)
-            return
-        if g.strict is not None:
-            g.strict.catching(node, lambda: _caught(g, node, target))
             return
         _caught(g, node, target)
 
@@ -304,9 +292,9 @@ def _try(g: Generator, node: ir.Try, dest: Dest) -> None:
         again: list[ast.stmt] = [ast.Expr(clean, **g.loc), ast.Raise(None, None, **g.loc)]
         handler = ast.ExceptHandler(g.const_param(BaseException, "BaseException_"), "x_", again, **g.loc)
         after = g.await_(g.call(final, [g.name("rt"), g.deeper()]))
-        normal = ast.Expr(after if g.strict is None else g.strict.left(after), **g.loc)
+        normal = ast.Expr(after, **g.loc)
         g.body.append(ast.Try(guarded, [handler], [normal], [], **g.loc))
-    g.fn.blocks -= 2 if g.strict is None else 3
+    g.fn.blocks -= 2
     g.deliver(g.temp(name), dest)
 
 

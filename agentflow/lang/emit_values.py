@@ -9,7 +9,6 @@ from typing import Any, cast
 from agentflow.lang import ir
 from agentflow.lang.builtins.labelled import twin_of
 from agentflow.lang.builtins.registry import Primitive
-from agentflow.lang.builtins.strict import strict_twin_of
 from agentflow.lang.calling import MANY_OPERANDS, TAIL, Sliced, bounce
 from agentflow.lang.codegen import Generator, expression, statement
 from agentflow.lang.environment import UNBOUND
@@ -106,8 +105,6 @@ def dynamic(g: Generator, node: ir.Dynamic) -> ast.expr:
 def set_local(g: Generator, node: ir.SetLocal, dest: Dest) -> None:
     value = g.expr(node.value)
     var = node.var
-    if g.strict is not None:
-        value = g.strict.set_local(node, value)
     if node.foreign:
         value = g.atom(value)
         owner = g.name(f"o_{var.py}")
@@ -131,8 +128,6 @@ def give(g: Generator, value: ast.expr, dest: Dest, store: Callable[[ast.expr], 
 def set_global(g: Generator, node: ir.SetGlobal, dest: Dest) -> None:
     value = g.atom(g.expr(node.value)) if node.foreign or dest.kind != "drop" else g.expr(node.value)
     cell = g.cell(node.name)
-    if g.strict is not None:
-        value = g.strict.set_cell(node.name, value)
     bound = g.is_(g.attr(cell, "v"), g.const_param(UNBOUND, "U"))
     test: ast.expr = bound
     if node.foreign:
@@ -155,8 +150,6 @@ def define_global(g: Generator, node: ir.DefineGlobal, dest: Dest) -> None:
         g.assign(code, g.name(g.lambda_py[id(lam)]))
         g.assign(closure, value)
     cell = g.cell(node.name)
-    if g.strict is not None:
-        value = g.atom(g.strict.define_cell(node, value))
     g.body.append(ast.Assign([ast.Attribute(cell, "v", STORE, **g.loc)], value, **g.loc))
     g.deliver(value, dest)
 
@@ -199,23 +192,16 @@ def prim_call(g: Generator, node: ir.PrimCall) -> ast.expr:
         return ast.UnaryOp(ast.Not(), g.test(g.expr(node.args[0])), **g.loc)
     if count == 2 and (g.fn.kind != "main" or g.fn.loops) and (name in _ARITHMETIC or name in _COMPARE):
         return _inline(g, node, name)
-    if g.strict is not None and primitive.is_async and any([isinstance(each, ir.Lambda) for each in node.args]):
-        before = g.spill(g.rt("ambient"))
-        values = g.strict.rounds_over(g.atoms(node.args), node, before)
-        return g.spill(g.strict.left(untailed(g, slow(g, primitive, values)), before))
     value = slow(g, primitive, g.operands(node.args))
     if not g.labelled and (name.endswith("?") or name in _COMPARE):
         as_bool(value)
-    if not primitive.tails:
-        return value
-    value = untailed(g, value)
-    return value if g.strict is None else g.strict.left(value)
+    return untailed(g, value) if primitive.tails else value
 
 
 def slow(g: Generator, primitive: Primitive, args: list[ast.expr]) -> ast.expr:
     """A call of a primitive's function."""
     if g.labelled:
-        primitive = strict_twin_of(primitive) if g.strict is not None else twin_of(primitive)
+        primitive = twin_of(primitive)
     function = g.const_param(primitive.function)
     if primitive.is_async:
         return g.await_(g.call(function, [g.name("rt"), g.deeper(), *args]))

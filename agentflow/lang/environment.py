@@ -8,7 +8,7 @@ from typing import Any, Final
 from agentflow.core.data.errors import DataError, UnboundSymbolError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import VARIABLE, Definitions, NameInfo, Names, RecordInfo, Template
-from agentflow.core.data.labels import strip
+from agentflow.core.data.labels import NO_SOURCES, Sources, joined, strip
 from agentflow.core.data.values import plain_lists
 from agentflow.lib.text.suggest import did_you_mean
 
@@ -73,18 +73,21 @@ class SexpEnvironment:
 
     Parameters: ``bindings`` maps names to values. Top-level ``define`` and ``set!`` of a program act on the environment
     it runs in, and so does ``defatom``: the host reads results with :meth:`lookup`, and a later program in the same
-    environment sees them, and the classes of texts in Python. The tasks are gone with the environment.
+    environment sees them, and the classes of texts in Python. The tasks are gone with the environment, and so are the ``labels`` of the
+    containers that its programs made under a strict policy.
     """
 
-    __slots__ = ("_cells", "_frame", "_records", "_tasks", "owner", "parent")
+    __slots__ = ("_cells", "_frame", "_presence", "_records", "_tasks", "labels", "owner", "parent")
 
     def __init__(self, bindings: Mapping[str, Any] | None = None, parent: SexpEnvironment | None = None) -> None:
         self._cells: dict[str, Cell] = {}
         self._tasks: dict[str, Template] = {}
         self._records: dict[str, RecordInfo] = {}
         self._frame = False
+        self._presence: dict[str, Sources] | None = None
         self.parent = parent
         self.owner: object = None
+        self.labels: object = None
         kind: type = type(bindings)
         if bindings is not None and kind is not dict:
             _check(bindings)
@@ -201,6 +204,18 @@ class SexpEnvironment:
         elif cell is None:
             cell = self._cells[name] = Cell()
         return cell
+
+    def presence(self, name: str) -> Sources:
+        """The sources that it depends on whether a variable has a value, under a strict policy: those of tests that might bind it."""
+        presence = self.target._presence
+        return NO_SOURCES if presence is None else presence.get(name, NO_SOURCES)
+
+    def note_presence(self, name: str, sources: Sources) -> None:
+        """Have it depend on ``sources``, too."""
+        target = self.target
+        if target._presence is None:
+            target._presence = {}
+        target._presence[name] = joined(self.presence(name), sources)
 
     def cells(self) -> Iterable[Cell]:
         """The cells of this environment itself."""

@@ -266,6 +266,10 @@ def compiled_part(
 
     ``labelled``: its values may stand in boxes.
     """
+    if labelled == "strict":
+        from agentflow.lang.kernel.ready import sexp_part  # few flows have such a policy
+
+        return sexp_part(analyzer, tree)
     groups = hoist(tree, _LARGE) if nodes_of(tree.items) + analyzer.expanded > _MAYBE_LARGE else None
     generator = Generator(analyzer.source, set(analyzer.globals_defined), groups, labelled=labelled)
     generator.global_code = {
@@ -311,8 +315,6 @@ def _link(g: Generator, tree: Any, first: Node) -> ast.FunctionDef:
     fn = g.fn
 
     def build() -> None:
-        if g.strict is not None:
-            g.strict.enter(tree)
         g.stmt(tree, RETURN)
         body, g.body = g.body, []
         for name in g.global_py.values():

@@ -20,7 +20,7 @@ from typing import Any, cast, get_args
 from agentflow.core.data.errors import DataError, SexpEvaluationError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import ASKED, Names, Template, narrowed
-from agentflow.core.data.labels import UNKNOWN, Following, Label, box, strip
+from agentflow.core.data.labels import NO_SOURCES, UNKNOWN, Following, Label, Sources, box, strip
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.mapping_records import is_dict
 from agentflow.core.data.source import Source, Surface
@@ -52,6 +52,12 @@ def dump_closure(closure: Closure) -> dict[str, Any]:
 
 def captured(closure: Closure) -> dict[str, Any]:
     """The variables from outside that a closure uses, with their present values; uninitialised ones are left out."""
+    if closure.info.follows == "strict":
+        from agentflow.lang.kernel.machine_calls import captured as captured_there  # few flows have such a policy
+
+        values = captured_there(closure)
+        if values is not None:
+            return values
     if closure.info.source.surface == "python":
         from agentflow.lang.python import portable as python  # Most processes never see such a text.
 
@@ -268,9 +274,11 @@ def _with_tasks(
 
 @frozen
 class _Author:
-    """The only part of a strand that creating a procedure needs: the authority in force."""
+    """The only parts of a strand that creating a procedure needs: the authority in force, and that nothing has been tested."""
 
     grants: frozenset[str] | None
+    ambient: Sources = NO_SOURCES
+    trying: int = 0
 
 
 def _run(main: Any, grants: frozenset[str] | None) -> Any:

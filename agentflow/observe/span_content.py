@@ -46,7 +46,7 @@ def fitting(value: object, most: int) -> tuple[str, bool]:
 
 
 def shortened(value: object, room: int) -> object:
-    """A JSON value whose JSON has about ``room`` characters at most.
+    """A JSON value with about ``room`` characters at most.
 
     A text loses its end. A list loses its oldest items; a single one that is left is shortened. The values of an object share the room: short ones
     stay, long ones are shortened alike; its keys stay.

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentflow.core.data.source import Source, Surface
+from agentflow.lang.kernel import nodes
 from tests.lang.fuzz import fuzz_kernel
-from tests.support.kernel import nodes
 from tests.support.kernel.compared import LIMITS, difference, outcome_of
 from tests.support.manual import blocks
 from tests.support.python_manual import python_blocks

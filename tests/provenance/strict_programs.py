@@ -15,6 +15,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -270,7 +271,8 @@ class Observer:
     async def run(self, text: str, secret: tuple[Any, Any, Any]) -> tuple[str, list[Any]]:
         """How a program ended, and what it sent."""
         self.seen.clear()
-        bindings = {name: Labelled(each, "web") for name, each in zip(("s", "items", "text"), secret, strict=True)}
+        own = deepcopy(secret)  # of a list that a run changes, later runs of the flow know what it depends on
+        bindings = {name: Labelled(each, "web") for name, each in zip(("s", "items", "text"), own, strict=True)}
         end = "ended"
         try:
             await self.flow.run(text, surface=self.surface, bindings={**bindings, "n": 1})

@@ -206,7 +206,6 @@ async def flow(model: ScriptedProvider, tmp_path: Path) -> Any:
     "program",
     [
         "(define x 0) (define (f) (set! x 1)) (if (> s 1) (f)) x",
-        "(if (> s 1) (define x 1)) 0",
         '(if (> s 1) (defatom t (params) (instructions "x"))) 0',
         "(define (g) (let ((x 0)) (try (begin (first items) (let ((f (lambda () (set! x 1)))) (f))) (catch (e) (raise e))))) (g)",
     ],

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentflow.lang.python.strict import CHANGING
+from agentflow.lang.kernel.facts import CHANGING
 from tests.provenance.strict_programs import SECRETS, Observer, differ
 
 TESTS: dict[str, str] = {

@@ -25,7 +25,7 @@ from agentflow.lang.bounds.values import number
 from agentflow.lang.builtins import PRIMITIVES, labelled, strict
 from agentflow.lang.forms import FORMS
 from agentflow.lang.python import labelled as python_labelled
-from agentflow.lang.python import reference, rows, strict_twins
+from agentflow.lang.python import reference, rows
 from agentflow.lang.python.builtins import BUILTINS, ISINSTANCE, SORT
 from agentflow.lang.python.forms import FORMS as PYTHON_FORMS
 from agentflow.lang.python.methods import METHODS
@@ -42,16 +42,13 @@ Row = dict[str, Any]
 def code_row(function: Callable[..., Any]) -> Row:
     """What code that calls a function, and its twins, know of it."""
     traits = rows.traits_of(function)
-    own, strict_own = python_labelled._OWN.get(function), strict_twins._OWN.get(function)
+    own = python_labelled._OWN.get(function)
     return {
         "flow": traits.flow,
         "tested": traits.tested,
-        "changes": traits.stores,
         "keys": traits.keys,
         "within": traits.within,
-        "silent": traits.silent,
         "twin": None if own is None else getattr(own, "__wrapped__", own).__name__,
-        "strict_twin": None if strict_own is None else strict_own.__name__,
         "maker": python_labelled._MAKERS[traits.maker].__name__ if traits.maker else None,
         "long": rows.takes_long(function),
         "long_in_boxes": rows.takes_long(function, labelled=True),

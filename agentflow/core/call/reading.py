@@ -129,6 +129,11 @@ class Guard(Protocol):
         ...
 
     @property
+    def containers(self) -> object:
+        """The sources of containers of the host that runs of the flow changed, under a strict policy."""
+        ...
+
+    @property
     def explains(self) -> bool:
         """Whether violations of the policy are reported but carried out."""
         ...

@@ -115,7 +115,8 @@ async def _extreme(rt: Runtime, d: int, who: str, values: Any, key: Any, default
         best = await rt.work(_best(items, min if who == "min" else max))
         if best is not MISSING:
             return best
-    keys = list(items) if key is None else [await call(rt, d, key, (each,)) for each in items]
+    items = list(items)  # the present ones: the procedure may change the list
+    keys = items if key is None else [await call(rt, d, key, (each,)) for each in items]
     order = await rt.work(sorted_values(rt, list(range(len(keys))), keys, reverse=who == "max"))
     return items[order[0]]
 
@@ -413,7 +414,7 @@ async def map_(rt: Runtime, d: int, function: Any, *iterables: Any) -> list[Any]
     doc="A list of the elements for which a function returns a true value.",
 )
 async def filter_(rt: Runtime, d: int, function: Any, iterable: Any) -> list[Any]:
-    values = _few(rt, iterable, "filter")
+    values = list(_few(rt, iterable, "filter"))
     if bare(function) is None:
         return await _done(rt, _in_parts(values, lambda part: filter(lambda each: truth(bare(each)), part)))
     return [each for each in values if truth(bare(await call(rt, d, function, (each,))))]

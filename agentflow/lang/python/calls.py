@@ -23,8 +23,6 @@ from agentflow.lang.python.methods import ALL_METHODS, OF_TEXTS, method
 from agentflow.lang.python.names import Function
 from agentflow.lang.python.native import appended, got
 from agentflow.lang.python.rows import Row, takes_long
-from agentflow.lang.python.strict import CHANGING
-from agentflow.lang.python.strict_twins import set_default, strict_entry
 from agentflow.lang.python.support import call, rebound
 from agentflow.lang.python.takes import check_builtin, check_form, check_method
 from agentflow.lang.python.values import MISSING
@@ -70,7 +68,7 @@ def name(g: Emitter, node: ast.Name) -> ast.expr:
     if node.id in BUILTINS:
         g.meanings[node] = ("builtin", node.id)
         entry = BUILTINS[node.id]
-        return g.const_param(builtin(_entry(g, entry)), f"B_{node.id}")
+        return g.const_param(builtin(_entry(g, entry), follows=g.labelled), f"B_{node.id}")
     if node.id in g.foreign:
         return g.const(None)
     other = nearest(g, node.id)
@@ -201,8 +199,6 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
     g.meanings[node] = ("method", function.attr)
     if g.seeks_failures:
         check_method(g, node, function)
-    if g.followed is not None:
-        return _followed_method(g, node, function)
     value = g.value(base)
     args, names = positional(g, node)
     if function.attr == "sort":
@@ -238,37 +234,6 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
             lambda values: g.boxed(method, arguments(values)),
         )
     )
-
-
-def _followed_method(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.expr:
-    """A call of a method in code that reports its conditions: the variables it changes are marked first."""
-    assert g.followed is not None
-    args, names = positional(g, node)
-    attr = function.attr
-    if attr == "sort" and (len(names) != len(args) or not {"key", "reverse"}.issuperset(names)):
-        g.wrong(node, "arity/primitive", "sort() takes key= and reverse=", "xs.sort(key=f)")
-        return g.const(None)
-
-    def change(again: list[ast.expr]) -> ast.expr:
-        value = g.value(function.value)
-        if attr == "sort":
-            result = g.ours(sort, g.name("rt"), g.name("d"), value)
-            assert isinstance(result, ast.Call)
-            result.keywords = [ast.keyword(each, arg, **g.loc) for each, arg in zip(names, again, strict=True)]
-            return g.await_(result)
-        if attr == "append" and len(again) == 1 and not names:
-            return appended(g, value, again[0])
-        if attr == "get" and len(again) in (1, 2) and not names:
-            return got(g, value, again)
-        if attr == "setdefault" and len(node.args) == 2 and isinstance(node.args[1], ast.List | ast.Dict | ast.Set):
-            return g.long(g.ours(set_default, value, *again))
-        more = [g.packed_constant(("names", names), lambda: names)] if names else []
-        return g.long(g.ours(method, g.name("rt"), g.const(attr), value, g.tuple_of(again), *more))
-
-    others = [*node.args, *(each.value for each in node.keywords)]
-    if attr not in CHANGING:
-        return change(args)
-    return g.followed.before_change(function.value, attr, args, others, change)
 
 
 def _root(node: ast.expr) -> str:
@@ -330,8 +295,7 @@ def _direct(g: Emitter, node: ast.Call, callee: ast.FunctionDef | ast.AsyncFunct
         same = g.is_(g.attr(cell, "v"), g.name(f"{py}_c"))
         test = ast.BoolOp(ast.And(), [near_enough, same], **g.loc)
         code = g.ifexp(test, g.name(py), g.ours(rebound, g.name("rt"), g.env(), cell, g.const(callee.name)))
-    done = g.await_(g.call(code, [g.name("rt"), g.deeper(), *args]))
-    return done if g.followed is None else g.followed.left(done)
+    return g.await_(g.call(code, [g.name("rt"), g.deeper(), *args]))
 
 
 def _arranged(g: Emitter, node: ast.Call, callee: Function) -> list[ast.expr] | None:
@@ -435,8 +399,6 @@ def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
 
 def _entry(g: Emitter, entry: Row) -> Row:
     """An entry of a table with the function that this code calls."""
-    if g.followed is not None:
-        return strict_entry(entry)
     return labelled_entry(entry) if g.labelled else entry
 
 

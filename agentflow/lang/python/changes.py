@@ -38,7 +38,7 @@ def _after(work: Work[None], function: Callable[..., Any], arguments: tuple[Any,
 # -- elements -----------------------------------------------------------------------------------------------------
 
 
-@code(tested="ooo", stores=True, long="always")
+@code(tested="ooo", long="always")
 def store(rt: Runtime, new: Any, value: Any, at: Any) -> Any:
     """``value[at] = new``; the parameters are in Python's order of evaluation. Returns None, or work."""
     kind = type(value)

@@ -30,7 +30,6 @@ from agentflow.lang.python import (
 from agentflow.lang.python.emitter import Describe, Emitter, TooManyMistakes
 from agentflow.lang.python.names import ProgramScopes as Scopes
 from agentflow.lang.python.reader import read_python
-from agentflow.lang.python.strict_code import StrictPython
 from agentflow.lang.python.support import binding
 from agentflow.lang.stack import on_fresh_stack
 from agentflow.lang.trace import CodeInfo, stamp
@@ -105,8 +104,7 @@ def compile_python(
     SexpEvaluationError (the first of several) and LimitExceeded."""
     g = emitter_of(source, describe, limits, allow, port)
     g.seeks_failures = allow is not None
-    g.labelled = labelled
-    g.followed = StrictPython(g) if labelled == "strict" else None
+    g.labelled = labelled is True
     tree = read_tree(g)
     for each in passes:
         each(source, g)
@@ -117,7 +115,12 @@ def compile_python(
         first.others = others  # type: ignore[attr-defined]
         raise first
     assert link is not None
-    part = assembled(g, link, filename)
+    if labelled == "strict":
+        from agentflow.lang.kernel.ready import python_part  # few flows have such a policy
+
+        part = python_part(g)
+    else:
+        part = assembled(g, link, filename)
     g.scopes.release()
     return part, g
 

@@ -14,7 +14,6 @@ from agentflow.lang.python.changes import store
 from agentflow.lang.python.emitter import Emitter, expression
 from agentflow.lang.python.names import Comprehension, is_range
 from agentflow.lang.python.repeated import Repeated, said_again
-from agentflow.lang.python.strict import keyed
 from agentflow.lang.python.values import unpacked
 
 
@@ -29,8 +28,6 @@ def _assignment(g: Emitter, target: ast.expr, value: ast.expr) -> list[ast.stmt]
         if target.id.startswith("_") and target.id != "_":
             g.refuse(target, f"the name '{target.id}'", "names do not begin with _")
             return []
-        if g.followed is not None:
-            return g.followed.bind(target.id, value)
         written: list[ast.stmt] = [ast.Assign([g.target(target.id)], value, **g.loc)]
         var = g.scope.find(target.id)
         if var is not None and var.fn is g.fn and g.bound:
@@ -40,8 +37,6 @@ def _assignment(g: Emitter, target: ast.expr, value: ast.expr) -> list[ast.stmt]
         if isinstance(target.slice, ast.Slice):
             g.refuse(target, "assignment to a slice", "build a new list: [*xs[:a], *new, *xs[b:]]")
             return []
-        if g.followed is not None:
-            return _stored(g, target, value)
         return g.settled(g.ours(store, g.name("rt"), value, g.value(target.value), g.value(target.slice)))
     if isinstance(target, ast.Tuple | ast.List):
         return _unpacking(g, target, value)
@@ -54,24 +49,11 @@ def _assignment(g: Emitter, target: ast.expr, value: ast.expr) -> list[ast.stmt]
 
 def loop_target(g: Emitter, target: ast.expr) -> tuple[ast.expr, list[ast.stmt]]:
     """The target of a loop's assignment in each round, and the statements that begin the round with it."""
-    if g.followed is None and isinstance(target, ast.Name) and (target.id == "_" or not target.id.startswith("_")):
+    if isinstance(target, ast.Name) and (target.id == "_" or not target.id.startswith("_")):
         with g.at(target):
             return g.target(target.id), []
     name = g.tmp()
     return ast.Name(name, STORE, **g.loc), assignment(g, target, g.name(name))
-
-
-def _stored(g: Emitter, target: ast.Subscript, value: ast.expr) -> list[ast.stmt]:
-    """``x[key] = value``, after marking the variable that holds the container."""
-    assert g.followed is not None
-    new = g.tmp()
-    at = g.value(target.slice)
-
-    def change(again: list[ast.expr]) -> ast.expr:
-        return g.ours(store, g.name("rt"), g.name(new), g.value(target.value), again[0])
-
-    code = g.followed.before_change(target.value, "[]=", [at], [target.slice], change)
-    return [ast.Assign([ast.Name(new, STORE, **g.loc)], value, **g.loc), *g.settled(code)]
 
 
 def _unpacking(g: Emitter, target: ast.Tuple | ast.List, value: ast.expr) -> list[ast.stmt]:
@@ -80,7 +62,7 @@ def _unpacking(g: Emitter, target: ast.Tuple | ast.List, value: ast.expr) -> lis
     parts = g.ours(unpacked, g.name("rt"), value, g.packed_constant(("shape", shape), lambda: shape))
     parts = g.long(parts) if g.labelled else parts
     names_only = all(isinstance(each, ast.Name) and (each.id == "_" or not each.id.startswith("_")) for each in leaves)
-    if g.followed is None and names_only:
+    if names_only:
         targets: list[ast.expr] = [g.target(each.id) for each in leaves]  # type: ignore[attr-defined]
         return [ast.Assign([ast.Tuple(targets, STORE, **g.loc)], parts, **g.loc)]
     names = [g.tmp() for _ in leaves]
@@ -116,7 +98,7 @@ def collected(g: Emitter, node: Comprehension, stop: bool | None) -> ast.expr:
     g.counter += 1
     py, out = f"comp_{g.counter}", f"out_{g.counter}"
     over = node.generators[0].iter
-    first = iterable(g, over) if g.followed is None else g.value(over)
+    first = iterable(g, over)
 
     def build() -> list[ast.stmt]:
         keyed = isinstance(node, ast.DictComp | ast.SetComp)
@@ -126,8 +108,6 @@ def collected(g: Emitter, node: Comprehension, stop: bool | None) -> ast.expr:
             again = g.call(g.const_param(Repeated, "Repeated_"), [])
             head.append(ast.Assign([ast.Name(_AGAIN, STORE, **g.loc)], again, **g.loc))
         source: ast.expr = ast.Name("it_", LOAD, **g.loc)
-        if g.followed is not None:
-            head += _opened(g, node, g.name("it_"), "it_")
         loops = _rounds(g, node, 0, source, out, stop)
         result: ast.expr = g.name(out)
         if keyed and g.labelled:
@@ -141,12 +121,6 @@ def collected(g: Emitter, node: Comprehension, stop: bool | None) -> ast.expr:
     definition = g.define(py, ["it_"], g.scopes.scopes[node], build, step=False)
     g.before.append(definition)
     value = g.await_(g.call(g.name(py), [g.name("rt"), g.deeper(), first]))
-    if g.followed is not None:
-        if stop is not None:
-            return g.followed.left(value)
-        if isinstance(node, ast.DictComp | ast.SetComp):
-            value = g.long(g.ours(keyed, value))
-        return g.followed.left(g.followed.fresh(value))
     return as_bool(value) if stop is not None else value
 
 
@@ -156,42 +130,17 @@ def _rounds(g: Emitter, node: Comprehension, at: int, source: ast.expr, out: str
         target, inside = loop_target(g, generator.target)
         inside = [*g.flushed(), *inside]
         for each in generator.ifs:
-            if g.followed is not None:
-                kept = g.followed.choosing(g.value(each), [node])
-                unless = ast.UnaryOp(ast.Not(), kept, **g.loc)
-                inside += [*g.flushed(), ast.If(unless, [ast.Continue(**g.loc)], [], **g.loc)]
-                continue
             test = ast.UnaryOp(ast.Not(), g.true(g.value(each)), **g.loc)
             inside += [*g.flushed(), ast.If(test, [ast.Continue(**g.loc)], [], **g.loc)]
         if at + 1 < len(node.generators):
             over = node.generators[at + 1].iter
-            if g.followed is not None:
-                inner = g.tmp()
-                again: ast.expr = g.name(inner)
-                opened = _opened(g, node, g.value(over), inner)
-                before = [*g.flushed(), *opened]
-            else:
-                again = iterable(g, over)
-                before = g.flushed()
+            again = iterable(g, over)
+            before = g.flushed()
             inside += [*before, *_rounds(g, node, at + 1, again, out, stop)]
         else:
             last = _round(g, node, out, stop)
             inside += [*g.flushed(), *last]
         return [ast.For(target, source, [*step(g, out), *inside], [], **g.loc)]
-
-
-def _opened(g: Emitter, node: Comprehension, source: ast.expr, name: str) -> list[ast.stmt]:
-    """The iterable of a comprehension, reported to the strand, as the variable ``name``."""
-    assert g.followed is not None
-    before = g.tmp()
-    opened = g.long(g.ours(values.iterated, g.name("rt"), source))
-    begin, marks = g.followed.tested([node], [], g.name(before))
-    return [
-        ast.Assign([ast.Name(before, STORE, **g.loc)], g.rt("ambient"), **g.loc),
-        *begin,
-        ast.Assign([ast.Name(name, STORE, **g.loc)], opened, **g.loc),
-        *marks,
-    ]
 
 
 def step(g: Emitter, out: str | None) -> list[ast.stmt]:
@@ -214,7 +163,7 @@ def _round(g: Emitter, node: Comprehension, out: str, stop: bool | None) -> list
         return [first, _put(g, out, g.name(key), g.name(pair))]
     value = g.value(node.elt)
     if stop is not None:
-        test = g.true(value) if g.followed is None else g.followed.choosing(value, [node])
+        test = g.true(value)
         settled = test if stop else ast.UnaryOp(ast.Not(), test, **g.loc)
         return [ast.If(settled, [ast.Return(g.const(stop), **g.loc)], [], **g.loc)]
     if isinstance(node, ast.SetComp):
@@ -237,5 +186,4 @@ def iterable(g: Emitter, node: ast.expr) -> ast.expr:
         g.meanings[node] = ("builtin", "range")
         with g.at(node):
             return g.ours(rounds, *[g.value(each) for each in node.args])
-    elements = g.ours(values.iterated, g.name("rt"), g.value(node))
-    return elements if g.followed is None else g.long(elements)
+    return g.ours(values.iterated, g.name("rt"), g.value(node))

@@ -179,7 +179,7 @@ def record(g: Emitter, node: ast.ClassDef) -> list[ast.stmt]:
     return []
 
 
-@code("k", silent=True)
+@code("k")
 def declared(env: SexpEnvironment, name: str, record: RecordInfo) -> None:
     """Make a class known to later texts in the environment."""
     env.define_record(name, record)

@@ -32,8 +32,6 @@ from agentflow.lang.python.names import LocalVariable, PythonScope
 from agentflow.lang.python.names import ProgramScopes as Scopes
 from agentflow.lang.python.reader import fields_of, span_of
 from agentflow.lang.python.rows import traits_of
-from agentflow.lang.python.strict_code import StrictPython
-from agentflow.lang.python.strict_twins import strict_twin_of
 from agentflow.lang.python.support import check_global, unbound_name
 from agentflow.lang.python.values import truth
 from agentflow.lang.stack import LEVELS, on_fresh_stack
@@ -247,7 +245,6 @@ class Emitter(Nodes):
         self.bound: list[set[LocalVariable]] = []
         self.known_code: dict[ast.AST, str] = {}
         self.global_functions: set[str] = set()
-        self.followed: StrictPython | None = None
         self.doubtful: dict[str, tuple[ast.AST, str]] = {}
         self.foreign: set[str] = set()
         self.foreign_methods: set[str] = set()
@@ -313,7 +310,6 @@ class Emitter(Nodes):
                 continue
             self.level += 1
             saved, self.loc = self.loc, _position(node)
-            taken = len(self.followed.temporaries) if self.followed is not None else 0
             if self.level % LEVELS:
                 code = rule(self, node)
             else:
@@ -322,8 +318,6 @@ class Emitter(Nodes):
             if node in self.marks:
                 written.append(ast.Expr(self._reached(node), **self.loc))
             written += [*self.flushed(), *code]
-            if self.followed is not None:
-                written += self.followed.cleared(taken)
             self.loc = saved
             self.level -= 1
         self.bound.pop()
@@ -357,10 +351,7 @@ class Emitter(Nodes):
         hidden = arguments[: len(arguments) - len(letters)]
 
         def plain(values: Sequence[ast.expr]) -> ast.expr:
-            done = self.call(code, [*hidden, *values])
-            if self.followed is None or not traits.stores:
-                return done
-            return self.ifexp(self.rt("ambient"), self.boxed(function, [*hidden, *values]), done)
+            return self.call(code, [*hidden, *values])
 
         def boxed(values: Sequence[ast.expr]) -> ast.expr:
             return self.boxed(function, [*hidden, *values])
@@ -370,18 +361,7 @@ class Emitter(Nodes):
     def boxed(self, function: Any, arguments: Sequence[ast.expr]) -> ast.expr:
         """A call of a function of this package with values that may be in boxes: of its twin."""
         name = f"L_{function.__name__}"
-        if self.followed is None:
-            return self.call(self.const_param(twin_of(function), name), arguments)
-        first = arguments[0] if arguments else None
-        strand = [] if isinstance(first, ast.Name) and first.id == "rt" else [self.name("rt")]
-        return self.call(self.const_param(strict_twin_of(function), name), [*strand, *arguments])
-
-    def tmp(self) -> str:
-        """The name of a new temporary."""
-        name = super().tmp()
-        if self.followed is not None:
-            self.followed.temporaries.append(name)
-        return name
+        return self.call(self.const_param(twin_of(function), name), arguments)
 
     def env(self) -> ast.expr:
         """The environment that the program is linked to."""
@@ -486,15 +466,11 @@ class Emitter(Nodes):
         if var is not None:
             code = self.name(var.py)
             code._var = var  # type: ignore[attr-defined]
-            return code if self.followed is None else self.followed.read(var, code)
-        if self.followed is not None:  # a temporary would hold it
-            named, again = self.attr(self.cell(name), "v"), self.attr(self.cell(name), "v")
-        else:
-            named, again = self.walrus(self.attr(self.cell(name), "v"))
+            return code
+        named, again = self.walrus(self.attr(self.cell(name), "v"))
         more = [] if hint is None else [self.const(hint)]
         missing = self.ours(unbound_name, self.name("rt"), self.env(), self.const(name), *more)
-        value = self.ifexp(self.is_(named, self.const_param(UNBOUND, "U"), negate=True), again, missing)
-        return value if self.followed is None else self.followed.read_global(name, value)
+        return self.ifexp(self.is_(named, self.const_param(UNBOUND, "U"), negate=True), again, missing)
 
     def target(self, name: str) -> ast.expr:
         """The target of an assignment to a variable; ``before`` gets the checks to make first."""
@@ -536,9 +512,7 @@ class Emitter(Nodes):
         fn = PyFn("python", tail_ok=False)
         handlers = self.handlers
         saved = (self.fn, self.scope, self.blocks, self.before, self.rounds, self.bound)
-        entered = None if self.followed is None else self.followed.enter()
-        around = 0 if self.followed is None else 1
-        self.fn, self.blocks, self.before, self.rounds, self.bound, self.handlers = fn, around, [], [], [], 0
+        self.fn, self.blocks, self.before, self.rounds, self.bound, self.handlers = fn, 0, [], [], [], 0
         if scope is not None:
             self.scope = scope
             for var in scope.vars.values():
@@ -547,17 +521,11 @@ class Emitter(Nodes):
         else:
             self.handlers = handlers
         body = build()
-        if self.followed is not None:
-            body = self.followed.whole(body)
         used = scope.vars.values() if scope is not None else ()
         shared = [var for var in used if var.shared]
         self.fn, self.scope, self.blocks, self.before, self.rounds, self.bound = saved
         self.handlers = handlers
         head: list[ast.stmt] = []
-        begin: list[ast.stmt] = []
-        if self.followed is not None and entered is not None:
-            self.followed.leave_function(entered)
-            begin = self.followed.head(scope, parameters)
         if fn.nonlocals:
             head.append(ast.Nonlocal(sorted(fn.nonlocals), **self.loc))
             for name in fn.nonlocals:
@@ -572,7 +540,7 @@ class Emitter(Nodes):
             head.extend(self.fuel())
         names = [ast.arg(each, None, **self.loc) for each in ("rt", "d", *parameters)]
         args = ast.arguments([], names, None, [], [], None, [])
-        whole = [*head, *begin, *body] or [ast.Pass(**self.loc)]
+        whole = [*head, *body] or [ast.Pass(**self.loc)]
         definition = ast.AsyncFunctionDef(py, args, whole, [], None, **self.loc)
         definition.type_params = []  # type: ignore[attr-defined]
         return definition

@@ -9,7 +9,7 @@ from agentflow.core.data.labels import Following, bare
 from agentflow.core.data.source import PYTHON_TEXT, Source
 from agentflow.core.data.values import OrderedSet
 from agentflow.core.data.walk import Work
-from agentflow.lang.abi import Code, Runtime
+from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.charging import charge_collection, check_collection
 from agentflow.lang.closure import Closure, LambdaInfo
@@ -28,14 +28,12 @@ from agentflow.lang.python.names import COMPREHENSIONS
 from agentflow.lang.python.native import element_at, joined_texts, text_of
 from agentflow.lang.python.repeated import Repeated, set_of
 from agentflow.lang.python.rows import Row, code
-from agentflow.lang.python.strict import keyed
-from agentflow.lang.python.strict_twins import strict_twin_of
 from agentflow.lang.python.texts import formatted, text, written
 from agentflow.lib.text.suggest import did_you_mean
 
 
-def builtin(row: Row) -> Closure:
-    """The closure of a function of the table."""
+def builtin(row: Row, *, follows: Following = False) -> Closure:
+    """The closure of a function of the table; ``follows``: it is one for values in boxes."""
 
     async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
         rt.fuel -= 1
@@ -49,34 +47,38 @@ def builtin(row: Row) -> Closure:
         value = row.function(rt, *arguments)
         return await rt.work(value.work) if type(value) is Sliced else value
 
-    return _closure(row.name, code)
+    return Closure(code, -1, info_of_builtin(row.name, follows=follows), SexpEnvironment())
 
 
 def method_of(kind: type[Any], name: str, title: str, *, labelled: Following = False) -> Closure:
     """The closure of a method for a value of exactly this type as its first argument; ``title`` is its notation in texts.
 
-    ``labelled``: values may be in boxes; ``"strict"``: reading a value is reported.
+    ``labelled``: values may be in boxes.
     """
-    called = strict_twin_of(method) if labelled == "strict" else twin_of(method) if labelled else method
+    called = twin_of(method) if labelled else method
 
     async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
         rt.fuel -= 1
         if rt.fuel < 0:
             await rt.tick()
-        if not arguments or type(bare(arguments[0])) is not kind:
-            shown = article(kind_of(arguments[0])) if arguments else "nothing"
-            wrong_type(f"'{title}' takes a value of its type first, and was given {shown}")
+        check_self(kind, title, arguments)
         value = called(rt, name, arguments[0], arguments[1:])
         return await rt.work(value.work) if type(value) is Sliced else value
 
-    return _closure(title, code)
+    return Closure(code, -1, info_of_builtin(title, follows=labelled), SexpEnvironment())
 
 
-def _closure(title: str, code: Code) -> Closure:
-    source = Source(PYTHON_TEXT, title, "python")
+def check_self(kind: type[Any], title: str, arguments: tuple[Any, ...]) -> None:
+    """Refuse to call a method of a type on a value of another one."""
+    if not arguments or type(bare(arguments[0])) is not kind:
+        shown = article(kind_of(arguments[0])) if arguments else "nothing"
+        wrong_type(f"'{title}' takes a value of its type first, and was given {shown}")
+
+
+def info_of_builtin(title: str, *, follows: Following) -> LambdaInfo:
+    """The description of a procedure that no text defines."""
     end = len(title)
-    info = LambdaInfo(title, (), None, source, 0, end, (0, end), True)
-    return Closure(code, -1, info, SexpEnvironment())
+    return LambdaInfo(title, (), None, Source(PYTHON_TEXT, title, "python"), 0, end, (0, end), True, follows=follows)
 
 
 # -- atoms --------------------------------------------------------------------------------------------------------
@@ -129,7 +131,7 @@ def _placeholder(g: Emitter, node: ast.FormattedValue) -> ast.expr:
 @expression(ast.List)
 def list_(g: Emitter, node: ast.List) -> ast.expr:
     collected = _collected(g, node.elts) or ast.List([g.value(each) for each in node.elts], LOAD, **g.loc)
-    return collected if g.followed is None else g.followed.fresh(collected)
+    return collected
 
 
 @expression(ast.Tuple)
@@ -147,7 +149,7 @@ def set_(g: Emitter, node: ast.Set) -> ast.expr:
         keys: list[ast.expr] = [g.ours(compare.key, g.value(each)) for each in node.elts]
         kind = g.const_param(set_of, "set_of_") if g.labelled else g.const_param(OrderedSet, "OrderedSet_")
         made_of = g.call(kind, [ast.List(keys, LOAD, **g.loc)])
-        return made_of if g.followed is None else g.ours(keyed, g.followed.fresh(made_of))
+        return made_of
     return g.long(g.ours(as_set, items))
 
 
@@ -200,7 +202,7 @@ def dict_(g: Emitter, node: ast.Dict) -> ast.expr:
     pairs = [(key, value) for key, value in zip(node.keys, node.values, strict=True)]
     if all(isinstance(key, ast.Constant) and type(key.value) in (str, bool, type(None)) for key, _ in pairs):
         plain = ast.Dict([g.const(key.value) for key, _ in pairs], [g.value(value) for _, value in pairs], **g.loc)  # type: ignore[union-attr]
-        return plain if g.followed is None else g.followed.fresh(plain)
+        return plain
     parts: list[ast.expr] = []
     for key, value in pairs:
         spread = key is None
@@ -295,8 +297,6 @@ def named(g: Emitter, node: ast.NamedExpr) -> ast.expr:
         g.refuse(node, "':=' here", hint)
         return g.const(None)
     value = g.value(node.value)
-    if g.followed is not None and (var is None or var.scope is g.scope):
-        return g.followed.named(node.target.id, value)
     if var is None:
         return g.ours(assigned, g.cell(node.target.id), value)
     if var.scope is not g.scope:

@@ -52,24 +52,12 @@ def define(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast
     closure = _closure(g, py, info, node)
     if g.scope.parent is not None:
         g.lambdas[py] = info
-    if g.followed is not None:
-        return [body, *_bound(g, node, py, closure)]
     target = g.target(node.name)
     before = g.flushed()
     if g.scope.parent is None and g.scopes.function(node.name) is node:
         kept = ast.Name(f"{py}_c", STORE, **g.loc)
         return [body, *before, ast.Assign([kept, target], closure, **g.loc)]
     return [body, *before, ast.Assign([target], closure, **g.loc)]
-
-
-def _bound(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, py: str, closure: ast.expr) -> list[ast.stmt]:
-    """The closure of a function bound to its name, with the sources of that binding."""
-    assert g.followed is not None
-    if known_function(g, node.name, g.scope.find(node.name)) is not node or g.scope.parent is not None:
-        return g.followed.bind(node.name, closure)
-    kept = ast.Name(f"{py}_c", STORE, **g.loc)
-    first = ast.Assign([kept], closure, **g.loc)
-    return [first, *g.followed.bind(node.name, g.name(f"{py}_c"))]
 
 
 def code_name(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
@@ -87,10 +75,6 @@ def known_function(g: Emitter, name: str, var: LocalVariable | None) -> ast.Func
     node = g.scopes.function(name) if var is None else var.known
     if node is None or node.decorator_list:
         return None
-    if g.followed is not None and node not in getattr(
-        (var.scope if var is not None else g.scopes.module).node, "body", ()
-    ):
-        return None  # a test decides whether it is bound
     return node
 
 

@@ -88,7 +88,7 @@ class ProgramScopes:
 
     ``functions`` are the module's functions by name, if nothing else assigns the name. ``wrong`` are
     ``nonlocal`` statements without a variable, ``classes`` the names of all classes. ``captured`` are the variables that
-    inner functions read, once computed (:func:`agentflow.lang.python.writes.captured`).
+    inner functions read, once computed (:func:`agentflow.lang.kernel.local_variables.captured`).
     """
 
     def __init__(self, tree: ast.Module) -> None:

@@ -107,8 +107,6 @@ def appended(g: Emitter, value: ast.expr, item: ast.expr) -> ast.expr:
     alone = [] if own else [g.is_(g.rt("fork"), g.const(None))]
     if not is_list:
         first.append(g.type_is(head, list))
-    if g.followed is not None:
-        first.append(ast.UnaryOp(ast.Not(), g.rt("ambient"), **g.loc))
     test = both(g, *first, rest, *alone)
     return g.ifexp(test, native(g, "N_append", xs, new), g.long(g.ours(append, g.name("rt"), xs, new)))
 

@@ -190,23 +190,10 @@ def _not(g: Emitter, value: ast.expr) -> ast.expr:
     return unless_boxed(g, "o", [value], plain, lambda values: as_bool(g.boxed(negated, values)))
 
 
-def _chosen(g: Emitter, every: bool, parts: list[ast.expr], nodes: Sequence[ast.AST]) -> ast.expr:
-    """``a and b`` and ``a or b``, with each test reported to the strand: it decides whether the ``nodes`` after it are evaluated."""
-    assert g.followed is not None
-    value = parts[-1]
-    for at in range(len(parts) - 2, -1, -1):
-        named, again = (parts[at], parts[at]) if isinstance(parts[at], ast.Constant) else g.walrus(parts[at])
-        test = g.followed.choosing(named, nodes[at + 1 :])
-        value = g.ifexp(test, value, again) if every else g.ifexp(test, again, value)
-    return g.followed.left(value)
-
-
 @expression(ast.BoolOp)
 def logic(g: Emitter, node: ast.BoolOp) -> ast.expr:
     every = isinstance(node.op, ast.And)
     parts = [g.value(each) for each in node.values]
-    if g.followed is not None:
-        return _chosen(g, every, parts, node.values)
     value = parts[-1]
     for each in reversed(parts[:-1]):
         if is_bool(each) and is_bool(value):
@@ -223,9 +210,6 @@ def logic(g: Emitter, node: ast.BoolOp) -> ast.expr:
 
 @expression(ast.IfExp)
 def choice(g: Emitter, node: ast.IfExp) -> ast.expr:
-    if g.followed is not None:
-        test = g.followed.choosing(g.value(node.test), [node.body, node.orelse])
-        return g.followed.left(g.ifexp(test, g.value(node.body), g.value(node.orelse)))
     return g.ifexp(g.true(g.value(node.test)), g.value(node.body), g.value(node.orelse))
 
 
@@ -245,8 +229,6 @@ def comparison(g: Emitter, node: ast.Compare) -> ast.expr:
         left = again
     if len(tests) == 1:
         return tests[0]
-    if g.followed is not None:
-        return _chosen(g, True, tests, node.comparators)
     return as_bool(ast.BoolOp(ast.And(), tests, **g.loc))
 
 

@@ -67,7 +67,7 @@ def unwrapped(result: Any) -> Any:
     return value_of(result) if isinstance(result, TaskResult) else result
 
 
-@code("k", silent=True)
+@code("k")
 async def endorsed(rt: Runtime, value: Any, reason: Any, span: Span) -> Any:
     """The value of ``endorse(...)``: a copy, because an endorsement does not cover later changes of the value."""
     await rt.perform(Endorse((value, reason)), span)
@@ -75,7 +75,7 @@ async def endorsed(rt: Runtime, value: Any, reason: Any, span: Span) -> Any:
     return (await rt.work(own_copy(bare)))[0]
 
 
-@code("k", silent=True, long="always")
+@code("k", long="always")
 def sources_of(rt: Runtime, value: Any) -> Any:
     """The value of ``sources(...)``."""
     return sources(rt, value)

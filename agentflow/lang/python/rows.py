@@ -34,20 +34,16 @@ class RowTraits:
       like ``e``, with the characters of a text as its elements. By default every argument is read whole.
     - ``tested``: the letters by which code tests the last arguments inline before it calls the twin, for cheap functions. A :class:`Row` has
       one letter, for all of its arguments.
-    - ``stores``: it writes into a container, so code under a strict policy calls the twin in each branch of a test.
     - ``keys``: it makes a dict or set, or its result depends on a set of keys.
     - ``within``: it reads the content of values that it keeps.
-    - ``silent``: a strict policy does not need a report, because it reads nothing, does an effect, or raises an error with its own sources.
     - ``long``: it may return unfinished work, so its value is awaited: ``always``, or only for values in boxes.
     - ``maker``: the maker of its labelled twin, for functions that build collections of parts.
     """
 
     flow: str = "r"
     tested: str | None = None
-    stores: bool = False
     keys: bool = False
     within: bool = False
-    silent: bool = False
     long: Long = ""
     maker: Maker = ""
 
@@ -177,7 +173,7 @@ def rows_in(functions: Iterable[Any], kind: type[Any] | None = None) -> dict[str
 # -- looking up ---------------------------------------------------------------------------------------------------
 
 _READING: Final = RowTraits()
-_ELSEWHERE: Final = {operator.is_: RowTraits(flow="oo"), check_collection: RowTraits(flow="k", silent=True)}
+_ELSEWHERE: Final = {operator.is_: RowTraits(flow="oo"), check_collection: RowTraits(flow="k")}
 """The traits of functions from outside this package, or of both surfaces."""
 
 

@@ -64,7 +64,7 @@ def _collected(fork: Fork) -> Work[None]:
 def _collect(fork: Fork) -> int:
     """Collect a part of the reachable containers of a fork; returns the number of steps."""
     if fork.reaching is None:
-        fork.reaching = _containers(fork.roots)
+        fork.reaching = reachable(fork.roots)
     try:
         return next(fork.reaching)
     except StopIteration as done:
@@ -72,7 +72,7 @@ def _collect(fork: Fork) -> int:
         return 0
 
 
-def _containers(roots: Sequence[Any]) -> Work[frozenset[int]]:
+def reachable(roots: Sequence[Any]) -> Work[frozenset[int]]:
     """The identities of all lists, dicts and sets, and of other holders of values, reachable from the inputs of a fork,
     which they keep alive."""
     seen: set[int] = set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from typing import Any
 
 from agentflow.lang.environment import UNBOUND
@@ -107,8 +106,6 @@ _IN_PLACE: dict[type[ast.operator], tuple[Any, str | None]] = {
 @statement(ast.AugAssign)
 def augmented(g: Emitter, node: ast.AugAssign) -> list[ast.stmt]:
     target = node.target
-    if g.followed is not None:
-        return _followed_augmented(g, node, target)
     if isinstance(target, ast.Name):
         before = g.value(ast.Name(target.id, ast.Load(), **g.loc))
         return assignment(g, target, _changed(g, node.op, before, g.value(node.value)))
@@ -123,47 +120,6 @@ def augmented(g: Emitter, node: ast.AugAssign) -> list[ast.stmt]:
     before = g.ours(values.element, g.name("rt"), g.name(whole), g.name(at))
     changed = _changed(g, node.op, before, g.value(node.value))
     return [*kept, *g.settled(g.ours(changes.store, g.name("rt"), changed, g.name(whole), g.name(at)))]
-
-
-def _followed_augmented(g: Emitter, node: ast.AugAssign, target: ast.expr) -> list[ast.stmt]:
-    """``x op= value`` in code that reports its conditions: the variable of the changed container is marked first."""
-    assert g.followed is not None
-    store = ast.Store()
-    if isinstance(target, ast.Name):
-        function, sign = _IN_PLACE.get(type(node.op), (None, None))
-        holder = g.followed.holder(target) if function is not None else None
-        if holder is None or not g.followed.is_steady(holder, [node.value]):
-            before = g.value(ast.Name(target.id, ast.Load(), **g.loc))
-            return assignment(g, target, _changed(g, node.op, before, g.value(node.value)))
-        new = g.tmp()
-        how = f"{sign or ('+' if isinstance(node.op, ast.Add) else '-')}="
-        first = ast.Assign([ast.Name(new, store, **g.loc)], g.value(node.value), **g.loc)
-        mark = ast.Expr(g.followed.readied(holder, how, [g.name(new)]), **g.loc)
-        before = g.value(ast.Name(target.id, ast.Load(), **g.loc))
-        return [first, mark, *assignment(g, target, _changed(g, node.op, before, g.name(new)))]
-    if not isinstance(target, ast.Subscript) or isinstance(target.slice, ast.Slice):
-        return assignment(g, target, g.const(None))
-    others = [target.slice, node.value]
-    holder = g.followed.holder(target.value)
-    if holder is not None and not g.followed.is_steady(holder, others):
-        holder = None
-    at, whole = g.tmp(), g.tmp()
-    kept: list[ast.stmt] = []
-    if holder is None:
-        kept.append(ast.Assign([ast.Name(whole, store, **g.loc)], g.value(target.value), **g.loc))
-    kept.append(ast.Assign([ast.Name(at, store, **g.loc)], g.value(target.slice), **g.loc))
-
-    def container() -> ast.expr:
-        return g.name(whole) if holder is None else g.value(target.value)
-
-    before = g.ours(values.element, g.name("rt"), container(), g.name(at))
-    changed = _changed(g, node.op, before, g.value(node.value))
-
-    def change(again: list[ast.expr]) -> ast.expr:
-        return g.ours(changes.store, g.name("rt"), again[1], container(), again[0])
-
-    base = target.value if holder is not None else g.name(whole)
-    return [*kept, *g.settled(g.followed.before_change(base, "[]=", [g.name(at), changed], others, change))]
 
 
 def _changed(g: Emitter, op: ast.operator, before: ast.expr, value: ast.expr) -> ast.expr:
@@ -194,25 +150,11 @@ def delete(g: Emitter, node: ast.Delete) -> list[ast.stmt]:
 
 
 def _removed(g: Emitter, target: ast.Subscript) -> ast.expr:
-    if g.followed is None:
-        return g.ours(changes.remove, g.name("rt"), g.value(target.value), g.value(target.slice))
-
-    def change(again: list[ast.expr]) -> ast.expr:
-        return g.ours(changes.remove, g.name("rt"), g.value(target.value), again[0])
-
-    return g.followed.before_change(target.value, "del", [g.value(target.slice)], [target.slice], change)
+    return g.ours(changes.remove, g.name("rt"), g.value(target.value), g.value(target.slice))
 
 
 def _unbound(g: Emitter, target: ast.Name) -> list[ast.stmt]:
     var = g.scope.find(target.id)
-    if g.followed is not None and (var is None or var.scope is g.scope):
-        read = ast.Expr(g.read(var, target.id), **g.loc)
-        check = (
-            []
-            if var is not None
-            else [ast.Expr(g.ours(check_global, g.name("rt"), g.env(), g.const(target.id)), **g.loc)]
-        )
-        return [read, *check, *g.followed.unbound(target.id)]
     if var is not None:
         if var.scope is not g.scope:
             g.refuse(target, "'del' of a variable of another function", f"{target.id} = None")
@@ -231,28 +173,14 @@ def _unbound(g: Emitter, target: ast.Name) -> list[ast.stmt]:
 
 @statement(ast.If)
 def if_(g: Emitter, node: ast.If) -> list[ast.stmt]:
-    if g.followed is not None:
-        return g.followed.statement([*node.body, *node.orelse], lambda marks: _followed_if(g, node, marks))
     test = g.true(g.value(node.test))
     before = g.flushed()
     other = g.suite(node.orelse) if node.orelse else []
     return [*before, ast.If(test, g.suite(node.body), other, **g.loc)]
 
 
-def _followed_if(g: Emitter, node: ast.If, marks: Callable[[], list[ast.stmt]]) -> list[ast.stmt]:
-    assert g.followed is not None
-    name = g.tmp()
-    test = ast.Assign([ast.Name(name, ast.Store(), **g.loc)], g.followed.decided(g.value(node.test)), **g.loc)
-    before = [*g.flushed(), test, *marks()]
-    with g.followed.arms():
-        other = g.suite(node.orelse) if node.orelse else []
-        return [*before, ast.If(g.name(name), g.suite(node.body), other, **g.loc)]
-
-
 @statement(ast.While)
 def while_(g: Emitter, node: ast.While) -> list[ast.stmt]:
-    if g.followed is not None:
-        return g.followed.statement([node], lambda marks: _followed_while(g, node), loop=node)
     test = g.true(g.value(node.test))
     before = g.flushed()
     with g.nested(node):
@@ -263,21 +191,8 @@ def while_(g: Emitter, node: ast.While) -> list[ast.stmt]:
     return [*before, ast.While(test, body, other, **g.loc)]
 
 
-def _followed_while(g: Emitter, node: ast.While) -> list[ast.stmt]:
-    assert g.followed is not None
-    test = g.followed.choosing(g.value(node.test), [node], g.followed.around([node]))
-    before = g.flushed()
-    with g.nested(node), g.followed.arms():
-        body = [*step(g, None), *g.suite(node.body)]
-        with g.followed.outside():
-            other = g.suite(node.orelse) if node.orelse else []
-    return [*before, ast.While(test, body, other, **g.loc)]
-
-
 @statement(ast.For)
 def for_(g: Emitter, node: ast.For) -> list[ast.stmt]:
-    if g.followed is not None:
-        return g.followed.statement([node], lambda marks: _followed_for(g, node, marks), loop=node)
     source = iterable(g, node.iter)
     before = g.flushed()
     with g.nested(node):
@@ -299,21 +214,6 @@ def _round(g: Emitter) -> list[ast.stmt]:
     assert isinstance(test, ast.If)
     g.rounds.append((test, len(g.bound)))
     return [taken, test]
-
-
-def _followed_for(g: Emitter, node: ast.For, marks: Callable[[], list[ast.stmt]]) -> list[ast.stmt]:
-    assert g.followed is not None
-    over = g.tmp()
-    source = ast.Assign([ast.Name(over, ast.Store(), **g.loc)], iterable(g, node.iter), **g.loc)
-    before = [*g.flushed(), source, *marks()]
-    with g.nested(node), g.followed.arms():
-        name = g.tmp()
-        inside = assignment(g, node.target, g.name(name))
-        inside = [*g.flushed(), *inside, ast.Assign([ast.Name(name, ast.Store(), **g.loc)], g.const(None), **g.loc)]
-        body = [*step(g, None), *inside, *g.suite(node.body)]
-        with g.followed.outside():
-            other = g.suite(node.orelse) if node.orelse else []
-    return [*before, ast.For(ast.Name(name, ast.Store(), **g.loc), g.name(over), body, other, **g.loc)]
 
 
 @statement(ast.Break)
@@ -360,18 +260,7 @@ def raise_(g: Emitter, node: ast.Raise) -> list[ast.stmt]:
 
 @statement(ast.Assert)
 def assert_(g: Emitter, node: ast.Assert) -> list[ast.stmt]:
-    if g.followed is not None:
-        return g.followed.statement([], lambda marks: _followed_assert(g, node))
     test = ast.UnaryOp(ast.Not(), g.true(g.value(node.test)), **g.loc)
-    before = g.flushed()
-    message = g.const("") if node.msg is None else g.long(g.ours(text, g.name("rt"), g.value(node.msg)))
-    failed = ast.Raise(g.ours(raised, g.const("AssertionError"), message), None, **g.loc)
-    return [*before, ast.If(test, [*g.flushed(), failed], [], **g.loc)]
-
-
-def _followed_assert(g: Emitter, node: ast.Assert) -> list[ast.stmt]:
-    assert g.followed is not None
-    test = ast.UnaryOp(ast.Not(), g.followed.decided(g.value(node.test)), **g.loc)
     before = g.flushed()
     message = g.const("") if node.msg is None else g.long(g.ours(text, g.name("rt"), g.value(node.msg)))
     failed = ast.Raise(g.ours(raised, g.const("AssertionError"), message), None, **g.loc)
@@ -403,7 +292,6 @@ def _with_finally(g: Emitter, node: ast.Try) -> list[ast.stmt]:
         **g.loc,
     )
     run = g.await_(g.call(g.name(final), [g.name("rt"), g.deeper()]))
-    run = run if g.followed is None else g.followed.left(run)
     normal = ast.If(ast.UnaryOp(ast.Not(), g.name(failed), **g.loc), [ast.Expr(run, **g.loc)], [], **g.loc)
     inner = ast.Try(inside, [handler], [], [], **g.loc)
     first = ast.Assign([ast.Name(failed, ast.Store(), **g.loc)], g.const(False), **g.loc)
@@ -424,13 +312,6 @@ def _check_final(g: Emitter, body: list[ast.stmt]) -> None:
 
 
 def _handled(g: Emitter, node: ast.Try) -> list[ast.stmt]:
-    if g.followed is not None:
-        with g.nested(node):
-            return g.followed.catching(node, lambda: _plainly_handled(g, node))
-    return _plainly_handled(g, node)
-
-
-def _plainly_handled(g: Emitter, node: ast.Try) -> list[ast.stmt]:
     g.guarded += 1
     body = g.suite(node.body)
     g.guarded -= 1
@@ -446,11 +327,8 @@ def _plainly_handled(g: Emitter, node: ast.Try) -> list[ast.stmt]:
             names = _classes(g, handler.type)
             inside: list[ast.stmt] = []
             if handler.name is not None:
-                if g.followed is not None:
-                    inside = [*g.flushed(), *g.followed.bind(handler.name, g.name(failure))]
-                else:
-                    target = g.target(handler.name)
-                    inside = [*g.flushed(), ast.Assign([target], g.name(failure), **g.loc)]
+                target = g.target(handler.name)
+                inside = [*g.flushed(), ast.Assign([target], g.name(failure), **g.loc)]
             inside += g.suite(handler.body)
             test = g.ours(matches, g.name(failure), g.packed_constant(("classes", names), lambda names=names: names))
             branches = [ast.If(test, inside, branches, **g.loc)]

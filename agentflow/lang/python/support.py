@@ -59,7 +59,7 @@ def placed(function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> 
     return tuple(order)
 
 
-@code("k", silent=True)
+@code("k")
 def filled(code: Code, info: LambdaInfo, by_position: int) -> Code:
     """``code``, with all arguments required, as a procedure that callers may call without those with defaults."""
     least, most = len(info.params), len(info.params) + len(info.optional)
@@ -97,7 +97,7 @@ def unbound_name(rt: Runtime, env: SexpEnvironment, name: str, near: str | None 
     raise unbound(name, f"'{name}' is not bound", hint, "name/unbound")
 
 
-@code("k", silent=True)
+@code("k")
 def check_global(rt: Runtime, env: SexpEnvironment, name: str) -> None:
     """Refuse to assign a variable of the environment within a branch."""
     if rt.branch and env.owner is not rt:
@@ -111,7 +111,7 @@ def check_global(rt: Runtime, env: SexpEnvironment, name: str) -> None:
 # -- tasks and tools ----------------------------------------------------------------------------------------------
 
 
-@code("k", silent=True)
+@code("k")
 async def outcome_of(
     rt: Runtime, d: int, env: SexpEnvironment, name: str, names: tuple[str, ...], values: tuple[Any, ...], span: Span
 ) -> Any:
@@ -145,7 +145,7 @@ def _value_in(result: Label) -> Any:
         raise
 
 
-@code("k", silent=True)
+@code("k")
 async def outcome_of_dict(
     rt: Runtime, d: int, env: SexpEnvironment, name: str, span: Span, arguments: dict[str, Any]
 ) -> Any:
@@ -175,7 +175,7 @@ def arguments_of(names: tuple[str, ...], values: tuple[Any, ...], *dicts: Any) -
     return arguments
 
 
-@code("k", silent=True)
+@code("k")
 def task_procedure(rt: Runtime, env: SexpEnvironment, name: str, names: tuple[str, ...], span: Span) -> Closure:
     """A task or tool as a procedure of its parameters, in order."""
 
@@ -183,7 +183,7 @@ def task_procedure(rt: Runtime, env: SexpEnvironment, name: str, names: tuple[st
         return await data_of(rt, d, env, name, names, arguments, span)
 
     ends = (span.start, span.end)
-    info = LambdaInfo(name, names, None, span.source, *ends, ends, True)
+    info = LambdaInfo(name, names, None, span.source, *ends, ends, True, follows="strict")
     return Closure(code, len(names), info, env, rt.grants)
 
 
@@ -193,7 +193,7 @@ def listed(rt: Runtime, value: Any) -> list[Any]:
     return list(elements(rt, value, "pmap"))
 
 
-@code(silent=True)
+@code()
 async def log_text(rt: Runtime, separator: Any, values: tuple[Any, ...]) -> str:
     """The text of ``print(...)``."""
     parts: list[str] = []
@@ -227,13 +227,13 @@ def rebound(rt: Runtime, env: SexpEnvironment, cell: Cell, name: str) -> Code:
     return code
 
 
-@code("k", silent=True)
+@code("k")
 def missing_keyword(name: str) -> NoReturn:
     """Raise ``arity/closure``: a keyword-only parameter is missing."""
     raise SexpEvaluationError(f"the call misses '{name}'", code="arity/closure", hint=f"write {name}=...")
 
 
-@code("k", silent=True)
+@code("k")
 def binding(env: SexpEnvironment, name: str, required: bool) -> Any:
     """The value that the host bound to a parameter of ``main``. Raises UnboundSymbolError."""
     cell = env.find(name)

@@ -29,6 +29,7 @@ from agentflow.core.data.source import Span
 from agentflow.core.data.values import to_json
 from agentflow.core.events.events import PolicyDenied
 from agentflow.core.ports.ports import TemplatePort, Tool, ToolPort, WorkflowPort
+from agentflow.lang.changeable import Changeable
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.file_writer import make_private_directory, open_private, state_path
@@ -132,7 +133,7 @@ class RunGuard:
     """A :class:`~agentflow.core.call.reading.Guard`: the policy in force in one run, and the flows of its effects.
 
     ``tools`` and ``tasks`` know the flow's, paths are relative to ``roots``, ``written`` knows the sources of files that
-    runs wrote. ``denials`` are the denials so far, or with ``explain`` those that would have happened; ``told`` the
+    runs wrote, ``containers`` those of the host's containers. ``denials`` are the denials so far, or with ``explain`` those that would have happened; ``told`` the
     unmatched names in the policy that were already reported.
     """
 
@@ -143,8 +144,10 @@ class RunGuard:
         tasks: TemplatePort,
         roots: Sequence[str] = (),
         written: WrittenFiles | None = None,
+        containers: Changeable | None = None,
     ) -> None:
         self.policy = policy
+        self.containers = containers
         self._written = written
         self._start = roots[0] if roots else "."
         self._roots = [f"{realpath(root).rstrip('/')}/" for root in roots]
@@ -354,11 +357,12 @@ class RulesMet:
         self._roots = roots
         self._written = WrittenFiles(state_path() / "written.jsonl")
         self._logged: set[str] = set()
+        self._containers = Changeable()
 
     def guard(self, policy: Provenance) -> RunGuard:
         """The guard of a run that begins. Raises as :meth:`check_arguments`."""
         self.check_arguments(policy)
-        return RunGuard(policy, self._tools, self._tasks, self._roots, self._written)
+        return RunGuard(policy, self._tools, self._tasks, self._roots, self._written, self._containers)
 
     def check_arguments(self, policy: Provenance) -> None:
         """Refuse a rule for an argument that its callable does not have. Raises ConfigurationError (``provenance/policy``)."""

@@ -1,8 +1,8 @@
 """Strands under a ``strict`` policy: effects also depend on the conditions that led to them.
 
-``ambient`` are the sources of the conditions on the way to the current position. Conditions raise it, and generated code
-restores it where branches end (:mod:`agentflow.lang.emit_strict`). While an error may be caught (``trying``), it is never
-restored, and everything that may raise one raises it: continuing shows that there was no error.
+``ambient`` are the sources of the conditions on the way to the current position. Conditions raise it, and the machine that carries
+programs out restores it where branches end (:mod:`agentflow.lang.kernel.machine`). While an error may be caught (``trying``), it is
+never restored, and everything that may raise one raises it: continuing shows that there was no error.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.reading import Reading
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.data.labels import NO_SOURCES, Label, Sources, blame, box, outer_sources
+from agentflow.core.data.labels import Label, Sources, blame, box, outer_sources
 from agentflow.core.data.source import Span
 from agentflow.core.events.effects import Effect
 from agentflow.lang.abi import Code
@@ -21,11 +21,11 @@ from agentflow.lang.builtins import Primitive
 from agentflow.lang.builtins.strict import Called, strict_twin_of
 from agentflow.lang.changeable import Changeable
 from agentflow.lang.closure import Closure
-from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
-from agentflow.lang.equality import truth
+from agentflow.lang.environment import UNBOUND, SexpEnvironment
 from agentflow.lang.program import Program
+from agentflow.lang.python.sharing import reachable
 from agentflow.run.policy.labelled import LabelledStrand, not_followed
-from agentflow.run.strand.procedure_calls import calling_span
+from agentflow.run.strand.hops import on_fresh_task
 from agentflow.run.strand.strand import Strand
 from agentflow.tasks.step_history import ProgramSteps
 
@@ -45,13 +45,33 @@ class StrictStrand(LabelledStrand):
         self.trying = 0 if strict is None else strict.trying
         self.floor: Sources = self.ambient if strict is None else strict.floor
         self.began: Sources = self.ambient
-        self.changeable = Changeable() if strict is None else strict.changeable
+        assert call.reading is not None
+        host = call.reading.guard.containers
+        self.changeable = (
+            Changeable(host if isinstance(host, Changeable) else None) if strict is None else strict.changeable
+        )
         self._names_in_arms = 0
 
     async def main(self, program: Program, env: SexpEnvironment, depth: int = 0, calls: int | None = None) -> Any:
         """Run a program in ``env``; its value gets the sources of the conditions that led to it."""
         before = self.began = self.ambient
-        return self.left(before, await super().main(program, env, depth, calls))
+        bound = [each.v for each in env.cells()]
+        self._meet(env)
+        try:
+            return self.left(before, await super().main(program, env, depth, calls))
+        finally:
+            if self.parent is None and not self.changeable.is_empty:
+                self.changeable.hand_over(await self.work(reachable(bound)))
+
+    def _meet(self, env: SexpEnvironment) -> None:
+        """Use the labels of the containers that programs left in an environment, and leave those of this one there."""
+        at: SexpEnvironment | None = env
+        while at is not None:
+            if at.labels is not self.changeable:
+                if isinstance(at.labels, Changeable):
+                    self.changeable.join(at.labels)
+                at.labels = self.changeable
+            at = at.parent
 
     def end(self) -> None:
         """Return unused steps. If an error of this strand may be caught, the sources it looked at pass to the surrounding
@@ -75,9 +95,6 @@ class StrictStrand(LabelledStrand):
         if self.trying:
             self.raise_to(sources)
 
-    def chosen(self, value: Any) -> bool:
-        return truth(self.opened(value))
-
     def opened(self, value: Any) -> Any:
         if type(value) is not Label:
             return value
@@ -95,15 +112,6 @@ class StrictStrand(LabelledStrand):
 
     # -- variables ------------------------------------------------------------------------------------------------
 
-    def marked(self, value: Any) -> Any:
-        return box(value, self.ambient)
-
-    def upgraded(self, value: Any, since: Sources) -> Any:
-        return value if value is UNBOUND or not since <= outer_sources(value) else box(value, self.ambient)
-
-    def upgrade(self, cell: Cell, since: Sources) -> None:
-        cell.v = self.upgraded(cell.v, since)
-
     def written(self, name: str, old: Any, value: Any, since: Sources) -> Any:
         """The new value of a variable that must already depend on ``since`` by its ``old`` value.
 
@@ -117,14 +125,13 @@ class StrictStrand(LabelledStrand):
         return box(value, self.ambient)
 
     def defined(self, name: str, old: Any, value: Any) -> Any:
-        return self.marked(value) if old is UNBOUND else self.written(name, old, value, self.ambient)
+        return box(value, self.ambient) if old is UNBOUND else self.written(name, old, value, self.ambient)
 
     def _refuse(self, name: str, since: Sources) -> None:
         self.forbid(
             SexpEvaluationError(
                 f"'{name}' would be changed in a branch that depends on {', '.join(sorted(since))}, so its old value would leak the test",
                 code="provenance/write",
-                span=calling_span(2),
                 hint=f"assign {name} in both branches: its own value where it does not change",
                 details={"name": name, "sources": sorted(since)},
             )
@@ -139,7 +146,7 @@ class StrictStrand(LabelledStrand):
 
     def unbound(self, env: SexpEnvironment, name: str) -> Any:
         """The value of an undefined name; that it is undefined may depend on the conditions of a Python text."""
-        self.raise_to(self.changeable.unbound.get(name, NO_SOURCES))
+        self.raise_to(env.presence(name))
         return super().unbound(env, name)
 
     def fresh_name(self, stem: str) -> str:
@@ -149,6 +156,9 @@ class StrictStrand(LabelledStrand):
         self._names_in_arms += 1
         return f"{stem}%{self.call.path}.~{self._names_in_arms}"
 
+    def on_fresh_task(self, work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+        return on_fresh_task(work)
+
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def pick(self, function: Any, count: int, d: int) -> Code:
@@ -156,6 +166,8 @@ class StrictStrand(LabelledStrand):
             return function.code(self.pick(function.function, count, d))
         if type(function) is Closure and function.info.follows is True:
             raise not_followed(function, "whose policy is not strict: its tests would not count")
+        if type(function) is Closure and function.env.labels is not self.changeable:
+            self._meet(function.env)
         if type(function) is Primitive:
             return Strand.pick(self, strict_twin_of(function), count, d)
         if type(function) is Label:

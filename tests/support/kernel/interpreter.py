@@ -18,11 +18,11 @@ from agentflow.lang.charging import check_collection
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
 from agentflow.lang.equality import truth as truth_of_sexp
+from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel.nodes import DEPTH, FRAME_HEAD, KIND, PARENT, STRAND, FrameLayout, Node, Variable
 from agentflow.lang.python import failure, support, values
 from agentflow.lang.trace import annotate, fit_hint, span_of_position, too_early
 from agentflow.run.strand.hops import on_fresh_task
-from tests.support.kernel import nodes
-from tests.support.kernel.nodes import DEPTH, FRAME_HEAD, KIND, PARENT, STRAND, Frame, Node, Variable
 
 HOP = 5
 """So many nested calls share a Python stack."""
@@ -41,7 +41,7 @@ class Left(BaseException):
 class NextRound(BaseException):
     """The next round of a named let."""
 
-    def __init__(self, loop: nodes.Named, values: list[Any]) -> None:
+    def __init__(self, loop: nodes.NamedLet, values: list[Any]) -> None:
         self.loop = loop
         self.values = values
 
@@ -55,8 +55,9 @@ class Interpreter:
         self.python = python
         self.truth = values.truth if python else truth_of_sexp
         self.level = 0
+        self.rules = {kind: getattr(self, rule.__name__) for kind, rule in _RULES.items()}
 
-    async def whole(self, root: Node, frame: Frame, rt: Any, d: int) -> Any:
+    async def whole(self, root: Node, frame: FrameLayout, rt: Any, d: int) -> Any:
         """The value of the text."""
         fr = opened(frame, None, d, rt)
         if not self.python:
@@ -72,8 +73,8 @@ class Interpreter:
         self.level += 1
         try:
             if self.level % _LEVELS:
-                return await _RULES[type(node)](self, node, fr)
-            return await hopped(_RULES[type(node)](self, node, fr))
+                return await self.rules[type(node)](node, fr)
+            return await hopped(self.rules[type(node)](node, fr))
         except AgentflowError as error:
             _place(error, node.at)
             raise
@@ -323,7 +324,7 @@ class Interpreter:
     async def leave(self, node: nodes.Leave, fr: list[Any]) -> Any:
         raise Left(node.how, None if node.value is None else await self.value(node.value, fr))
 
-    async def named(self, node: nodes.Named, fr: list[Any]) -> Any:
+    async def named(self, node: nodes.NamedLet, fr: list[Any]) -> Any:
         args = await self.values(node.inits, fr)
         while True:
             await _step(fr[STRAND])
@@ -407,17 +408,17 @@ class Interpreter:
         raise await self.value(node.value, fr)
 
 
-class CollectFrame(Frame):
+class CollectFrame(FrameLayout):
     """The frame of a comprehension at run time; its last slot is what it has collected."""
 
-    def __init__(self, frame: Frame, kind: str) -> None:
+    def __init__(self, frame: FrameLayout, kind: str) -> None:
         self.frame = frame
         self.kind = kind
 
 
-def opened(frame: Frame, around: list[Any] | None, d: int, rt: Any) -> list[Any]:
+def opened(frame: FrameLayout, around: list[Any] | None, d: int, rt: Any) -> list[Any]:
     """A frame at run time: a list, so that what a branch can reach is found in it."""
-    return [around, frame, d, rt, *[UNBOUND] * (frame.size - FRAME_HEAD)]
+    return [around, frame, d, rt, getattr(rt, "ambient", None), None, *[UNBOUND] * (frame.size - FRAME_HEAD)]
 
 
 def _holder(fr: list[Any], variable: Variable) -> list[Any]:
@@ -489,7 +490,7 @@ _RULES: dict[type[Node], Callable[..., Any]] = {
     nodes.For: Interpreter.each,
     nodes.Collect: Interpreter.collect,
     nodes.Yield: Interpreter.element,
-    nodes.Named: Interpreter.named,
+    nodes.NamedLet: Interpreter.named,
     nodes.Again: Interpreter.again,
     nodes.Try: Interpreter.recovery,
     nodes.Raise: Interpreter.error,

@@ -7,13 +7,13 @@ from typing import Any
 
 from agentflow.lang.cutting import Part
 from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.kernel.lower_python import PythonLowering
+from agentflow.lang.kernel.lower_sexp import SexpLowering
+from agentflow.lang.kernel.nodes import FrameLayout, Node
 from agentflow.lang.program import Program, analysis_of
 from agentflow.lang.python.compiling import emitter_of, read_tree, written
 from agentflow.lang.reader import read
 from tests.support.kernel.interpreter import Interpreter
-from tests.support.kernel.lower_python import PythonLowering
-from tests.support.kernel.lower_sexp import SexpLowering
-from tests.support.kernel.nodes import Frame, Node
 
 
 def interpreted(program: Program, names: Any) -> Program:
@@ -41,7 +41,7 @@ def interpreted(program: Program, names: Any) -> Program:
     )
 
 
-def _of_sexp(program: Program, names: Any) -> tuple[Node, Frame, list[str], set[str]]:
+def _of_sexp(program: Program, names: Any) -> tuple[Node, FrameLayout, list[str], set[str]]:
     forms = read(program.source, limits=program.limits)
     describe = program.free.__getitem__
     analyzer, tree = analysis_of(program.source, forms, describe, program.limits, program.allow, port=names)
@@ -50,7 +50,7 @@ def _of_sexp(program: Program, names: Any) -> tuple[Node, Frame, list[str], set[
     return root, lowering.frame, sorted(lowering.free), set(analyzer.globals_defined)
 
 
-def _of_python(program: Program, names: Any) -> tuple[Node, Frame, list[str], set[str]]:
+def _of_python(program: Program, names: Any) -> tuple[Node, FrameLayout, list[str], set[str]]:
     describe = program.free.__getitem__
     g = emitter_of(program.source, describe, program.limits, program.allow, names)
     written(g, read_tree(g))

@@ -1,4 +1,4 @@
-"""The kinds of node. Whatever differs between the surfaces is data in a node: a function, a name, a flag."""
+"""The kinds of node. The differences between the surfaces are data in a node: a function, a name, a flag."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.source import Span
 from agentflow.lang.abi import Operation
 from agentflow.lang.closure import LambdaInfo
 
-FRAME_HEAD = 4
+FRAME_HEAD = 6
 """Slots at the beginning of a frame at run time: the frame around it, its kind, the depth of the call, and the strand."""
-PARENT, KIND, DEPTH, STRAND = range(FRAME_HEAD)
+PARENT, KIND, DEPTH, STRAND, BEGAN, CAUGHT = range(FRAME_HEAD)
 
 
-class Frame:
-    """The variables of a function, a comprehension, or a scope whose variables are new in each round."""
+class FrameLayout:
+    """The variables of a function, a comprehension, or a scope with new variables in each round."""
 
-    def __init__(self, parent: Frame | None, *, is_function: bool = True) -> None:
+    def __init__(self, parent: FrameLayout | None, *, is_function: bool = True) -> None:
         self.parent = parent
         self.is_function = is_function
         self.size = FRAME_HEAD
@@ -30,7 +31,13 @@ class Variable:
     ``name`` is empty for one that no text names.
     """
 
-    def __init__(self, name: str, frame: Frame, *, shared: bool = False) -> None:
+    private = True
+    """Only the function that it belongs to reads and assigns it."""
+    unsure = False
+    """It may have no value when it is read."""
+    parameter = False
+
+    def __init__(self, name: str, frame: FrameLayout, *, shared: bool = False) -> None:
         self.name = name
         self.frame = frame
         self.shared = shared
@@ -45,11 +52,17 @@ class Node:
     at: Span | None
 
 
+@frozen(eq=False)
+class LoweredInfo(LambdaInfo):
+    """The description of a procedure that asks containers for their labels: it gets its arguments as they are."""
+
+
 @dataclass(eq=False)
 class Const(Node):
-    """A constant."""
+    """A constant. For a function of the language as a value, ``row`` is its row; for a method the type, its name, and its notation."""
 
     value: Any
+    row: Any = None
 
 
 @dataclass(eq=False)
@@ -75,6 +88,7 @@ class Set(Node):
     variable: Variable | str
     value: Node
     how: Literal["bind", "set", "define"] = "bind"
+    direct: bool = False
 
 
 @dataclass(eq=False)
@@ -99,6 +113,7 @@ class Prim(Node):
     takes_rt: bool = False
     waits: int | None = None
     is_tail: bool = False
+    row: Any = None
 
 
 @dataclass(eq=False)
@@ -184,7 +199,7 @@ class Lambda(Node):
     info: LambdaInfo
     params: list[Variable]
     defaults: list[Any]
-    frame: Frame
+    frame: FrameLayout
     body: Node
     rest: Variable | None = None
     gives_body: bool = False
@@ -200,7 +215,7 @@ class Thunk(Node):
     """A part of the program as code that the runtime runs. ``steps``: running it takes a step."""
 
     body: Node
-    frame: Frame | None = None
+    frame: FrameLayout | None = None
     steps: bool = False
 
 
@@ -226,7 +241,7 @@ class Seq(Node):
     """Nodes one after the other, with the value of the last. ``frame``: variables that are new each time."""
 
     items: list[Node]
-    frame: Frame | None = None
+    frame: FrameLayout | None = None
 
 
 @dataclass(eq=False)
@@ -256,7 +271,7 @@ class Collect(Node):
     """A comprehension: ``body`` is a loop around a :class:`Yield`. ``any`` and ``all`` end at the value that decides."""
 
     kind: Literal["list", "set", "dict", "any", "all"]
-    frame: Frame
+    frame: FrameLayout
     body: Node
 
 
@@ -269,20 +284,20 @@ class Yield(Node):
 
 
 @dataclass(eq=False)
-class Named(Node):
-    """A named let all of whose calls are its next rounds. ``frame``: its variables are new in each."""
+class NamedLet(Node):
+    """A named let with calls that are all its next rounds. ``frame``: its variables are new in each."""
 
     params: list[Variable]
     inits: list[Node]
     body: Node
-    frame: Frame | None
+    frame: FrameLayout | None
 
 
 @dataclass(eq=False)
 class Again(Node):
-    """The next round of a :class:`Named`."""
+    """The next round of a :class:`NamedLet`."""
 
-    loop: Named
+    loop: NamedLet
     args: list[Node]
 
 

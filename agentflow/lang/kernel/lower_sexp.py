@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from agentflow.core.data.source import Source, Span
 from agentflow.core.events import effects
 from agentflow.lang import ir
-from agentflow.lang.closure import LambdaInfo
 from agentflow.lang.environment import UNBOUND
+from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel.nodes import (
+    STRAND,
+    Const,
+    Env,
+    FrameLayout,
+    LoweredInfo,
+    Node,
+    Prim,
+    Ref,
+    Seq,
+    Set,
+    Variable,
+)
 from agentflow.lang.support import fresh, rounds
-from tests.support.kernel import nodes
-from tests.support.kernel.nodes import STRAND, Const, Env, Frame, Node, Prim, Ref, Seq, Set, Variable
 
 _EFFECTS: dict[str, Callable[[Any, str, dict[str, Any]], Any]] = {
     "task": lambda env, name, arguments: effects.TaskCall(name, arguments, env),
@@ -23,7 +35,7 @@ _EFFECTS: dict[str, Callable[[Any, str, dict[str, Any]], Any]] = {
 }
 
 
-def owner_of(frame: Frame) -> Variable:
+def owner_of(frame: FrameLayout) -> Variable:
     """The strand that a frame belongs to, as if it were a variable in it."""
     owner = Variable("", frame)
     frame.size -= 1
@@ -38,15 +50,32 @@ def owned(rt: Any, value: Any, owner: Any, name: str) -> Any:
     return value
 
 
+def operator_of(rt: Any, env: Any, name: str) -> Any:
+    """The meaning of a name in operator position that was unbound at compile time."""
+    return rt.operator(env, name)
+
+
+def as_list(*items: Any) -> list[Any]:
+    """A list of these items."""
+    return list(items)
+
+
+def as_dict(keys: tuple[Any, ...], *items: Any) -> dict[Any, Any]:
+    """A dict of keys that the text gives."""
+    return dict(zip(keys, items, strict=True))
+
+
 class SexpLowering:
     """One lowering. ``free`` are the variables of the environment that it met."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.frame = Frame(None)
+        self.frame = FrameLayout(None)
         self.free: set[str] = set()
         self.variables: dict[ir.Var, Variable] = {}
-        self.loops: dict[ir.Var, nodes.Named] = {}
+        self.loops: dict[ir.Var, nodes.NamedLet] = {}
+        self.direct: set[int] = set()
+        """The definitions that are steps of a body, in no arm."""
 
     def node(self, at: ir.IR, *, tail: bool = False) -> Node:
         """A node lowered; ``tail``: its value is that of the code around."""
@@ -56,6 +85,10 @@ class SexpLowering:
     def all(self, items: list[Any]) -> list[Node]:
         return [self.node(each) for each in items]
 
+    def enter(self, body: Any) -> None:
+        items = body.items if isinstance(body, ir.Seq) else [body]
+        self.direct.update([id(each) for each in items if isinstance(each, ir.Define | ir.DefineGlobal)])
+
     def span(self, at: Any) -> Span:
         return self.source.span(at.at.start, at.at.end)
 
@@ -64,8 +97,9 @@ class SexpLowering:
         return name
 
     def declared(self, var: ir.Var) -> Variable:
-        made = self.variables[var] = Variable(var.name, self.frame, shared=var.shared)
-        return made
+        variable = self.variables[var] = Variable(var.name, self.frame, shared=var.shared)
+        variable.private = not var.captured and not var.shared
+        return variable
 
     def temporary(self) -> Variable:
         return Variable("", self.frame)
@@ -89,18 +123,19 @@ class SexpLowering:
         return Set(self.span(at), self.cell(at.name), self.node(at.value), "set")
 
     def define_global(self, at: ir.DefineGlobal, tail: bool) -> Node:
-        return Set(self.span(at), self.cell(at.name), self.node(at.value), "define")
+        return Set(self.span(at), self.cell(at.name), self.node(at.value), "define", id(at) in self.direct)
 
     def define(self, at: ir.Define, tail: bool) -> Node:
-        return Set(self.span(at), self.variables[at.var], self.node(at.value), "define")
+        return Set(self.span(at), self.variables[at.var], self.node(at.value), "define", id(at) in self.direct)
 
     def let(self, at: ir.Let, tail: bool) -> Node:
         outer, own = self.frame, None
         if any(each.captured for each in at.vars):
-            own = self.frame = Frame(outer, is_function=False)
+            own = self.frame = FrameLayout(outer, is_function=False)
+        self.enter(at.body)
         for each in at.vars:
             self.declared(each)
-        # A procedure may outlive one round of a loop: what an earlier round left must not be seen before a definition.
+        # A procedure may outlive one round of a loop: a value of an earlier round must not be seen before a definition.
         early = [each for each in at.vars if each.early]
         items: list[Node] = [Set(None, self.variables[each], Const(None, UNBOUND)) for each in early if own is None]
         items += [Set(self.span(value), self.variables[var], self.node(value)) for var, value in at.inits]
@@ -117,8 +152,7 @@ class SexpLowering:
         return Prim(self.span(at), fresh, [Const(None, at.value)])
 
     def make_dict(self, at: ir.MakeDict, tail: bool) -> Node:
-        keys = at.keys
-        return Prim(self.span(at), lambda *values: dict(zip(keys, values, strict=True)), self.all(at.values))
+        return Prim(self.span(at), partial(as_dict, tuple(at.keys)), self.all(at.values))
 
     def prim(self, at: ir.Prim, tail: bool) -> Node:
         return Const(self.span(at), at.primitive)
@@ -129,13 +163,13 @@ class SexpLowering:
             return Prim(self.span(at), primitive.check_arity, [Const(None, len(at.args))])
         if primitive.is_async:
             is_tail = tail and primitive.tails
-            return Prim(self.span(at), primitive.function, self.all(at.args), waits=1, is_tail=is_tail)
-        return Prim(self.span(at), primitive.function, self.all(at.args), takes_rt=primitive.needs_rt)
+            return Prim(self.span(at), primitive.function, self.all(at.args), waits=1, is_tail=is_tail, row=primitive)
+        return Prim(self.span(at), primitive.function, self.all(at.args), takes_rt=primitive.needs_rt, row=primitive)
 
     # -- procedures and calls -------------------------------------------------------------------------------------
 
     def procedure(self, at: ir.Lambda, tail: bool) -> Node:
-        info = LambdaInfo(
+        info = LoweredInfo(
             at.name,
             tuple(each.name for each in at.params),
             at.rest.name if at.rest else None,
@@ -144,24 +178,27 @@ class SexpLowering:
             at.at.end,
             at.body_place,
             at.portable,
+            follows="strict",
         )
         outer, loops = self.frame, self.loops
-        frame = self.frame = Frame(outer)
+        frame = self.frame = FrameLayout(outer)
         self.loops = {}
         params = [self.declared(each) for each in at.params]
         rest = self.declared(at.rest) if at.rest else None
+        for each in params:
+            each.parameter = True
         body = self.node(at.body, tail=True)
         self.frame, self.loops = outer, loops
         return nodes.Lambda(self.span(at), info, params, [None] * len(params), frame, body, rest, gives_body=True)
 
     def operator(self, at: ir.IR) -> Node:
-        """What is called; an unbound name is an error of the whole call."""
+        """The operator of a call; an unbound name is an error of the whole call."""
         if isinstance(at, ir.Global):
             return Ref(None, self.cell(at.name))
         if not isinstance(at, ir.Unknown):
             return self.node(at)
         name = Const(None, at.name)
-        return Prim(None, lambda rt, env, name: rt.operator(env, name), [Env(None), name], takes_rt=True)
+        return Prim(None, operator_of, [Env(None), name], takes_rt=True)
 
     def call(self, at: ir.Call, tail: bool) -> Node:
         operator = at.operator
@@ -204,14 +241,14 @@ class SexpLowering:
 
     def thunk(self, at: ir.Thunk, tail: bool) -> nodes.Thunk:
         outer, loops = self.frame, self.loops
-        frame = self.frame = Frame(outer)
+        frame = self.frame = FrameLayout(outer)
         self.loops = {}
         body = self.node(at.body)
         self.frame, self.loops = outer, loops
         return nodes.Thunk(self.span(at), body, frame, steps=at.function.kind == "branch")
 
     def thunks(self, at: ir.ThunkList, tail: bool) -> Node:
-        return Prim(None, lambda *codes: list(codes), self.all(at.items))
+        return Prim(None, as_list, self.all(at.items))
 
     # -- control --------------------------------------------------------------------------------------------------
 
@@ -247,9 +284,9 @@ class SexpLowering:
         outer, own = self.frame, None
         inits = self.all(at.inits)
         if any(each.captured for each in at.params):
-            own = self.frame = Frame(outer, is_function=False)
+            own = self.frame = FrameLayout(outer, is_function=False)
         params = [self.declared(each) for each in at.params]
-        loop = self.loops[at.loop] = nodes.Named(self.span(at), params, inits, Const(None, None), own)
+        loop = self.loops[at.loop] = nodes.NamedLet(self.span(at), params, inits, Const(None, None), own)
         loop.body = self.node(at.body, tail=tail)
         self.frame = outer
         return loop
@@ -271,7 +308,7 @@ class SexpLowering:
         handlers: list[tuple[tuple[str, ...] | None, Variable | str | None, Node]] = []
         if at.handler is not None and at.var is not None:
             caught = self.temporary()
-            outer, own = self.frame, Frame(self.frame, is_function=False)
+            outer, own = self.frame, FrameLayout(self.frame, is_function=False)
             self.frame = own
             bound = Set(None, self.declared(at.var), Ref(None, caught))
             handlers.append((None, caught, Seq(None, [bound, self.node(at.handler)], own)))

@@ -1,4 +1,4 @@
-"""Texts in Python lowered. What names and calls mean was found while the text was checked (``Emitter.meanings``)."""
+"""Texts in Python lowered. The meanings of names and calls were found while the text was checked (``Emitter.meanings``)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import ast
 import operator
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from agentflow.core.data.known_names import RecordInfo
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import OrderedSet
 from agentflow.core.events.effects import CallTool, CallWorkflow, Draw, GetContext, LogMessage
-from agentflow.lang.closure import LambdaInfo
+from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel.local_variables import captured, finally_names, perhaps_unbound
+from agentflow.lang.kernel.lower_sexp import as_dict, as_list, owned, owner_of
+from agentflow.lang.kernel.nodes import Const, Env, FrameLayout, LoweredInfo, Node, Prim, Ref, Seq, Set, Variable
 from agentflow.lang.python import changes, compare, expressions, failure, methods, requests, support, texts, values
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS, KINDS, is_instance, rounds, sort
 from agentflow.lang.python.declarations import answer_schema, declared
@@ -20,10 +23,8 @@ from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.expressions import builtin, method_of
 from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.forms import FORMS
+from agentflow.lang.python.methods import SORT
 from agentflow.lang.python.names import COMPREHENSIONS, LocalVariable, PythonScope, is_range, parameters
-from tests.support.kernel import nodes
-from tests.support.kernel.lower_sexp import owned, owner_of
-from tests.support.kernel.nodes import Const, Env, Frame, Node, Prim, Ref, Seq, Set, Variable
 
 _BINARY: dict[type[ast.operator], Callable[..., Any]] = {
     ast.Add: values.add,
@@ -53,24 +54,24 @@ _CLAUSES = {"max_iterations": "max-iterations", "first": "initial-director-input
 _DIRECTOR = ("max_iterations", "first", "director", "executor", "evaluator", "controller")
 
 
-def _is_within(rt: Any, value: Any, container: Any) -> Any:
+def is_within(rt: Any, value: Any, container: Any) -> Any:
     return compare.contains(rt, value, container)
 
 
-def _method(name: str, names: tuple[str, ...], rt: Any, value: Any, *arguments: Any) -> Any:
+def call_method(name: str, names: tuple[str, ...], rt: Any, value: Any, *arguments: Any) -> Any:
     return methods.method(rt, name, value, arguments, *([names] if names else []))
 
 
-def _with_names(function: Callable[..., Any], names: tuple[str, ...], rt: Any, *arguments: Any) -> Any:
+def call_with_names(function: Callable[..., Any], names: tuple[str, ...], rt: Any, *arguments: Any) -> Any:
     count = len(arguments) - len(names)
     return function(rt, *arguments[:count], **dict(zip(names, arguments[count:], strict=True)))
 
 
-def _entries(spread: tuple[bool, ...], rt: Any, *items: Any) -> Any:
+def entries_of(spread: tuple[bool, ...], rt: Any, *items: Any) -> Any:
     return expressions.entries(rt, *[(each, items[2 * at], items[2 * at + 1]) for at, each in enumerate(spread)])
 
 
-def _gathered(spread: tuple[bool, ...], rt: Any, *items: Any) -> list[Any]:
+def gathered_of(spread: tuple[bool, ...], rt: Any, *items: Any) -> list[Any]:
     return expressions.gathered(rt, *zip(spread, items, strict=True))
 
 
@@ -80,12 +81,12 @@ class PythonLowering:
     def __init__(self, g: Emitter) -> None:
         self.g = g
         self.scope: PythonScope = g.scopes.module
-        self.frame = Frame(None)
+        self.frame = FrameLayout(None)
         self.free: set[str] = set()
         self.variables: dict[LocalVariable, Variable] = {}
         self.templates = {name: list(each) for name, each in g.templates.items()}
         self.checks: list[Node] = []
-        """What is checked before the statement being lowered."""
+        """The checks before the statement being lowered."""
 
     def span(self, node: ast.AST) -> Span:
         return self.g.span_at(node)
@@ -116,19 +117,24 @@ class PythonLowering:
             self.checks.append(Prim(at, owned, [Const(None, None), owner, Const(None, name)], takes_rt=True))
         return variable
 
-    def enter(self, node: Any) -> Frame:
+    def enter(self, node: Any) -> FrameLayout:
         """The frame of a function or comprehension, with the variables of its scope; its parameters come first."""
         scope = self.g.scopes.scopes[node]
         is_function = not isinstance(node, COMPREHENSIONS)
-        frame = Frame(self.frame, is_function=is_function)
+        frame = FrameLayout(self.frame, is_function=is_function)
         first = parameters(node.args) if is_function else []
+        outliving, finals = captured(self.g.scopes), finally_names(scope)
+        perhaps = perhaps_unbound(self.g.scopes, scope)
         for name in [*first, *[each for each in scope.vars if each not in first]]:
-            self.variables[scope.vars[name]] = Variable(name, frame, shared=scope.vars[name].shared)
+            var = scope.vars[name]
+            variable = self.variables[var] = Variable(name, frame, shared=var.shared)
+            variable.private = not var.shared and var not in outliving and name not in finals
+            variable.unsure, variable.parameter = name in perhaps, name in first
         self.frame, self.scope = frame, scope
         return frame
 
-    def within(self, node: Any, build: Callable[[], Node]) -> tuple[Frame, Node]:
-        """What ``build`` lowers within the scope of a function or comprehension, and its frame."""
+    def within(self, node: Any, build: Callable[[], Node]) -> tuple[FrameLayout, Node]:
+        """The result of ``build`` within the scope of a function or comprehension, and its frame."""
         saved = self.frame, self.scope, self.checks
         frame, self.checks = self.enter(node), []
         body = build()
@@ -145,7 +151,7 @@ class PythonLowering:
         items: list[Node] = []
         for each in statements:
             lowered = self.statement(each)
-            items += [*self.flushed(), *lowered]
+            items += [*self.reached(each), *self.flushed(), *lowered]
         return Seq(None, [*items, Const(None, None)])
 
     def flushed(self) -> list[Node]:
@@ -263,7 +269,7 @@ class PythonLowering:
         return [*before, nodes.For(at, over, item, body, other)]
 
     def item(self, target: ast.expr) -> tuple[Variable | str, list[Node]]:
-        """The variable that gets the element of a round, and what takes it apart for other targets."""
+        """The variable that gets the element of a round, and the nodes that take it apart for other targets."""
         if isinstance(target, ast.Name):
             return self.target(target.id, self.span(target)), []
         item = self.temporary()
@@ -291,7 +297,7 @@ class PythonLowering:
     def recovery(self, node: ast.Try, at: Span) -> Node:
         final = None
         if node.finalbody:
-            frame = self.frame = Frame(self.frame)
+            frame = self.frame = FrameLayout(self.frame)
             body = self.suite(node.finalbody)
             assert frame.parent is not None
             self.frame = frame.parent
@@ -313,8 +319,8 @@ class PythonLowering:
         if any(_name_of(each) == "task" for each in node.decorator_list):
             definition = self.templates[node.name].pop(0)
             return [nodes.Op(at, "define-task", [definition, ()], [Env(None)])]
-        made = self.function(node, node.name, lambda: self.suite(_without_docstring(node.body)))
-        return [Set(at, self.target(node.name, at), made)]
+        procedure = self.function(node, node.name, lambda: self.suite(_without_docstring(node.body)))
+        return [Set(at, self.target(node.name, at), procedure)]
 
     def function(self, node: Any, name: str | None, build: Callable[[], Node], *, gives_body: bool = False) -> Node:
         args, span = node.args, self.span(node)
@@ -322,7 +328,9 @@ class PythonLowering:
         least = len(positional) - len(args.defaults)
         optional = (*positional[least:], *(each.arg for each in args.kwonlyargs))
         ends = (span.start, span.end)
-        info = LambdaInfo(name, tuple(positional[:least]), None, self.g.source, *ends, ends, True, optional)
+        info = LoweredInfo(
+            name, tuple(positional[:least]), None, self.g.source, *ends, ends, True, optional, follows="strict"
+        )
         defaults: list[Any] = [None] * least + [self.value(each) for each in args.defaults]
         defaults += [nodes.MISSING_KEYWORD if each is None else self.value(each) for each in args.kw_defaults]
         frame, body = self.within(node, build)
@@ -333,6 +341,15 @@ class PythonLowering:
     # -- expressions ----------------------------------------------------------------------------------------------
 
     def value(self, node: ast.expr) -> Node:
+        lowered = self.expression(node)
+        return Seq(lowered.at, [*self.reached(node), lowered]) if node in self.g.marks else lowered
+
+    def reached(self, node: ast.AST) -> list[Node]:
+        """The nodes that report that a marked part is reached."""
+        reach = self.g.reach
+        return [] if reach is None else [Prim(None, reach, [Const(None, each)]) for each in self.g.marks.get(node, ())]
+
+    def expression(self, node: ast.expr) -> Node:
         at = self.span(node)
         match node:
             case ast.Constant():
@@ -342,15 +359,15 @@ class PythonLowering:
             case ast.JoinedStr():
                 return self.text(node, at)
             case ast.List():
-                return self.items(node.elts, at) or Prim(at, _as_list, self.values(node.elts))
+                return self.items(node.elts, at) or Prim(at, as_list, self.values(node.elts))
             case ast.Tuple():
                 items = self.items(node.elts, at)
-                return Prim(at, tuple, [items]) if items is not None else Prim(at, _as_tuple, self.values(node.elts))
+                return Prim(at, tuple, [items]) if items is not None else Prim(at, as_tuple, self.values(node.elts))
             case ast.Set():
                 items = self.items(node.elts, at)
                 if items is not None:
                     return Prim(at, expressions.as_set, [items])
-                return Prim(at, _as_set, [Prim(at, compare.key, [self.value(each)]) for each in node.elts])
+                return Prim(at, as_set, [Prim(at, compare.key, [self.value(each)]) for each in node.elts])
             case ast.Dict():
                 return self.dict(node, at)
             case ast.Subscript():
@@ -398,12 +415,12 @@ class PythonLowering:
             return Ref(at, self.variable(node.id))
         callee = g.callable_name(node.id)
         if g.kind(callee) in ("task", "tool"):
-            known = g.info(callee).parameters or {}
-            names = tuple(each for each, about in known.items() if about.required) or tuple(known)[:1]
+            described = g.info(callee).parameters or {}
+            names = tuple(each for each, about in described.items() if about.required) or tuple(described)[:1]
             args: list[Node] = [Env(None), Const(None, callee), Const(None, names), Const(None, at)]
             return Prim(at, support.task_procedure, args, takes_rt=True)
         if node.id in BUILTINS:
-            return Const(at, builtin(BUILTINS[node.id]))
+            return Const(at, builtin(BUILTINS[node.id], follows="strict"), BUILTINS[node.id])
         self.free.add(node.id)
         return Ref(at, node.id, self.near(node.id))
 
@@ -445,25 +462,26 @@ class PythonLowering:
                 parts.append(Prim(at, values.elements, args, takes_rt=True))
             else:
                 parts.append(self.value(each))
-        return Prim(at, partial(_gathered, spread), parts, takes_rt=True)
+        return Prim(at, partial(gathered_of, spread), parts, takes_rt=True)
 
     def dict(self, node: ast.Dict, at: Span) -> Node:
         keys = [each.value if isinstance(each, ast.Constant) else node for each in node.keys]
         if all(type(each) in (str, bool, type(None)) for each in keys):
-            return Prim(at, partial(_as_dict, tuple(keys)), self.values(node.values))
+            return Prim(at, partial(as_dict, tuple(keys)), self.values(node.values))
         spread = tuple(each is None for each in node.keys)
         parts: list[Node] = []
         for key, value in zip(node.keys, node.values, strict=True):
             parts.append(Const(None, None) if key is None else self.value(key))
             lowered = self.value(value)
             parts.append(Prim(at, expressions.spread_dict, [lowered]) if key is None else lowered)
-        return Prim(at, partial(_entries, spread), parts, takes_rt=True)
+        return Prim(at, partial(entries_of, spread), parts, takes_rt=True)
 
     def attribute(self, node: ast.Attribute, at: Span) -> Node:
         if isinstance(node.value, ast.Name) and self.is_outside(node.value.id):
             dotted = f"{node.value.id}.{node.attr}"
             if node.value.id in KINDS:
-                return Const(at, method_of(KINDS[node.value.id][0], node.attr, dotted))
+                method = (KINDS[node.value.id][0], node.attr, dotted)
+                return Const(at, method_of(*method), method)
             if dotted in CONSTANTS:
                 return Const(at, CONSTANTS[dotted])
         return Prim(at, values.member, [self.value(node.value), Const(None, node.attr)], takes_rt=True)
@@ -480,7 +498,7 @@ class PythonLowering:
             return Const(at, -number)  # type: ignore[operator]
         value = self.value(node.operand)
         if isinstance(node.op, ast.Not):
-            return Prim(at, lambda value: not values.truth(value), [value])
+            return Prim(at, is_false, [value])
         functions: dict[type[ast.unaryop], Any] = {
             ast.USub: values.negative,
             ast.UAdd: values.positive,
@@ -504,7 +522,7 @@ class PythonLowering:
         if isinstance(op, ast.Is | ast.IsNot):
             return Prim(at, operator.is_ if isinstance(op, ast.Is) else operator.is_not, [left, right])
         if isinstance(op, ast.In | ast.NotIn):
-            within = Prim(at, _is_within, [left, right], takes_rt=True)
+            within = Prim(at, is_within, [left, right], takes_rt=True)
             return within if isinstance(op, ast.In) else Prim(at, operator.not_, [within])
         if type(op) in _ORDERED:
             return Prim(at, compare.ordered, [Const(None, _ORDERED[type(op)]), left, right], takes_rt=True)
@@ -572,28 +590,26 @@ class PythonLowering:
         args, names = self.arguments(node)
         row = BUILTINS[title]
         if row.is_async:
-            return Prim(at, row.function, args, names, waits=0)
-        function = partial(_with_names, row.function, names) if names else row.function
-        return Prim(at, function, args, takes_rt=True)
+            return Prim(at, row.function, args, names, waits=0, row=row)
+        function = partial(call_with_names, row.function, names) if names else row.function
+        return Prim(at, function, args, takes_rt=True, row=row)
 
     def method(self, node: ast.Call, at: Span, name: str) -> Node:
         assert isinstance(node.func, ast.Attribute)
         receiver = self.value(node.func.value)
         args, names = self.arguments(node)
         if name == "sort":
-            return Prim(at, sort, [receiver, *args], names, waits=0)
+            return Prim(at, sort, [receiver, *args], names, waits=0, row=SORT)
         if name == "append" and len(args) == 1 and not names:
             return Prim(at, methods.append, [receiver, *args], takes_rt=True)
-        return Prim(at, partial(_method, name, names), [receiver, *args], takes_rt=True)
+        return Prim(at, partial(call_method, name, names), [receiver, *args], takes_rt=True)
 
     def record(self, node: ast.Call, at: Span, name: str) -> Node:
         columns = self.g.records[name]
         written = dict(zip(columns, node.args, strict=False))
         written |= {each.arg: each.value for each in node.keywords if each.arg is not None}
         entries = [(each, written.get(each) or default) for each, default in columns.items()]
-        return Prim(
-            at, partial(_as_dict, tuple(columns)), [self.value(each) for _, each in entries if each is not None]
-        )
+        return Prim(at, partial(as_dict, tuple(columns)), [self.value(each) for _, each in entries if each is not None])
 
     def effect(self, node: ast.Call, at: Span, name: str, gives: Any = "data") -> Node:
         function = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -614,7 +630,7 @@ class PythonLowering:
         return nodes.Effect(at, name, names, args, spread, gives)
 
     def note(self, node: ast.Call, at: Span, tool: str, first: str) -> Node:
-        names = (first, *[each.arg for each in node.keywords])
+        names = (first, *[str(each.arg) for each in node.keywords])
 
         def made(env: Any, *args: Any) -> Any:
             return CallTool(tool, dict(zip(names, args, strict=True)))
@@ -641,7 +657,7 @@ class PythonLowering:
             frame, body = self.within(node, lambda: self.value(inner))
             return nodes.Thunk(at, body, frame)
         saved, self.checks = self.checks, []
-        frame = self.frame = Frame(self.frame)
+        frame = self.frame = FrameLayout(self.frame)
         body = self.value(node)
         body = Seq(None, [*self.checks, body]) if self.checks else body
         assert frame.parent is not None
@@ -649,7 +665,7 @@ class PythonLowering:
         return nodes.Thunk(at, body, frame)
 
     def thunks(self, items: list[ast.expr]) -> Node:
-        return Prim(None, _as_list, [self.thunk(each) for each in items])
+        return Prim(None, as_list, [self.thunk(each) for each in items])
 
     def listed(self, node: ast.expr, at: Span) -> Node:
         return Prim(at, support.listed, [self.value(node)], takes_rt=True)
@@ -671,10 +687,10 @@ class PythonLowering:
         frame, body = self.within(over, lambda: self.value(over.elt))
         frame.is_function = True
         ends = (span.start, span.end)
-        info = LambdaInfo(None, (target.id,), None, self.g.source, *ends, ends, False)
+        info = LoweredInfo(None, (target.id,), None, self.g.source, *ends, ends, False, follows="strict")
         variable = self.variables[self.g.scopes.scopes[over].vars[target.id]]
-        made = nodes.Lambda(span, info, [variable], [None], frame, body, None, gives_body=True, by_position=1)
-        return nodes.Op(at, "pmap", [], [made, items])
+        procedure = nodes.Lambda(span, info, [variable], [None], frame, body, None, gives_body=True, by_position=1)
+        return nodes.Op(at, "pmap", [], [procedure, items])
 
     def form_pmap(self, node: ast.Call, at: Span) -> Node:
         function = self.value(node.args[0])
@@ -712,12 +728,16 @@ class PythonLowering:
         separator = next((each.value for each in node.keywords if each.arg == "sep"), None)
         items = self.value(ast.copy_location(ast.List(node.args, ast.Load()), node))
         args = [Const(None, " ") if separator is None else self.value(separator), items]
-        message = Prim(at, _log_text, args, waits=0)
-        return Seq(at, [nodes.Perform(at, lambda env, text: LogMessage(text), [message]), Const(None, None)])
+        message = Prim(at, log_text, args, waits=0)
+
+        def made(env: Any, text: Any) -> Any:
+            return LogMessage(text)
+
+        return Seq(at, [nodes.Perform(at, made, [message]), Const(None, None)])
 
     def workflow(self, node: ast.Call, at: Span) -> Node:
         assert isinstance(node.args[0], ast.Constant)
-        name, keys = node.args[0].value, tuple(each.arg for each in node.keywords)
+        name, keys = node.args[0].value, tuple([str(each.arg) for each in node.keywords])
 
         def made(env: Any, *args: Any) -> Any:
             return CallWorkflow(str(name), dict(zip(keys, args, strict=True)))
@@ -728,7 +748,7 @@ class PythonLowering:
         return Prim(at, requests.unwrapped, [self.workflow(node, at)])
 
     def form_get_context(self, node: ast.Call, at: Span) -> Node:
-        keys = (*(["query"] if node.args else []), *[each.arg for each in node.keywords])
+        keys = (*(["query"] if node.args else []), *[str(each.arg) for each in node.keywords])
 
         def made(env: Any, *args: Any) -> Any:
             return GetContext(dict(zip(keys, args, strict=True)))
@@ -790,8 +810,11 @@ class PythonLowering:
         waiting = Prim(at, requests.waiting, [self.value(node.args[0])])
         return Seq(at, [nodes.Perform(at, _itself, [waiting]), Const(None, None)])
 
-    def drawn(self, at: Span, source: str, *args: Node) -> Node:
-        return nodes.Perform(at, lambda env, *args: Draw(source, *args), list(args))
+    def drawn(self, at: Span, source: Literal["now", "random", "uuid"], *args: Node) -> Node:
+        def made(env: Any, *args: Any) -> Any:
+            return Draw(source, *args)
+
+        return nodes.Perform(at, made, list(args))
 
     def form_now(self, node: ast.Call, at: Span) -> Node:
         return self.drawn(at, "now")
@@ -805,7 +828,7 @@ class PythonLowering:
     # -- the whole ------------------------------------------------------------------------------------------------
 
     def started(self) -> list[Node]:
-        """What a text does before anything else: it defines its classes and the tasks of its questions."""
+        """The first nodes of a text: they define its classes and the tasks of its questions."""
         classes = {each.name: each for each in self.g.tree.body if isinstance(each, ast.ClassDef)}
         first: list[Node] = []
         for name in self.g.at_start:
@@ -840,31 +863,28 @@ class PythonLowering:
                 for each in parameters(args)
             ]
             self.free.add("main")
-            items.append(nodes.Leave(at, "return", Prim(at, _main, [Ref(at, "main"), *bound], waits=0)))
+            items.append(nodes.Leave(at, "return", Prim(at, call_main, [Ref(at, "main"), *bound], waits=0)))
         return Seq(None, items)
 
 
-def _as_list(*items: Any) -> list[Any]:
-    return list(items)
+def is_false(value: Any) -> bool:
+    """``not value``."""
+    return not values.truth(value)
 
 
-def _as_tuple(*items: Any) -> tuple[Any, ...]:
+def as_tuple(*items: Any) -> tuple[Any, ...]:
     return items
 
 
-def _as_set(*keys: Any) -> OrderedSet:
+def as_set(*keys: Any) -> OrderedSet:
     return OrderedSet(list(keys))
-
-
-def _as_dict(keys: tuple[Any, ...], *items: Any) -> dict[Any, Any]:
-    return dict(zip(keys, items, strict=True))
 
 
 def _itself(env: Any, effect: Any) -> Any:
     return effect
 
 
-async def _log_text(rt: Any, d: int, separator: Any, items: Any) -> str:
+async def log_text(rt: Any, d: int, separator: Any, items: Any) -> str:
     return await support.log_text(rt, separator, tuple(items))
 
 
@@ -872,7 +892,7 @@ async def _endorsed(rt: Any, d: int, value: Any, reason: Any, span: Span) -> Any
     return await requests.endorsed(rt, value, reason, span)
 
 
-async def _main(rt: Any, d: int, function: Any, *bound: Any) -> Any:
+async def call_main(rt: Any, d: int, function: Any, *bound: Any) -> Any:
     return await function.raw(rt, d + 1, *bound)
 
 

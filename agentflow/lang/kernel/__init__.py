@@ -1,0 +1,5 @@
+"""The language as 25 kinds of node, to which texts of both surfaces are lowered; and their interpreter under a strict policy.
+
+Read ``nodes`` (the kinds), ``lower_sexp`` and ``lower_python`` (how texts become nodes), ``facts`` (facts about each function that a
+node calls), ``reach`` (the variables that a part may change, and how it may be left), ``shapes`` (the labels of containers), then ``machine``.
+"""

@@ -1,0 +1,169 @@
+"""The variables that a part of a program may change, the ways to leave it, and the containers that are a function's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel.nodes import FrameLayout, Node, Variable, parts
+from agentflow.lang.python import values
+
+Target = Variable | str
+
+
+def holder(node: Node, kept: Mapping[Variable, Node] | None = None) -> Target | None:
+    """The variable at the head of a chain of elements, fields and calls; ``kept`` are the values of variables without a name."""
+    while True:
+        if isinstance(node, nodes.Call):
+            node = node.function
+        elif isinstance(node, nodes.Prim) and node.args:
+            node = node.args[0]
+        elif kept and isinstance(node, nodes.Ref) and isinstance(node.variable, Variable) and node.variable in kept:
+            node = kept[node.variable]
+        else:
+            return node.variable if isinstance(node, nodes.Ref) else None
+
+
+def root(node: Node, kept: Mapping[Variable, Node]) -> Target | None:
+    """The variable that a value is certainly reached from, by elements and fields alone: marking all that it holds marks the value."""
+    while True:
+        if isinstance(node, nodes.Prim) and node.function in (values.element, values.member):
+            node = node.args[0]
+        elif isinstance(node, nodes.Ref) and isinstance(node.variable, Variable) and node.variable in kept:
+            node = kept[node.variable]
+        else:
+            return node.variable if isinstance(node, nodes.Ref) else None
+
+
+def written(node: Node, changed: Callable[[nodes.Prim], int | None]) -> dict[Target, tuple[bool, bool]]:
+    """The variables that a part may change, other than its own: whether it assigns them, and whether it changes the containers in them.
+
+    ``changed`` gives the operand that a function changes, by position; None for one that changes nothing.
+    """
+    targets: dict[Target, tuple[bool, bool]] = {}
+    own: set[FrameLayout] = set()
+
+    def note(target: Target | None, *, assigns: bool) -> None:
+        if target is not None:
+            a, h = targets.get(target, (False, False))
+            targets[target] = (a or assigns, h or not assigns)
+
+    inside: list[Node] = []
+    pending: list[Node] = [node]
+    while pending:
+        at = pending.pop()
+        inside.append(at)
+        pending += parts(at)
+    kept = {
+        at.variable: at.value
+        for at in inside
+        if isinstance(at, nodes.Set) and isinstance(at.variable, Variable) and not at.variable.name
+    }
+    for at in inside:
+        if isinstance(at, nodes.Set | nodes.Del):
+            note(at.variable, assigns=True)
+        elif isinstance(at, nodes.For):
+            note(at.item, assigns=True)
+        elif isinstance(at, nodes.Try):
+            for handler in at.handlers:
+                note(handler[1], assigns=True)
+        elif isinstance(at, nodes.Prim):
+            operand = changed(at)
+            if operand is not None:
+                note(holder(at.args[operand], kept), assigns=False)
+        if (
+            isinstance(at, nodes.Lambda | nodes.Collect | nodes.Seq | nodes.Thunk | nodes.NamedLet)
+            and at.frame is not None
+        ):
+            own.add(at.frame)
+    return {
+        each: how for each, how in targets.items() if isinstance(each, str) or (each.frame not in own and each.name)
+    }
+
+
+def used(procedure: nodes.Lambda) -> list[Target]:
+    """The variables from outside that a procedure reads or writes, in no order."""
+    own: set[FrameLayout] = set()
+    targets: dict[Target, None] = {}
+    pending: list[Node] = [procedure]
+    while pending:
+        at = pending.pop()
+        if isinstance(at, nodes.Ref | nodes.Set | nodes.Del):
+            targets[at.variable] = None
+        elif isinstance(at, nodes.For) and at.item is not None:
+            targets[at.item] = None
+        elif isinstance(at, nodes.Try):
+            targets.update({variable: None for _, variable, _ in at.handlers if variable is not None})
+        if (
+            isinstance(at, nodes.Lambda | nodes.Collect | nodes.Seq | nodes.Thunk | nodes.NamedLet)
+            and at.frame is not None
+        ):
+            own.add(at.frame)
+        pending += parts(at)
+    return [each for each in targets if isinstance(each, str) or (each.frame not in own and each.name)]
+
+
+def exits(node: Node) -> tuple[bool, bool]:
+    """Whether a part may be left by ``return``, and by a jump of a loop around it."""
+    returns = jumps = False
+    pending: list[tuple[Node, bool]] = [(node, False)]
+    while pending:
+        at, looping = pending.pop()
+        if isinstance(at, nodes.Leave):
+            returns = returns or at.how == "return"
+            jumps = jumps or (at.how != "return" and not looping)
+        elif isinstance(at, nodes.Again):
+            jumps = jumps or not looping
+        elif isinstance(at, nodes.Yield):
+            returns = True
+        elif isinstance(at, nodes.NamedLet):
+            pending += [(at.body, True), *[(each, looping) for each in at.inits]]
+        elif isinstance(at, nodes.For | nodes.While):
+            pending.append((at.body, True))
+            if at.other is not None:
+                pending.append((at.other, looping))
+        elif not isinstance(at, nodes.Lambda | nodes.Thunk | nodes.Collect):
+            pending += [(each, looping) for each in parts(at)]
+    return returns, jumps
+
+
+def is_left_early(items: list[Node]) -> bool:
+    """Whether control may leave other than at the end."""
+    return any(True in exits(each) for each in items)
+
+
+def owned(
+    variable: Variable, body: Node, *, is_new: Callable[[nodes.Prim], bool], reads: Callable[[nodes.Prim, int], bool]
+) -> bool:
+    """Whether the container in a variable is made in its function, which stores it nowhere and gives it to no other code before it ends.
+
+    An error that jumps over a change of it then leaves nothing behind. It may be read, changed and given back, and stored nowhere.
+    ``is_new`` says whether a function gives a container of its own, ``reads`` whether it only reads, or changes, an operand.
+    """
+    if not variable.private or not variable.name or variable.parameter:
+        return False
+    pending: list[tuple[Node, bool]] = [(body, False)]
+    while pending:
+        at, allowed = pending.pop()
+        if isinstance(at, nodes.Ref):
+            if at.variable is variable and not allowed:
+                return False
+            continue
+        if isinstance(at, nodes.For) and at.item is variable:
+            return False
+        if isinstance(at, nodes.Try) and any(each is variable for _, each, _ in at.handlers):
+            return False
+        if isinstance(at, nodes.Set) and at.variable is variable:
+            same = isinstance(at.value, nodes.Prim) and holder(at.value) is variable and not is_new(at.value)
+            if (
+                not isinstance(at.value, nodes.Collect)
+                and not same
+                and not (isinstance(at.value, nodes.Prim) and is_new(at.value))
+            ):
+                return False
+        if isinstance(at, nodes.Prim):
+            pending += [(each, reads(at, index)) for index, each in enumerate(at.args)]
+            continue
+        held = isinstance(at, nodes.Leave | nodes.For | nodes.If | nodes.While)
+        pending += [(each, held) for each in parts(at)]
+    return True

@@ -1,0 +1,52 @@
+"""The code of programs under a strict policy: lowered, and carried out by the :class:`~agentflow.lang.kernel.machine.Machine`."""
+
+from __future__ import annotations
+
+from agentflow.lang.abi import Code
+from agentflow.lang.analyzer import Analyzer
+from agentflow.lang.cutting import Part
+from agentflow.lang.environment import Cell, SexpEnvironment
+from agentflow.lang.ir import Seq
+from agentflow.lang.kernel import door, machine_calls, machine_control, machine_variables
+from agentflow.lang.kernel.lower_python import PythonLowering
+from agentflow.lang.kernel.lower_sexp import SexpLowering
+from agentflow.lang.kernel.machine import Machine
+from agentflow.lang.kernel.nodes import Node
+from agentflow.lang.python.emitter import Emitter
+from agentflow.lang.stack import on_fresh_stack
+
+RULES = (door, machine_calls, machine_control, machine_variables)
+"""The modules that make nodes ready; importing them declares these functions."""
+_SHALLOW = 10
+"""Levels of nesting that are lowered on the caller's stack."""
+
+
+def python_part(g: Emitter) -> Part:
+    """The code of a text in Python that ``g`` has checked."""
+    lowering = PythonLowering(g)
+    deep = g.deepest > _SHALLOW
+    root = on_fresh_stack(lowering.whole) if deep else lowering.whole()
+    return _part(root, lowering, set(g.scopes.defined), python=True, deep=deep)
+
+
+def sexp_part(analyzer: Analyzer, tree: Seq) -> Part:
+    """The code of an analysed program, or of one of its parts."""
+    lowering = SexpLowering(analyzer.source)
+
+    def lowered() -> Node:
+        lowering.enter(tree)
+        return lowering.node(tree)
+
+    deep = analyzer.deepest > _SHALLOW
+    root = on_fresh_stack(lowered) if deep else lowered()
+    return _part(root, lowering, set(analyzer.globals_defined), python=False, deep=deep)
+
+
+def _part(root: Node, lowering: PythonLowering | SexpLowering, defined: set[str], *, python: bool, deep: bool) -> Part:
+    free, frame = sorted(lowering.free), lowering.frame
+
+    def link(env: SexpEnvironment, *cells: Cell) -> Code:
+        machine = Machine(env, dict(zip(free, cells, strict=True)), python=python)
+        return on_fresh_stack(lambda: machine.whole(root, frame)) if deep else machine.whole(root, frame)
+
+    return Part(link, (), tuple([(name, name in defined) for name in free]))
