@@ -253,7 +253,8 @@ class PromptRun:
         self._conversation = ""
         """The key of the conversation that this prompt continues, if the provider may have cached its last request."""
         history = prompt.history
-        if history.use_session_history and history.record_in_session_history and self._prompt_cache is not False:
+        continues = history.use_session_history and history.record_in_session_history
+        if call.run.watched and continues and self._prompt_cache is not False:
             self._conversation = f"{prompt.agent} {conversation_key(call.session, model)}"
         if prompt.effort is not None and not profile.takes_effort:
             ignored = f"the model {model} is not known to take an effort: it is asked without '{prompt.effort}'"

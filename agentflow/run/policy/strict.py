@@ -7,6 +7,7 @@ never restored, and everything that may raise one raises it: continuing shows th
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from agentflow.core.call.reading import Reading
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.data.labels import Label, Sources, blame, box, outer_sources
 from agentflow.core.data.source import Span
+from agentflow.core.data.walk import finish
 from agentflow.core.events.effects import Effect
 from agentflow.lang.abi import Code
 from agentflow.lang.builtins import Primitive
@@ -61,7 +63,20 @@ class StrictStrand(LabelledStrand):
             return self.left(before, await super().main(program, env, depth, calls))
         finally:
             if self.parent is None and not self.changeable.is_empty:
-                self.changeable.hand_over(await self.work(reachable(bound)))
+                await self._hand_over(bound)
+
+    async def _hand_over(self, bound: list[Any]) -> None:
+        """Keep the sources of the host's containers for later runs: in slices without steps, as a run takes as many in all modes."""
+        looking = reachable(bound)
+        try:
+            while True:
+                next(looking)
+                await asyncio.sleep(0)
+        except StopIteration as done:
+            self.changeable.hand_over(done.value)
+        except asyncio.CancelledError:  # the labels are kept in any case
+            self.changeable.hand_over(finish(looking))
+            raise
 
     def _meet(self, env: SexpEnvironment) -> None:
         """Use the labels of the containers that programs left in an environment, and leave those of this one there."""
