@@ -43,7 +43,7 @@ from agentflow.lang.kernel.nodes import (
     Node,
     Variable,
 )
-from agentflow.lang.kernel.reach import exits, root, written
+from agentflow.lang.kernel.reach import Change, exits, root, written
 from agentflow.lang.kernel.shapes import give_out, hold, outside
 from agentflow.lang.python import values
 from agentflow.lang.trace import annotate, fit_hint, span_of_position
@@ -332,19 +332,18 @@ class Machine:
 
     def upgrade(self, items: Iterable[Node]) -> Upgrade | None:
         """Marks the variables and containers that ``items`` may change, once a test has decided whether they are done; None if there are none."""
-        merged: dict[Any, tuple[bool, bool]] = {}
+        merged: dict[Any, set[Change]] = {}
         for each in items:
             for other in (each, *self.around(each)):
-                for target, (assigned, held) in written(other, changed).items():
-                    a, h = merged.get(target, (False, False))
-                    merged[target] = (a or assigned, h or held)
+                for target, how in written(other, changed).items():
+                    merged.setdefault(target, set()).update(how)
         marks: list[Mark] = []
-        for target, (assigned, held) in merged.items():
+        for target, how in merged.items():
             if isinstance(target, str):
                 if target in self.cells:
-                    marks.append(self.cell_mark(target, assigned=assigned, held=held))
+                    marks.append(self.cell_mark(target, how))
             elif self.is_in_reach(target):
-                marks.append(self.mark(target, assigned=assigned, held=held))
+                marks.append(self.mark(target, how))
         if not marks:
             return None
 
@@ -370,14 +369,14 @@ class Machine:
             at = at.parent
         return at is not None
 
-    def cell_mark(self, name: str, *, assigned: bool, held: bool) -> Mark:
-        cell = self.cells[name]
+    def cell_mark(self, name: str, how: set[Change]) -> Mark:
+        cell, assigned, held, deleted = self.cells[name], "assigned" in how, "held" in how, "deleted" in how
 
         def mark(rt: Any, fr: RuntimeFrame, before: Sources, now: Sources) -> Work[None] | None:
             value = cell.v
+            if (deleted or (assigned and value is UNBOUND)) and before <= self.env.presence(name):
+                self.env.note_presence(name, now)
             if value is UNBOUND:
-                if assigned and before <= self.env.presence(name):
-                    self.env.note_presence(name, now)
                 return None
             if assigned and before <= outer_sources(value):
                 cell.v = box(value, now)
@@ -385,8 +384,8 @@ class Machine:
 
         return mark
 
-    def mark(self, variable: Variable, *, assigned: bool, held: bool) -> Mark:
-        count, slot = self.hops(variable.frame), variable.slot
+    def mark(self, variable: Variable, how: set[Change]) -> Mark:
+        count, slot, assigned, held = self.hops(variable.frame), variable.slot, "assigned" in how, "held" in how
         private = variable.private and self.function_of(self.place.frame) is self.function_of(variable.frame)
 
         def mark(rt: Any, fr: RuntimeFrame, before: Sources, now: Sources) -> Work[None] | None:

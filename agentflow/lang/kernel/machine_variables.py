@@ -9,6 +9,7 @@ from typing import Any
 from agentflow.core.data.labels import (
     Label,
     bare,
+    box,
     joined,
     outer_sources,
 )
@@ -152,7 +153,7 @@ def unset(m: Machine, node: nodes.Del) -> Code:
 
     def unbind(rt: Any, fr: RuntimeFrame) -> None:
         read(rt, fr)
-        rt.written(target, cell.v, None, since(rt, fr))
+        rt.written(target, box(None, m.env.presence(target)), None, since(rt, fr))
         m.env.note_presence(target, joined(outer_sources(cell.v), rt.ambient))
         cell.v = UNBOUND
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias
 
 from agentflow.lang.kernel import nodes
 from agentflow.lang.kernel.nodes import FrameLayout, Node, Variable, parts
 from agentflow.lang.python import values
 
 Target = Variable | str
+Change: TypeAlias = Literal["assigned", "deleted", "held"]
 
 
 def holder(node: Node, kept: Mapping[Variable, Node] | None = None) -> Target | None:
@@ -35,18 +37,17 @@ def root(node: Node, kept: Mapping[Variable, Node]) -> Target | None:
             return node.variable if isinstance(node, nodes.Ref) else None
 
 
-def written(node: Node, changed: Callable[[nodes.Prim], int | None]) -> dict[Target, tuple[bool, bool]]:
-    """The variables that a part may change, other than its own: whether it assigns them, and whether it changes the containers in them.
+def written(node: Node, changed: Callable[[nodes.Prim], int | None]) -> dict[Target, set[Change]]:
+    """The variables that a part may change, other than its own, and how: it assigns or deletes them, or changes the containers in them.
 
     ``changed`` gives the operand that a function changes, by position; None for one that changes nothing.
     """
-    targets: dict[Target, tuple[bool, bool]] = {}
+    targets: dict[Target, set[Change]] = {}
     own: set[FrameLayout] = set()
 
-    def note(target: Target | None, *, assigns: bool) -> None:
+    def note(target: Target | None, *how: Change) -> None:
         if target is not None:
-            a, h = targets.get(target, (False, False))
-            targets[target] = (a or assigns, h or not assigns)
+            targets.setdefault(target, set()).update(how)
 
     inside: list[Node] = []
     pending: list[Node] = [node]
@@ -60,17 +61,19 @@ def written(node: Node, changed: Callable[[nodes.Prim], int | None]) -> dict[Tar
         if isinstance(at, nodes.Set) and isinstance(at.variable, Variable) and not at.variable.name
     }
     for at in inside:
-        if isinstance(at, nodes.Set | nodes.Del):
-            note(at.variable, assigns=True)
+        if isinstance(at, nodes.Set):
+            note(at.variable, "assigned")
+        elif isinstance(at, nodes.Del):
+            note(at.variable, "assigned", "deleted")
         elif isinstance(at, nodes.For):
-            note(at.item, assigns=True)
+            note(at.item, "assigned")
         elif isinstance(at, nodes.Try):
             for handler in at.handlers:
-                note(handler[1], assigns=True)
+                note(handler[1], "assigned")
         elif isinstance(at, nodes.Prim):
             operand = changed(at)
             if operand is not None:
-                note(holder(at.args[operand], kept), assigns=False)
+                note(holder(at.args[operand], kept), "held")
         if (
             isinstance(at, nodes.Lambda | nodes.Collect | nodes.Seq | nodes.Thunk | nodes.NamedLet)
             and at.frame is not None
