@@ -657,6 +657,7 @@ class Pair:
 def signing_in_keeps_its_state(store_in: Callable[[Path], TokenStore]) -> Callable[[House], Awaitable[None]]:
     async def shown(house: House) -> None:
         """A sign-in that has begun is found again in the store, by two flows that share it, and ends once."""
+        pytest.importorskip("mcp_types", reason="the MCP SDK is an extra")
         from tests.support.oauth_server import REDIRECT, browse, strict_servers
 
         sign_in = SignIn(user=lambda ctx: "ada", redirect_uri=REDIRECT, tokens=store_in(house.root.parent / "tokens"))
