@@ -24,7 +24,7 @@ from agentflow.lang.builtins.strict import Called, look_outside
 from agentflow.lang.builtins.strict import strict_twin_of as strict_primitive_of
 from agentflow.lang.calling import TAIL, Sliced, begun, bounce
 from agentflow.lang.changeable import CONTAINERS
-from agentflow.lang.kernel import lower_python, nodes
+from agentflow.lang.kernel import lowered_functions, nodes
 from agentflow.lang.kernel.facts import (
     CallFacts,
     changed,
@@ -32,6 +32,7 @@ from agentflow.lang.kernel.facts import (
     facts_of,
     facts_of_method,
     is_new,
+    makes_container,
     method_in,
     reads,
 )
@@ -150,9 +151,9 @@ def waiting(m: Machine, node: nodes.Prim) -> Run:
             if node.function is builtins.sort:
                 return await sort_in_place(m, rt, fr, args, named, since(rt, fr))
             return await of_builtin(m, rt, fr[DEPTH], row, args[:count], named, before)
-        if node.function is lower_python.call_main:
+        if node.function is lowered_functions.call_main:
             return rt.left(before, await node.function(rt, fr[DEPTH], *args))
-        if node.function is lower_python.log_text:
+        if node.function is lowered_functions.log_text:
             items = await give_out(rt, bare(args[1]))
             return await labelled.twin_of(support.log_text)(rt, args[0], tuple(items))
         return await node.function(rt, fr[DEPTH], *await give_out(rt, args))
@@ -194,7 +195,7 @@ async def of_builtin(
     if rt.trying:
         look_outside(rt, value)
     value = rt.left(before, value)
-    return fresh(rt, value) if row.name == "sorted" else value
+    return fresh(rt, value) if makes_container(row) else value
 
 
 async def mapped(m: Machine, rt: Any, d: int, row: Row, args: list[Any], before: Sources) -> Any:

@@ -17,7 +17,7 @@ from agentflow.core.data.labels import NO_SOURCES, bare, box, joined, outer_sour
 from agentflow.lang.builtins.labelled import twin_of as primitive_twin_of
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.changeable import CONTAINERS
-from agentflow.lang.kernel import lower_python, lower_sexp, nodes
+from agentflow.lang.kernel import lowered_functions, nodes
 from agentflow.lang.python import builtins, changes, compare, expressions, labelled, methods, support, values
 from agentflow.lang.python.repeated import set_of
 from agentflow.lang.python.rows import Row, traits_of
@@ -88,7 +88,7 @@ CHANGING = {row.name: row.changes for row in methods.METHOD_ROWS if row.changes 
 def method_in(node: nodes.Prim) -> tuple[str, tuple[str, ...]] | None:
     """The name of the method that a node calls, and its keywords."""
     function = node.function
-    return function.args if isinstance(function, partial) and function.func is lower_python.call_method else None
+    return function.args if isinstance(function, partial) and function.func is lowered_functions.call_method else None
 
 
 def changes_of(node: nodes.Prim) -> tuple[str, int] | None:
@@ -106,7 +106,7 @@ def changed(node: nodes.Prim) -> int | None:
     return None if change is None else change[1]
 
 
-def _makes(row: Row) -> bool:
+def makes_container(row: Row) -> bool:
     """Whether a function gives a container of its own."""
     return row.gives in CONTAINERS or row.size == "data"
 
@@ -155,9 +155,9 @@ def _of_primitive(primitive: Primitive, count: int) -> CallFacts:
 @cache
 def _of_builtin(row: Row, names: tuple[str, ...]) -> CallFacts:
     entry = labelled.labelled_entry(row)
-    twin = partial(lower_python.call_with_names, entry.function, names) if names else entry.function
+    twin = partial(lowered_functions.call_with_names, entry.function, names) if names else entry.function
     looks = "r" if row.within else ""
-    return CallFacts(twin, row.flow, looks, gives="new" if _makes(row) else "")
+    return CallFacts(twin, row.flow, looks, gives="new" if makes_container(row) else "")
 
 
 @cache
@@ -192,7 +192,7 @@ def is_new(node: nodes.Prim) -> bool:
     if method is not None:
         return method[0] not in _GIVES_PARTS
     if node.waits is not None:
-        return isinstance(node.row, Row) and _makes(node.row)
+        return isinstance(node.row, Row) and makes_container(node.row)
     return facts_of(node).gives == "new"
 
 
@@ -247,14 +247,14 @@ def _listed(rt: Any, value: Any) -> Any:
 
 _AS_TUPLE = labelled.twin_of(expressions.as_tuple)
 _SPECIAL: dict[Any, Callable[[Any], CallFacts]] = {
-    lower_python.is_within: lambda _: CallFacts(labelled.twin_of(compare.contains), "rc"),
-    lower_python.entries_of: _entries,
-    lower_python.gathered_of: _gathered,
-    lower_python.as_set: lambda _: _kept(lambda rt, *keys: set_of(list(keys)), looks="r"),
-    **dict.fromkeys((lower_sexp.as_list, lower_sexp.as_dict, lower_python.as_tuple, fresh), _made),
-    lower_sexp.owned: lambda function: _kept(function, "part"),
-    lower_sexp.operator_of: lambda function: _kept(function, "part"),
-    lower_python.is_false: _of_outer(lower_python.is_false),
+    lowered_functions.is_within: lambda _: CallFacts(labelled.twin_of(compare.contains), "rc"),
+    lowered_functions.entries_of: _entries,
+    lowered_functions.gathered_of: _gathered,
+    lowered_functions.as_set: lambda _: _kept(lambda rt, *keys: set_of(list(keys)), looks="r"),
+    **dict.fromkeys((lowered_functions.as_list, lowered_functions.as_dict, lowered_functions.as_tuple, fresh), _made),
+    lowered_functions.owned: lambda function: _kept(function, "part"),
+    lowered_functions.operator_of: lambda function: _kept(function, "part"),
+    lowered_functions.is_false: _of_outer(lowered_functions.is_false),
     support.listed: lambda _: CallFacts(_listed, "o", gives="new"),
     tuple: lambda _: _kept(lambda rt, items: _AS_TUPLE(items)),
     list: lambda _: _kept(lambda rt: []),

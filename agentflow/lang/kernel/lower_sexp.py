@@ -11,8 +11,8 @@ from agentflow.core.events import effects
 from agentflow.lang import ir
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel.lowered_functions import as_dict, as_list, operator_of, owned
 from agentflow.lang.kernel.nodes import (
-    STRAND,
     Const,
     Env,
     FrameLayout,
@@ -23,6 +23,7 @@ from agentflow.lang.kernel.nodes import (
     Seq,
     Set,
     Variable,
+    owner_of,
 )
 from agentflow.lang.support import fresh, rounds
 
@@ -33,36 +34,6 @@ _EFFECTS: dict[str, Callable[[Any, str, dict[str, Any]], Any]] = {
     "context": lambda env, name, arguments: effects.GetContext(arguments),
     "items": lambda env, name, arguments: effects.GetContext(arguments, True),
 }
-
-
-def owner_of(frame: FrameLayout) -> Variable:
-    """The strand that a frame belongs to, as if it were a variable in it."""
-    owner = Variable("", frame)
-    frame.size -= 1
-    owner.slot = STRAND
-    return owner
-
-
-def owned(rt: Any, value: Any, owner: Any, name: str) -> Any:
-    """``value``, if the strand may assign a variable of ``owner``. Raises ``concurrency/shared-set``."""
-    if owner is not rt:
-        rt.check_owner(owner, name)
-    return value
-
-
-def operator_of(rt: Any, env: Any, name: str) -> Any:
-    """The meaning of a name in operator position that was unbound at compile time."""
-    return rt.operator(env, name)
-
-
-def as_list(*items: Any) -> list[Any]:
-    """A list of these items."""
-    return list(items)
-
-
-def as_dict(keys: tuple[Any, ...], *items: Any) -> dict[Any, Any]:
-    """A dict of keys that the text gives."""
-    return dict(zip(keys, items, strict=True))
 
 
 class SexpLowering:

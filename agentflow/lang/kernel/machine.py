@@ -13,7 +13,7 @@ A node that never waits has a closure that gives its value at once, or work that
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -97,7 +97,7 @@ def _awaited(now: Now | None) -> Run:
     return run
 
 
-def rest_of(work: Work[Any], then: Callable[[Any], Any]) -> Work[Any]:
+def _rest_of(work: Work[Any], then: Callable[[Any], Any]) -> Work[Any]:
     value = then((yield from work))
     while type(value) is Sliced:
         value = yield from value.work
@@ -106,7 +106,7 @@ def rest_of(work: Work[Any], then: Callable[[Any], Any]) -> Work[Any]:
 
 def then_do(value: Any, then: Callable[[Any], Any]) -> Any:
     """``then`` of a value, once it is there."""
-    return Sliced(rest_of(value.work, then)) if type(value) is Sliced else then(value)
+    return Sliced(_rest_of(value.work, then)) if type(value) is Sliced else then(value)
 
 
 def gathered(rt: Any, fr: RuntimeFrame, parts: Sequence[Now], done: list[Any], then: Callable[[list[Any]], Any]) -> Any:
@@ -114,7 +114,7 @@ def gathered(rt: Any, fr: RuntimeFrame, parts: Sequence[Now], done: list[Any], t
     for at in range(len(done), len(parts)):
         value = parts[at](rt, fr)
         if type(value) is Sliced:
-            return Sliced(rest_of(value.work, lambda value: gathered(rt, fr, parts, [*done, value], then)))
+            return Sliced(_rest_of(value.work, lambda value: gathered(rt, fr, parts, [*done, value], then)))
         done.append(value)
     return then(done)
 
@@ -194,6 +194,10 @@ class Machine:
         yield
         self.place = saved
 
+    def in_loop(self, node: Node) -> AbstractContextManager[None]:
+        """A block that makes code within a loop ready."""
+        return self.at_place(loops=(*self.place.loops, node))
+
     # -- nodes ----------------------------------------------------------------------------------------------------
 
     def code(self, node: Node) -> Code:
@@ -266,9 +270,7 @@ class Machine:
         """
         if not self.place.trying or (changed is not None and root(changed, self.kept) is None):
             return lambda rt, fr: rt.ambient
-        count, at = 0, self.place.frame
-        while not at.is_function and at.parent is not None:
-            count, at = count + 1, at.parent
+        count = self.hops(self.function_of(self.place.frame))
 
         def began(rt: Any, fr: RuntimeFrame) -> Sources:
             for _ in range(count):
@@ -364,6 +366,7 @@ class Machine:
         return [*outer, *([self.place.body] if returns and self.place.body is not None else [])]
 
     def is_in_reach(self, variable: Variable) -> bool:
+        """Whether the code is within the frame of a variable."""
         at: FrameLayout | None = self.place.frame
         while at is not None and at is not variable.frame:
             at = at.parent
@@ -435,8 +438,6 @@ class Machine:
 
         return decide
 
-    # -- procedures and calls -------------------------------------------------------------------------------------
-
     def inside(self, frame: FrameLayout, body: Node) -> Code:
         """The body of a function, a part that the runtime runs, or a comprehension."""
         level, self._level = self._level, 0
@@ -444,16 +445,6 @@ class Machine:
             code = self.code(body)
         self._level = level
         return code
-
-    # -- control --------------------------------------------------------------------------------------------------
-
-    def looped(self, node: Node, build: Callable[[], Any]) -> Any:
-        """The result of ``build``, for code within a loop."""
-        with self.at_place(loops=(*self.place.loops, node)):
-            built = build()
-        return built
-
-    # -- errors ---------------------------------------------------------------------------------------------------
 
 
 def opened(frame: FrameLayout, around: RuntimeFrame | None, d: int, rt: Any) -> RuntimeFrame:

@@ -111,7 +111,8 @@ def seq(m: Machine, node: nodes.Seq) -> Code:
     return Code(None, run)
 
 
-def ending(m: Machine, node: Node) -> Callable[[Any, Sources], None]:
+def _ending(node: Node) -> Callable[[Any, Sources], None]:
+    """The end of a loop: the code is where it was before, unless the loop may be left early."""
     stays = is_left_early([node])
 
     def ended(rt: Any, before: Sources) -> None:
@@ -123,10 +124,11 @@ def ending(m: Machine, node: Node) -> Callable[[Any, Sources], None]:
 
 @rule(nodes.While)
 def while_node(m: Machine, node: nodes.While) -> Code:
-    decide, body = m.looped(node, lambda: (m.deciding(node.test, [node]), m.code(node.body).run))
+    with m.in_loop(node):
+        decide, body = m.deciding(node.test, [node]), m.code(node.body).run
     other, ended, sense, first = (
         m.code(node.other).run if node.other else None,
-        ending(m, node),
+        _ending(node),
         node.sense,
         node.steps_first,
     )
@@ -156,17 +158,12 @@ def while_node(m: Machine, node: nodes.While) -> Code:
 @rule(nodes.For)
 def for_each(m: Machine, node: nodes.For) -> Code:
     over = iterated(m, node.over)
-    upgrade, store, body = m.looped(
-        node,
-        lambda: (
-            m.upgrade([node]),
-            m.storing(node.item) if node.item is not None else None,
-            m.code(node.body),
-        ),
-    )
+    with m.in_loop(node):
+        upgrade, body = m.upgrade([node]), m.code(node.body)
+    store = m.storing(node.item) if node.item is not None else None
     other, ended, watched, at = (
         m.code(node.other).run if node.other else None,
-        ending(m, node),
+        _ending(node),
         node.watched,
         node.at,
     )
@@ -229,8 +226,8 @@ def leave(m: Machine, node: nodes.Leave) -> Code:
 @rule(nodes.NamedLet)
 def named(m: Machine, node: nodes.NamedLet) -> Code:
     several, frame = m.several(node.inits), node.frame
-    with m.at_place(frame=frame or m.place.frame):
-        stores, body = m.looped(node, lambda: ([m.storing(each) for each in node.params], m.code(node.body).run))
+    with m.at_place(frame=frame or m.place.frame), m.in_loop(node):
+        stores, body = [m.storing(each) for each in node.params], m.code(node.body).run
 
     async def run(rt: Any, fr: RuntimeFrame) -> Any:
         before, args = rt.ambient, await several(rt, fr)
@@ -331,7 +328,7 @@ def element(m: Machine, node: nodes.Yield) -> Code:
 @rule(nodes.Try)
 def recovery(m: Machine, node: nodes.Try) -> Code:
     final = None if node.final is None else thunk(m, node.final).now
-    run = handled(m, node) if node.handlers else m.code(node.body).run
+    run = _handled(m, node) if node.handlers else m.code(node.body).run
     if final is None:
         return Code(None, run)
     make, at = final, node.at
@@ -341,23 +338,25 @@ def recovery(m: Machine, node: nodes.Try) -> Code:
         try:
             value = await run(rt, fr)
         except (Left, NextRound):
-            await cleaned(m, rt, fr, clean)
+            await _cleaned(rt, fr, clean)
             raise
         except BaseException as error:
             await rt.operation("finally", fr[DEPTH], at, error, clean)
             raise
-        await cleaned(m, rt, fr, clean)
+        await _cleaned(rt, fr, clean)
         return value
 
     return Code(None, ended)
 
 
-async def cleaned(m: Machine, rt: Any, fr: RuntimeFrame, clean: Any) -> None:
+async def _cleaned(rt: Any, fr: RuntimeFrame, clean: Any) -> None:
+    """Do a ``finally`` after which the code continues as before."""
     before = rt.ambient
     rt.left(before, await clean(rt, fr[DEPTH] + 1))
 
 
-def handled(m: Machine, node: nodes.Try) -> Run:
+def _handled(m: Machine, node: nodes.Try) -> Run:
+    """A body with its handlers: nothing is restored in it, and at its end all that it may change is marked."""
     upgrade, stays, at = m.upgrade([node]), is_left_early([node]), node.at
     with m.at_place(trying=True):
         body, other = m.code(node.body).run, m.code(node.other).run if node.other else None
@@ -365,9 +364,7 @@ def handled(m: Machine, node: nodes.Try) -> Run:
             (names, None if variable is None else m.storing(variable), m.code(each).run)
             for names, variable, each in node.handlers
         ]
-    count, home = 0, m.place.frame
-    while not home.is_function and home.parent is not None:
-        count, home = count + 1, home.parent
+    count = m.hops(m.function_of(m.place.frame))
 
     async def run(rt: Any, fr: RuntimeFrame) -> Any:
         home = fr

@@ -17,7 +17,7 @@ from agentflow.core.data.source import Source
 from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, SexpEnvironment
-from agentflow.lang.kernel import lower_python, nodes
+from agentflow.lang.kernel import lowered_functions, nodes
 from agentflow.lang.kernel.door import of_builtin, through
 from agentflow.lang.kernel.facts import facts_of, facts_of_method
 from agentflow.lang.kernel.machine import Code, Machine, Now, RuntimeFrame, placed, rule, then_do
@@ -43,10 +43,10 @@ def function_value(m: Machine, row: Any) -> Closure:
     if isinstance(row, Row):
         title, called = (
             row.name,
-            nodes.Prim(None, partial(lower_python.call_with_names, row.function, ()), [], row=row, takes_rt=True),
+            nodes.Prim(None, partial(lowered_functions.call_with_names, row.function, ()), [], row=row, takes_rt=True),
         )
     else:
-        title, called = row[2], nodes.Prim(None, partial(lower_python.call_method, row[1], ()), [], takes_rt=True)
+        title, called = row[2], nodes.Prim(None, partial(lowered_functions.call_method, row[1], ()), [], takes_rt=True)
 
     async def code(rt: Any, d: int, *arguments: Any) -> Any:
         rt.fuel -= 1

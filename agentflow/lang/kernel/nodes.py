@@ -45,6 +45,14 @@ class Variable:
         frame.size += 1
 
 
+def owner_of(frame: FrameLayout) -> Variable:
+    """The strand that a frame belongs to, as if it were a variable in it."""
+    owner = Variable("", frame)
+    frame.size -= 1
+    owner.slot = STRAND
+    return owner
+
+
 @dataclass(eq=False)
 class Node:
     """A node; ``at`` is its place in the text, for errors."""

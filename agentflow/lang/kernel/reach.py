@@ -43,67 +43,55 @@ def written(node: Node, changed: Callable[[nodes.Prim], int | None]) -> dict[Tar
     ``changed`` gives the operand that a function changes, by position; None for one that changes nothing.
     """
     targets: dict[Target, set[Change]] = {}
-    own: set[FrameLayout] = set()
-
-    def note(target: Target | None, *how: Change) -> None:
-        if target is not None:
-            targets.setdefault(target, set()).update(how)
-
-    inside: list[Node] = []
-    pending: list[Node] = [node]
-    while pending:
-        at = pending.pop()
-        inside.append(at)
-        pending += parts(at)
+    inside, own = _within(node)
     kept = {
         at.variable: at.value
         for at in inside
         if isinstance(at, nodes.Set) and isinstance(at.variable, Variable) and not at.variable.name
     }
     for at in inside:
-        if isinstance(at, nodes.Set):
-            note(at.variable, "assigned")
-        elif isinstance(at, nodes.Del):
-            note(at.variable, "assigned", "deleted")
-        elif isinstance(at, nodes.For):
-            note(at.item, "assigned")
-        elif isinstance(at, nodes.Try):
-            for handler in at.handlers:
-                note(handler[1], "assigned")
-        elif isinstance(at, nodes.Prim):
-            operand = changed(at)
-            if operand is not None:
-                note(holder(at.args[operand], kept), "held")
-        if (
-            isinstance(at, nodes.Lambda | nodes.Collect | nodes.Seq | nodes.Thunk | nodes.NamedLet)
-            and at.frame is not None
-        ):
-            own.add(at.frame)
-    return {
-        each: how for each, how in targets.items() if isinstance(each, str) or (each.frame not in own and each.name)
-    }
+        for target in _assigned(at):
+            targets.setdefault(target, set()).update(
+                ("assigned", "deleted") if isinstance(at, nodes.Del) else ("assigned",)
+            )
+        if isinstance(at, nodes.Prim) and (operand := changed(at)) is not None:
+            target = holder(at.args[operand], kept)
+            if target is not None:
+                targets.setdefault(target, set()).add("held")
+    return {each: how for each, how in targets.items() if _is_outside(each, own)}
+
+
+def _within(node: Node) -> tuple[list[Node], set[FrameLayout]]:
+    """A node and all within it, and the frames of their own variables."""
+    inside: list[Node] = []
+    pending: list[Node] = [node]
+    while pending:
+        at = pending.pop()
+        inside.append(at)
+        pending += parts(at)
+    return inside, {frame for at in inside if (frame := getattr(at, "frame", None)) is not None}
+
+
+def _assigned(node: Node) -> list[Target]:
+    """The variables that a node itself assigns or deletes."""
+    if isinstance(node, nodes.Set | nodes.Del):
+        return [node.variable]
+    if isinstance(node, nodes.For):
+        return [] if node.item is None else [node.item]
+    return [each for _, each, _ in node.handlers if each is not None] if isinstance(node, nodes.Try) else []
+
+
+def _is_outside(target: Target, own: set[FrameLayout]) -> bool:
+    """Whether a variable is one of the environment, or has a name and is in none of these frames."""
+    return isinstance(target, str) or (target.frame not in own and bool(target.name))
 
 
 def used(procedure: nodes.Lambda) -> list[Target]:
     """The variables from outside that a procedure reads or writes, in no order."""
-    own: set[FrameLayout] = set()
-    targets: dict[Target, None] = {}
-    pending: list[Node] = [procedure]
-    while pending:
-        at = pending.pop()
-        if isinstance(at, nodes.Ref | nodes.Set | nodes.Del):
-            targets[at.variable] = None
-        elif isinstance(at, nodes.For) and at.item is not None:
-            targets[at.item] = None
-        elif isinstance(at, nodes.Try):
-            targets.update({variable: None for _, variable, _ in at.handlers if variable is not None})
-        if (
-            isinstance(at, nodes.Lambda | nodes.Collect | nodes.Seq | nodes.Thunk | nodes.NamedLet)
-            and at.frame is not None
-        ):
-            own.add(at.frame)
-        pending += parts(at)
-    return [each for each in targets if isinstance(each, str) or (each.frame not in own and each.name)]
+    inside, own = _within(procedure)
+    read: list[Target] = [at.variable for at in inside if isinstance(at, nodes.Ref)]
+    every = dict.fromkeys([*read, *[each for at in inside for each in _assigned(at)]])
+    return [each for each in every if _is_outside(each, own)]
 
 
 def exits(node: Node) -> tuple[bool, bool]:

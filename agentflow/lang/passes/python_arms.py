@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from agentflow.core.data.source import Span
 from agentflow.lang.passes.arms import Arm, ArmKind
 from agentflow.lang.python.emitter import Emitter
+from agentflow.lang.python.functions import without_docstring
 
 _BRANCHES = frozenset(("parallel", "race", "gather"))
 
@@ -55,7 +56,7 @@ class _PythonMarker:
                 for each in node.values[1:]:
                     self._mark("operand", each)
             case ast.FunctionDef() | ast.AsyncFunctionDef() if not self._is_task(node):
-                self._statements("body", _without_docstring(node.body))
+                self._statements("body", without_docstring(node.body))
             case ast.Lambda():
                 self._mark("body", node.body)
             case ast.For():
@@ -120,9 +121,3 @@ def _called(function: ast.AST) -> Iterator[str]:
     for each in ast.walk(function):
         if isinstance(each, ast.Call) and isinstance(each.func, ast.Name):
             yield each.func.id
-
-
-def _without_docstring(body: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
-    first = body[0]
-    text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
-    return body[1:] if text else body

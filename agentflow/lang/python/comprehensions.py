@@ -58,7 +58,7 @@ def loop_target(g: Emitter, target: ast.expr) -> tuple[ast.expr, list[ast.stmt]]
 
 def _unpacking(g: Emitter, target: ast.Tuple | ast.List, value: ast.expr) -> list[ast.stmt]:
     leaves: list[ast.expr] = []
-    shape = _shape(target, leaves)
+    shape = shape_of(target, leaves)
     parts = g.ours(unpacked, g.name("rt"), value, g.packed_constant(("shape", shape), lambda: shape))
     parts = g.long(parts) if g.labelled else parts
     names_only = all(isinstance(each, ast.Name) and (each.id == "_" or not each.id.startswith("_")) for each in leaves)
@@ -73,11 +73,12 @@ def _unpacking(g: Emitter, target: ast.Tuple | ast.List, value: ast.expr) -> lis
     return written
 
 
-def _shape(target: ast.Tuple | ast.List, leaves: list[ast.expr]) -> tuple[Any, ...]:
+def shape_of(target: ast.Tuple | ast.List, leaves: list[ast.expr]) -> tuple[Any, ...]:
+    """The shape of a target that takes a value apart: None for a part, ``"*"`` for a starred one; its parts are added to ``leaves``."""
     shape: list[Any] = []
     for each in target.elts:
         if isinstance(each, ast.Tuple | ast.List):
-            shape.append(_shape(each, leaves))
+            shape.append(shape_of(each, leaves))
         else:
             shape.append("*" if isinstance(each, ast.Starred) else None)
             leaves.append(each.value if isinstance(each, ast.Starred) else each)

@@ -48,7 +48,7 @@ def define(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast
         g.refuse(node, f"the name '{node.name}'", "names do not begin with _")
     info = _info(g, node, node.name)
     py = code_name(g, node)
-    body = _code(g, node, py, lambda: g.suite(_without_docstring(node.body)))
+    body = _code(g, node, py, lambda: g.suite(without_docstring(node.body)))
     closure = _closure(g, py, info, node)
     if g.scope.parent is not None:
         g.lambdas[py] = info
@@ -221,7 +221,8 @@ def procedure(g: Emitter, py: str, params: tuple[str, ...], node: ast.AST) -> as
     return g.call(g.const_param(Closure, "CL"), [g.name(py), g.const(len(params)), constant, g.env(), g.rt("grants")])
 
 
-def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+def without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements of a function after its docstring."""
     first = body[0]
     text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
     return body[1:] if text else body

@@ -27,7 +27,7 @@ _LARGEST = 1 << 62
 _DIGIT = (1 << 30) - 1
 """The largest integer of one of CPython's digits: 2 ** 30 itself has two, and a comparison with it is a general one."""
 
-_BINARY: dict[type[ast.operator], Any] = {
+BINARY: dict[type[ast.operator], Any] = {
     ast.Add: values.add,
     ast.Sub: values.subtract,
     ast.Mult: values.multiply,
@@ -36,7 +36,7 @@ _BINARY: dict[type[ast.operator], Any] = {
     ast.Mod: values.modulo,
     ast.Pow: values.power,
 }
-_SIGNED: dict[type[ast.operator], tuple[Any, str]] = {
+SIGNED: dict[type[ast.operator], tuple[Any, str]] = {
     ast.LShift: (values.shift, "<<"),
     ast.RShift: (values.shift, ">>"),
     ast.BitAnd: (values.bitwise, "&"),
@@ -57,11 +57,11 @@ def binary(g: Emitter, node: ast.BinOp) -> ast.expr:
 
 def operation(g: Emitter, op: ast.operator, left: ast.expr, right: ast.expr, in_place: Any = None) -> ast.expr:
     """``left op right``; ``in_place`` is the function for operands that are not both integers, if it differs."""
-    if type(op) in _SIGNED:
-        function, sign = _SIGNED[type(op)]
+    if type(op) in SIGNED:
+        function, sign = SIGNED[type(op)]
         code = g.ours(function, g.name("rt"), g.const(sign), left, right)
         return g.long(code) if function is values.bitwise else code
-    function = in_place or _BINARY.get(type(op))
+    function = in_place or BINARY.get(type(op))
     if function is None:
         return g.const(None)
     if type(op) in _WHOLE:
@@ -213,7 +213,7 @@ def choice(g: Emitter, node: ast.IfExp) -> ast.expr:
     return g.ifexp(g.true(g.value(node.test)), g.value(node.body), g.value(node.orelse))
 
 
-_ORDERED: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+ORDERED: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 
 
 @expression(ast.Compare)
@@ -237,8 +237,8 @@ def _compared(g: Emitter, op: ast.cmpop, left: ast.expr, right: ast.expr) -> ast
         return _unless_boxed(g, op, "oo", [left, right], _identical, operator.is_)
     if isinstance(op, ast.In | ast.NotIn):
         return _unless_boxed(g, op, "rc", [left, right], _within, compare.contains)
-    if type(op) in _ORDERED:
-        first: tuple[ast.expr, ...] = (g.const(_ORDERED[type(op)]),)
+    if type(op) in ORDERED:
+        first: tuple[ast.expr, ...] = (g.const(ORDERED[type(op)]),)
         function: Any = compare.ordered
     else:
         first, function = (), compare.eq if isinstance(op, ast.Eq) else compare.ne

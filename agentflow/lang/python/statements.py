@@ -94,7 +94,7 @@ def annotated(g: Emitter, node: ast.AnnAssign) -> list[ast.stmt]:
     return [] if node.value is None else assignment(g, node.target, g.value(node.value))
 
 
-_IN_PLACE: dict[type[ast.operator], tuple[Any, str | None]] = {
+IN_PLACE: dict[type[ast.operator], tuple[Any, str | None]] = {
     ast.Add: (changes.add_to, None),
     ast.Sub: (changes.subtract_from, None),
     ast.BitAnd: (changes.bitwise_to, "&"),
@@ -124,7 +124,7 @@ def augmented(g: Emitter, node: ast.AugAssign) -> list[ast.stmt]:
 
 def _changed(g: Emitter, op: ast.operator, before: ast.expr, value: ast.expr) -> ast.expr:
     """The value of ``before op= value``; lists, sets and dicts are changed in place."""
-    function, sign = _IN_PLACE.get(type(op), (None, None))
+    function, sign = IN_PLACE.get(type(op), (None, None))
     if function is None:
         return operation(g, op, before, value)
     if sign is not None:
@@ -324,7 +324,7 @@ def _handled(g: Emitter, node: ast.Try) -> list[ast.stmt]:
     g.handlers += 1
     for handler in reversed(node.handlers):
         with g.at(handler):
-            names = _classes(g, handler.type)
+            names = classes_of(g, handler.type)
             inside: list[ast.stmt] = []
             if handler.name is not None:
                 target = g.target(handler.name)
@@ -337,7 +337,7 @@ def _handled(g: Emitter, node: ast.Try) -> list[ast.stmt]:
     return [ast.Try(body, [ast.ExceptHandler(exception, "x_", [read, *branches], **g.loc)], other, [], **g.loc)]
 
 
-def _classes(g: Emitter, node: ast.expr | None) -> tuple[str, ...]:
+def classes_of(g: Emitter, node: ast.expr | None) -> tuple[str, ...]:
     """The classes that a handler names; without any, all catchable ones."""
     if node is None:
         return ("Exception",)

@@ -285,19 +285,24 @@ def _texts(node: ast.expr) -> tuple[str, ...] | None:
 @form("director_evaluator_loop(max_iterations, first, director, executor, evaluator, controller)")
 def director_loop(g: Emitter, node: ast.Call) -> ast.expr:
     """Plans, executes, evaluates and decides, for at most a number of rounds: ``controller`` returns ("continue", next) or ("stop", value)."""
-    names = ("max_iterations", "first", "director", "executor", "evaluator", "controller")
+    names = tuple(DIRECTOR)
     options = keywords_of(g, node, 0, len(names), *names)
     if options is None:
         return g.const(None)
     values = {**dict(zip(names, node.args, strict=False)), **options}
     if len(values) != len(names) or len(node.args) + len(options) != len(names):
         return misused(g, node)
-    clauses = tuple(_CLAUSES.get(each, each) for each in values)
+    clauses = tuple(DIRECTOR[each] for each in values)
     constant = g.packed_constant(("names", clauses), lambda: clauses)
     return g.operation_at("director-loop", node, constant, *map(g.value, values.values()))
 
 
-_CLAUSES = {"max_iterations": "max-iterations", "first": "initial-director-input"}
+DIRECTOR = {
+    "max_iterations": "max-iterations",
+    "first": "initial-director-input",
+    **{each: each for each in ("director", "executor", "evaluator", "controller")},
+}
+"""The parameters of a director loop, and the clauses that they are."""
 
 
 # -- other workflows, files, notes --------------------------------------------------------------------------------
