@@ -14,7 +14,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Span
 from agentflow.core.data.walk import Work
 from agentflow.core.events.effects import Effect
-from agentflow.lang.changeable import Changeable
+from agentflow.lang.container_labels import ContainerLabels
 from agentflow.lang.environment import Cell, SexpEnvironment
 
 T = TypeVar("T")
@@ -192,7 +192,7 @@ class StrictRuntime(Runtime, Protocol):
 
     ambient: frozenset[str]
     trying: int
-    changeable: Changeable
+    containers: ContainerLabels
 
     def forbid(self, error: AgentflowError) -> None:
         """Raise the error of a violation of a strict policy, or warn of it if the policy only explains."""

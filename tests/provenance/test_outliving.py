@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, Labelled, Provenance, ScriptedProvider, SexpEnvironment
-from agentflow.lang.changeable import Changeable
+from agentflow.lang.container_labels import ContainerLabels
 from agentflow.lang.portable import dump_closure, load_closure
 
 SECRET = {"s": Labelled(2, "secret")}
@@ -96,4 +96,4 @@ async def test_nothing_is_kept_of_a_run_that_is_over() -> None:
 
 def tables_of_containers() -> int:
     gc.collect()
-    return sum([type(each) is Changeable for each in gc.get_objects()])
+    return sum([type(each) is ContainerLabels for each in gc.get_objects()])

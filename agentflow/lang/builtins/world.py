@@ -64,9 +64,7 @@ async def ask_human(rt: Runtime, d: int, question: Any, *schema: Any) -> Any:
     """
     if not isinstance(question, str):
         wrong_type("ask-human", 1, "the question, as a string,", question)
-    if schema and not is_dict(schema[0]):
-        wrong_type("ask-human", 2, "a JSON Schema, as a dict,", schema[0], hint='for example {"type" "boolean"}')
-    return await rt.perform(AskHuman(question, schema[0] if schema else None), None)
+    return await rt.perform(AskHuman(question, _schema("ask-human", *schema)), None)
 
 
 @primitive(
@@ -86,9 +84,14 @@ async def wait_for_signal(rt: Runtime, d: int, name: Any, *schema: Any) -> Any:
     """
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_SIGNAL_NAME:
         wrong_type(SIGNAL, 1, f"a name, as a string of 1 to {LONGEST_SIGNAL_NAME} characters,", name)
-    if schema and not is_dict(schema[0]):
-        wrong_type(SIGNAL, 2, "a JSON Schema, as a dict,", schema[0], hint='for example {"type" "boolean"}')
-    return await rt.perform(AwaitSignal(name, schema[0] if schema else None), None)
+    return await rt.perform(AwaitSignal(name, _schema(SIGNAL, *schema)), None)
+
+
+def _schema(who: str, schema: Any = None) -> Any:
+    """The schema of a value from outside; None for text. Raises ``type/argument``."""
+    if schema is not None and not is_dict(schema):
+        wrong_type(who, 2, "a JSON Schema, as a dict,", schema, hint='for example {"type" "boolean"}')
+    return schema
 
 
 @primitive(

@@ -23,7 +23,7 @@ from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.builtins.strict import Called, look_outside
 from agentflow.lang.builtins.strict import strict_twin_of as strict_primitive_of
 from agentflow.lang.calling import TAIL, Sliced, begun, bounce
-from agentflow.lang.changeable import CONTAINERS
+from agentflow.lang.container_labels import CONTAINERS
 from agentflow.lang.kernel import lowered_functions, nodes
 from agentflow.lang.kernel.facts import (
     CallFacts,
@@ -235,13 +235,13 @@ async def sort_in_place(
         ordered = await labelled.twin_of(builtins.sorted_)(rt, d, shown, **named)
     except Exception as error:
         looked = joined(rt.ambient, error.sources if isinstance(error, AgentflowError) else NO_SOURCES)
-        rt.changeable.note(inner, looked)
+        rt.containers.note(inner, looked)
         if rt.trying:
             rt.raise_to(looked)
         raise
     sources = outer_sources(ordered)
     inner[:] = [box(each, sources) for each in bare(ordered)] if sources else bare(ordered)
-    rt.changeable.note(inner, joined(rt.ambient, sources))
+    rt.containers.note(inner, joined(rt.ambient, sources))
     if not rt.trying:
         rt.ambient = before
 

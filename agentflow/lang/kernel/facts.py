@@ -16,7 +16,7 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import NO_SOURCES, bare, box, joined, outer_sources
 from agentflow.lang.builtins.labelled import twin_of as primitive_twin_of
 from agentflow.lang.builtins.registry import Primitive
-from agentflow.lang.changeable import CONTAINERS
+from agentflow.lang.container_labels import CONTAINERS
 from agentflow.lang.kernel import lowered_functions, nodes
 from agentflow.lang.python import builtins, changes, compare, expressions, labelled, methods, support, values
 from agentflow.lang.python.repeated import set_of

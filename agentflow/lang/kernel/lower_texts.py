@@ -392,7 +392,7 @@ class TextLowering:
             args: list[Node] = [Env(None), Const(None, callee), Const(None, names), Const(None, at)]
             return Prim(at, support.task_procedure, args, takes_rt=True)
         if node.id in BUILTINS:
-            return Const(at, builtin(BUILTINS[node.id], follows="strict"), BUILTINS[node.id])
+            return Const(at, builtin(BUILTINS[node.id]), BUILTINS[node.id])
         self.free.add(node.id)
         return Ref(at, node.id, self.near(node.id))
 

@@ -52,7 +52,7 @@ async def as_own(m: Machine, rt: Any, value: Any) -> Any:
         return value
     copy, containers = await rt.work(own_copy(bare(value)))
     for each in containers:
-        rt.changeable.note(each, sources)
+        rt.containers.note(each, sources)
     return box(copy, sources)
 
 

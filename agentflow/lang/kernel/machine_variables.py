@@ -3,6 +3,7 @@
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,13 +14,13 @@ from agentflow.core.data.labels import (
     joined,
     outer_sources,
 )
-from agentflow.core.data.source import Source
-from agentflow.lang.calling import Sliced, begun
+from agentflow.lang.calling import begun
 from agentflow.lang.closure import Closure
-from agentflow.lang.environment import UNBOUND, SexpEnvironment
-from agentflow.lang.kernel import lowered_functions, nodes
+from agentflow.lang.environment import UNBOUND
+from agentflow.lang.kernel import nodes
 from agentflow.lang.kernel.door import of_builtin, through
 from agentflow.lang.kernel.facts import facts_of, facts_of_method
+from agentflow.lang.kernel.lowered_functions import call_method, call_with_names
 from agentflow.lang.kernel.machine import Code, Machine, Now, RuntimeFrame, placed, rule, then_do
 from agentflow.lang.kernel.nodes import (
     PARENT,
@@ -27,7 +28,7 @@ from agentflow.lang.kernel.nodes import (
     Variable,
 )
 from agentflow.lang.python import support
-from agentflow.lang.python.expressions import PYTHON_TEXT, check_self
+from agentflow.lang.python.expressions import builtin, method_of
 from agentflow.lang.python.rows import Row
 from agentflow.lang.trace import too_early
 
@@ -41,33 +42,23 @@ def const(m: Machine, node: nodes.Const) -> Code:
 def function_value(m: Machine, row: Any) -> Closure:
     """A function or method of the language as a value: its calls take values out of their boxes where all do."""
     if isinstance(row, Row):
-        title, called = (
-            row.name,
-            nodes.Prim(None, partial(lowered_functions.call_with_names, row.function, ()), [], row=row, takes_rt=True),
-        )
-    else:
-        title, called = row[2], nodes.Prim(None, partial(lowered_functions.call_method, row[1], ()), [], takes_rt=True)
+        node = nodes.Prim(None, partial(call_with_names, row.function, ()), [], row=row, takes_rt=True)
 
-    async def code(rt: Any, d: int, *arguments: Any) -> Any:
-        rt.fuel -= 1
-        if rt.fuel < 0:
-            await rt.tick()
-        if isinstance(row, Row):
-            if (problem := row.problem(len(arguments), ())) is not None:
-                raise problem
-            if row.is_async:
-                return await of_builtin(m, rt, d, row, list(arguments), {}, rt.ambient)
-            facts = facts_of(called)
-        else:
-            check_self(row[0], title, arguments)
-            facts = facts_of_method(row[0], row[1], ())
-        value = begun(through(m, rt, called, facts, list(arguments), rt.ambient))
-        return await rt.work(value.work) if type(value) is Sliced else value
+        async def waiting(rt: Any, d: int, *arguments: Any) -> Any:
+            return await of_builtin(m, rt, d, row, list(arguments), {}, rt.ambient)
 
-    end = len(title)
-    source = Source(PYTHON_TEXT, title, "python")
-    info = LoweredInfo(title, (), None, source, 0, end, (0, end), True, follows="strict")
-    return Closure(code, -1, info, SexpEnvironment())
+        def function(rt: Any, *arguments: Any) -> Any:
+            return begun(through(m, rt, node, facts_of(node), list(arguments), rt.ambient))
+
+        entry = replace(row, function=waiting if row.is_async else function)
+        return builtin(entry, follows="strict", described=LoweredInfo)
+    kind, name, title = row
+    called = nodes.Prim(None, partial(call_method, name, ()), [], takes_rt=True)
+
+    def method(rt: Any, name: str, value: Any, more: Any) -> Any:
+        return begun(through(m, rt, called, facts_of_method(kind, name, ()), [value, *more], rt.ambient))
+
+    return method_of(kind, name, title, method, follows="strict", described=LoweredInfo)
 
 
 @rule(nodes.Env)

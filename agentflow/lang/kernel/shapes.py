@@ -15,7 +15,7 @@ from agentflow.core.data.errors import ChangeRefused
 from agentflow.core.data.labels import NO_SOURCES, UNBOXED, Label, Sources, bare, blame, box, joined, outer_sources
 from agentflow.core.data.values import OrderedSet
 from agentflow.core.data.walk import PART, Work, slices
-from agentflow.lang.changeable import CONTAINERS
+from agentflow.lang.container_labels import CONTAINERS
 from agentflow.lang.python.errors import kind_of
 
 _WALKED = frozenset((*CONTAINERS, tuple))
@@ -29,14 +29,14 @@ def parts_of(container: Any) -> Any:
 
 def shape(rt: Any, value: Any) -> Sources:
     """The sources of a container itself."""
-    return rt.changeable.sources(value) if type(value) in CONTAINERS else NO_SOURCES
+    return rt.containers.sources(value) if type(value) in CONTAINERS else NO_SOURCES
 
 
 def shapes(rt: Any, value: Any) -> Work[Sources]:
     """The sources of all containers within a value."""
     sources = NO_SOURCES
     first = bare(value)
-    if type(first) not in _WALKED or rt.changeable.is_empty:
+    if type(first) not in _WALKED or rt.containers.is_empty:
         return sources
     seen: set[int] = set()
     pending: list[Any] = [first]
@@ -76,7 +76,7 @@ def all_exported(rt: Any, values: Iterable[Any]) -> Work[list[Any]]:
 
 async def give_out(rt: Any, values: list[Any]) -> list[Any]:
     """The same, where that can wait."""
-    if _HELD.isdisjoint(map(type, values)) or rt.changeable.is_empty:
+    if _HELD.isdisjoint(map(type, values)) or rt.containers.is_empty:
         return values
     return await rt.work(all_exported(rt, values))
 
@@ -87,7 +87,7 @@ def fresh(rt: Any, value: Any) -> Any:
     if type(inner) in CONTAINERS:
         sources = joined(rt.ambient, outer_sources(value))
         if sources:
-            rt.changeable.note(inner, sources)
+            rt.containers.note(inner, sources)
     return value
 
 
@@ -109,7 +109,7 @@ def hold(rt: Any, value: Any, because: Sources, now: Sources) -> Work[None]:
             if not reason <= shape(rt, inner):
                 continue
             reason = joined(reason, shape(rt, inner))  # which ones are within depends on it
-            rt.changeable.note(inner, now)
+            rt.containers.note(inner, now)
         for part in slices(parts_of(inner)):
             count += 1 + len(part)
             if count >= PART:
@@ -142,4 +142,4 @@ def permit(rt: Any, reference: Any, more: Sources, since: Sources) -> None:
         )
         blame(error, joined(reason, more))
         rt.forbid(error)
-    rt.changeable.note(container, joined(reason, more))
+    rt.containers.note(container, joined(reason, more))

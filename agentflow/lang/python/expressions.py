@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any, cast
 
 from agentflow.core.data.labels import Following, bare
 from agentflow.core.data.source import PYTHON_TEXT, Source
 from agentflow.core.data.values import OrderedSet
 from agentflow.core.data.walk import Work
-from agentflow.lang.abi import Runtime
+from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.charging import charge_collection, check_collection
 from agentflow.lang.closure import Closure, LambdaInfo
@@ -32,7 +33,7 @@ from agentflow.lang.python.texts import formatted, text, written
 from agentflow.lib.text.suggest import did_you_mean
 
 
-def builtin(row: Row, *, follows: Following = False) -> Closure:
+def builtin(row: Row, *, follows: Following = False, described: type[LambdaInfo] = LambdaInfo) -> Closure:
     """The closure of a function of the table; ``follows``: it is one for values in boxes."""
 
     async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
@@ -47,38 +48,42 @@ def builtin(row: Row, *, follows: Following = False) -> Closure:
         value = row.function(rt, *arguments)
         return await rt.work(value.work) if type(value) is Sliced else value
 
-    return Closure(code, -1, info_of_builtin(row.name, follows=follows), SexpEnvironment())
+    return _closure(code, row.name, follows, described)
 
 
-def method_of(kind: type[Any], name: str, title: str, *, labelled: Following = False) -> Closure:
+def method_of(
+    kind: type[Any],
+    name: str,
+    title: str,
+    called: Callable[..., Any] = method,
+    *,
+    follows: Following = False,
+    described: type[LambdaInfo] = LambdaInfo,
+) -> Closure:
     """The closure of a method for a value of exactly this type as its first argument; ``title`` is its notation in texts.
 
-    ``labelled``: values may be in boxes.
+    ``called`` carries it out, as :func:`~agentflow.lang.python.methods.method` does; ``follows``: it is one for values in boxes.
     """
-    called = twin_of(method) if labelled else method
 
     async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
         rt.fuel -= 1
         if rt.fuel < 0:
             await rt.tick()
-        check_self(kind, title, arguments)
+        if not arguments or type(bare(arguments[0])) is not kind:
+            shown = article(kind_of(arguments[0])) if arguments else "nothing"
+            wrong_type(f"'{title}' takes a value of its type first, and was given {shown}")
         value = called(rt, name, arguments[0], arguments[1:])
         return await rt.work(value.work) if type(value) is Sliced else value
 
-    return Closure(code, -1, info_of_builtin(title, follows=labelled), SexpEnvironment())
+    return _closure(code, title, follows, described)
 
 
-def check_self(kind: type[Any], title: str, arguments: tuple[Any, ...]) -> None:
-    """Refuse to call a method of a type on a value of another one."""
-    if not arguments or type(bare(arguments[0])) is not kind:
-        shown = article(kind_of(arguments[0])) if arguments else "nothing"
-        wrong_type(f"'{title}' takes a value of its type first, and was given {shown}")
-
-
-def info_of_builtin(title: str, *, follows: Following) -> LambdaInfo:
-    """The description of a procedure that no text defines."""
+def _closure(code: Code, title: str, follows: Following, described: type[LambdaInfo]) -> Closure:
+    """A procedure that no text defines."""
     end = len(title)
-    return LambdaInfo(title, (), None, Source(PYTHON_TEXT, title, "python"), 0, end, (0, end), True, follows=follows)
+    source = Source(PYTHON_TEXT, title, "python")
+    info = described(title, (), None, source, 0, end, (0, end), True, follows=follows)
+    return Closure(code, -1, info, SexpEnvironment())
 
 
 # -- atoms --------------------------------------------------------------------------------------------------------
@@ -278,7 +283,8 @@ def _method_value(g: Emitter, node: ast.Attribute, kind: str, dotted: str) -> as
         hint = hint or f"write lambda x: x.{node.attr}()"
         g.wrong(node, "name/not-here", f"'{dotted}' is not there in workflow texts", hint)
         return g.const(None)
-    procedure = method_of(type_, node.attr, dotted, labelled=g.labelled)
+    called = twin_of(method) if g.labelled else method
+    procedure = method_of(type_, node.attr, dotted, called, follows=g.labelled)
     return g.const_param(procedure, f"M_{kind}_{node.attr}")
 
 

@@ -29,7 +29,7 @@ from agentflow.core.data.source import Span
 from agentflow.core.data.values import to_json
 from agentflow.core.events.events import PolicyDenied
 from agentflow.core.ports.ports import TemplatePort, Tool, ToolPort, WorkflowPort
-from agentflow.lang.changeable import Changeable
+from agentflow.lang.container_labels import ContainerLabels
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.file_writer import make_private_directory, open_private, state_path
@@ -144,7 +144,7 @@ class RunGuard:
         tasks: TemplatePort,
         roots: Sequence[str] = (),
         written: WrittenFiles | None = None,
-        containers: Changeable | None = None,
+        containers: ContainerLabels | None = None,
     ) -> None:
         self.policy = policy
         self.containers = containers
@@ -357,7 +357,7 @@ class RulesMet:
         self._roots = roots
         self._written = WrittenFiles(state_path() / "written.jsonl")
         self._logged: set[str] = set()
-        self._containers = Changeable()
+        self._containers = ContainerLabels()
 
     def guard(self, policy: Provenance) -> RunGuard:
         """The guard of a run that begins. Raises as :meth:`check_arguments`."""

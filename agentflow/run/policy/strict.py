@@ -21,8 +21,8 @@ from agentflow.core.events.effects import Effect
 from agentflow.lang.abi import Code
 from agentflow.lang.builtins import Primitive
 from agentflow.lang.builtins.strict import Called, strict_twin_of
-from agentflow.lang.changeable import Changeable
 from agentflow.lang.closure import Closure
+from agentflow.lang.container_labels import ContainerLabels
 from agentflow.lang.environment import UNBOUND, SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lang.python.sharing import reachable
@@ -39,7 +39,7 @@ class StrictStrand(LabelledStrand):
     session it uses.
     """
 
-    __slots__ = ("_names_in_arms", "began", "changeable", "floor", "trying")
+    __slots__ = ("_names_in_arms", "began", "containers", "floor", "trying")
 
     def __init__(self, call: CallContext, *arguments: Any, parent: Strand | None = None, **options: Any) -> None:
         super().__init__(call, *arguments, parent=parent, **options)
@@ -49,8 +49,10 @@ class StrictStrand(LabelledStrand):
         self.began: Sources = self.ambient
         assert call.reading is not None
         host = call.reading.guard.containers
-        self.changeable = (
-            Changeable(host if isinstance(host, Changeable) else None) if strict is None else strict.changeable
+        self.containers = (
+            ContainerLabels(host if isinstance(host, ContainerLabels) else None)
+            if strict is None
+            else strict.containers
         )
         self._names_in_arms = 0
 
@@ -62,7 +64,7 @@ class StrictStrand(LabelledStrand):
         try:
             return self.left(before, await super().main(program, env, depth, calls))
         finally:
-            if self.parent is None and not self.changeable.is_empty:
+            if self.parent is None and not self.containers.is_empty:
                 await self._hand_over(bound)
 
     async def _hand_over(self, bound: list[Any]) -> None:
@@ -73,19 +75,19 @@ class StrictStrand(LabelledStrand):
                 next(looking)
                 await asyncio.sleep(0)
         except StopIteration as done:
-            self.changeable.hand_over(done.value)
+            self.containers.hand_over(done.value)
         except asyncio.CancelledError:  # the labels are kept in any case
-            self.changeable.hand_over(finish(looking))
+            self.containers.hand_over(finish(looking))
             raise
 
     def _meet(self, env: SexpEnvironment) -> None:
         """Use the labels of the containers that programs left in an environment, and leave those of this one there."""
         at: SexpEnvironment | None = env
         while at is not None:
-            if at.labels is not self.changeable:
-                if isinstance(at.labels, Changeable):
-                    self.changeable.join(at.labels)
-                at.labels = self.changeable
+            if at.labels is not self.containers:
+                if isinstance(at.labels, ContainerLabels):
+                    self.containers.join(at.labels)
+                at.labels = self.containers
             at = at.parent
 
     def end(self) -> None:
@@ -181,7 +183,7 @@ class StrictStrand(LabelledStrand):
             return function.code(self.pick(function.function, count, d))
         if type(function) is Closure and function.info.follows is True:
             raise not_followed(function, "whose policy is not strict: its tests would not count")
-        if type(function) is Closure and function.env.labels is not self.changeable:
+        if type(function) is Closure and function.env.labels is not self.containers:
             self._meet(function.env)
         if type(function) is Primitive:
             return Strand.pick(self, strict_twin_of(function), count, d)

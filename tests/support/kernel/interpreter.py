@@ -19,6 +19,7 @@ from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
 from agentflow.lang.equality import truth as truth_of_sexp
 from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel.machine import Left, NextRound
 from agentflow.lang.kernel.nodes import DEPTH, FRAME_HEAD, KIND, PARENT, STRAND, FrameLayout, Node, Variable
 from agentflow.lang.python import failure, support, values
 from agentflow.lang.trace import annotate, fit_hint, span_of_position, too_early
@@ -28,22 +29,6 @@ HOP = 5
 """So many nested calls share a Python stack."""
 _LEVELS = 25
 """So many nested nodes share one."""
-
-
-class Left(BaseException):
-    """Control leaves: ``return`` (with ``value``), ``break``, ``continue``, or the value that decides an ``any``."""
-
-    def __init__(self, how: str, value: Any = None) -> None:
-        self.how = how
-        self.value = value
-
-
-class NextRound(BaseException):
-    """The next round of a named let."""
-
-    def __init__(self, loop: nodes.NamedLet, values: list[Any]) -> None:
-        self.loop = loop
-        self.values = values
 
 
 class Interpreter:

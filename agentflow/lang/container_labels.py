@@ -16,7 +16,7 @@ CONTAINERS = frozenset((list, dict, OrderedSet))
 _FIRST_SWEEP = 1_000
 
 
-class Changeable:
+class ContainerLabels:
     """The sources of containers, by their identity.
 
     The table of a run is that of its environment, which outlives it; tables become one where their containers meet
@@ -25,9 +25,9 @@ class Changeable:
 
     __slots__ = ("_entries", "_host", "_into", "_sweep_at")
 
-    def __init__(self, host: Changeable | None = None) -> None:
+    def __init__(self, host: ContainerLabels | None = None) -> None:
         self._host = host
-        self._into: Changeable | None = None
+        self._into: ContainerLabels | None = None
         self._entries: dict[int, tuple[Any, Sources]] = {}
         self._sweep_at = _FIRST_SWEEP
 
@@ -51,14 +51,14 @@ class Changeable:
         self._entries = {at: entry for at, entry in self._entries.items() if getrefcount(entry[0]) > IN_ENTRY}
         self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._entries))
 
-    def whole(self) -> Changeable:
+    def whole(self) -> ContainerLabels:
         """The table that this one is a part of; itself, if it has met no other."""
         table = self
         while table._into is not None:
             table = table._into
         return table
 
-    def join(self, other: Changeable) -> None:
+    def join(self, other: ContainerLabels) -> None:
         """Make this table and another one the same."""
         table, other = self.whole(), other.whole()
         if other is table:
