@@ -6,11 +6,10 @@ recorded issuer, under the ``state`` of the address. So any process that shares 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from itertools import count
@@ -31,8 +30,8 @@ from agentflow.core.call.endings import called_by_host
 from agentflow.core.data.errors import ConfigurationError, SexpEvaluationError, TaskError, clip
 from agentflow.core.data.results import NO_USAGE
 from agentflow.core.data.values import to_json
-from agentflow.lib.event_loop import outlast
 from agentflow.lib.redact import Redactor
+from agentflow.lib.shielded import run_to_completion
 
 EARLY_S = 30.0
 """Seconds before its end that a token is renewed, or a tenth of its life if that is less."""
@@ -48,22 +47,6 @@ _UNASKED = frozenset({"question/unanswered", "provenance/denied", "provenance/re
 T = TypeVar("T")
 
 
-class _Sending:
-    """Work that has to reach its end, also if its caller is cancelled: the answer to a renewal holds the only valid token."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    async def to_end(self, work: Coroutine[Any, Any, T]) -> T:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        cancelled = await outlast(task)
-        if cancelled is not None:
-            raise cancelled
-        return task.result()
-
-
 class Accounts:
     """The accounts of the users of ``server``, whose credentials are a :class:`SignIn`. ``redactor`` must find no secret in an address."""
 
@@ -72,7 +55,6 @@ class Accounts:
         self.sign_in = cast(SignIn, server.credentials)
         self.oauth = Oauth(server.name, server.url)
         self.redactor = redactor
-        self.sending = _Sending()
 
     async def user_of(self, call: CallContext) -> str:
         """The name of the user of ``call``. Raises ConfigurationError (``mcp/credentials``) and the errors of the function."""
@@ -242,7 +224,7 @@ class UserAccount:
             return None
         if access != refused and not _is_past(record.get("renew_at" if record.get("refresh") else "until")):
             return self._lent(access)
-        return await self._accounts.sending.to_end(self._renewed(access, refused))
+        return await run_to_completion(self._renewed(access, refused))  # the answer holds the only valid token
 
     async def _renewed(self, old: str, refused: str | None) -> str | None:
         async with self.changed() as record:

@@ -210,13 +210,15 @@ class SentBack:
 
     async def refused(self) -> None:
         """Record the refusal; a second one is not recorded, so that its call counts as begun."""
-        if await self._journal.recall("mcp-refused", self._name, {}, self._refused) is None:
-            await self._journal.keep("mcp-refused", self._name, {}, True, self._refused, NO_USAGE, 0.0)
+        await self._note("mcp-refused", self._refused)
 
     async def again(self) -> None:
         """Record that the call is sent again."""
-        if await self._journal.recall("mcp-sent-again", self._name, {}, self._again) is None:
-            await self._journal.keep("mcp-sent-again", self._name, {}, True, self._again, NO_USAGE, 0.0)
+        await self._note("mcp-sent-again", self._again)
+
+    async def _note(self, kind: str, at: CallContext) -> None:
+        if await self._journal.recall(kind, self._name, {}, at) is None:
+            await self._journal.keep(kind, self._name, {}, True, at, NO_USAGE, 0.0)
 
 
 class Refusal(AgentflowError):

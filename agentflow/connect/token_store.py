@@ -10,9 +10,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol, runtime_checkable
-from weakref import WeakValueDictionary
 
 from agentflow.lib.file_writer import make_private_directory, open_private, state_path, write_private
+from agentflow.lib.key_locks import KeyLocks
+from agentflow.lib.shielded import run_or_undo
 
 POLL_S = 0.02
 """Seconds between two attempts to take a lock that another process holds."""
@@ -40,25 +41,12 @@ class TokenStore(Protocol):
         ...
 
 
-class _Locks:
-    """A lock for each key, between the tasks of this process."""
-
-    def __init__(self) -> None:
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    def of(self, key: str) -> asyncio.Lock:
-        lock = self._locks.get(key)
-        if lock is None:
-            lock = self._locks[key] = asyncio.Lock()
-        return lock
-
-
 class MemoryTokens:
     """Sign-ins in memory: for tests, and for applications of one process whose users sign in again after a restart."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
-        self._locks = _Locks()
+        self._locks = KeyLocks()
 
     async def load(self, key: str) -> str | None:
         return self._texts.get(key)
@@ -70,7 +58,7 @@ class MemoryTokens:
             self._texts[key] = text
 
     def lock(self, key: str) -> AbstractAsyncContextManager[object]:
-        return self._locks.of(key)
+        return self._locks.hold(key)
 
 
 class FileTokens:
@@ -82,7 +70,7 @@ class FileTokens:
 
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
         self.directory = (state_path() / "tokens" if directory is None else Path(directory)).resolve()
-        self._locks = _Locks()
+        self._locks = KeyLocks()
 
     def _path(self, key: str, ending: str) -> Path:
         digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
@@ -105,12 +93,15 @@ class FileTokens:
         else:
             await asyncio.to_thread(write_private, path, text)
 
+    def _opened(self, key: str) -> int:
+        make_private_directory(self.directory)
+        return open_private(str(self._path(key, "lock")), os.O_RDWR | os.O_CREAT)
+
     @asynccontextmanager
     async def lock(self, key: str) -> AsyncGenerator[None]:
         """A block that one task at a time is in, of all processes of this machine. The system frees it when a process ends."""
-        async with self._locks.of(key):  # so that the tasks of one process wait without asking again and again
-            make_private_directory(self.directory)
-            descriptor = open_private(str(self._path(key, "lock")), os.O_RDWR | os.O_CREAT)
+        async with self._locks.hold(key):  # so that the tasks of one process wait without asking again and again
+            descriptor = await run_or_undo(asyncio.to_thread(self._opened, key), undo=os.close)
             try:
                 while True:
                     with suppress(BlockingIOError):

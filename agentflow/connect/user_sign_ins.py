@@ -13,6 +13,7 @@ from agentflow.connect.sign_in import SignIn
 from agentflow.core.data.errors import ConfigurationError, DataError, JournalError
 from agentflow.core.events.questions import Question
 from agentflow.lib.redact import Redactor
+from agentflow.lib.shielded import run_to_completion
 
 OPENS_S = (0.0, 0.1, 0.4)
 """Seconds to wait for a run to open the question that a sign-in has answered meanwhile."""
@@ -65,7 +66,7 @@ class UserSignIns:
                     code="mcp/sign-in-state",
                     hint="user= is the user of the session in the browser that calls back, who can end only their own sign-in",
                 )
-            why, runs = await accounts.sending.to_end(accounts.end(user, dict(parameters)))
+            why, runs = await run_to_completion(accounts.end(user, dict(parameters)))
             await asyncio.gather(*[self._answer(run_id, address, not why) for run_id, address in runs])
             return not why, name if not why and accounts.sign_in.lists_as == user else None
         raise unknown_state()

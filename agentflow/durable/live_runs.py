@@ -47,6 +47,7 @@ from agentflow.durable.values.codec import Codec, NotData, read_usage, write_usa
 from agentflow.durable.values.error_codec import NO_VALUE, as_recorded, bare_error
 from agentflow.lang.program import Program
 from agentflow.lib.event_loop import TaskTable
+from agentflow.lib.key_locks import KeyLocks
 from agentflow.lib.redact import Redactor
 from agentflow.run.at_limits import raise_limit
 from agentflow.run.engine import Engine
@@ -55,33 +56,6 @@ from agentflow.run.reservation import RunFunds
 from agentflow.run.run import Run
 from agentflow.run.run_spec import RunSpec
 from agentflow.run.run_stream import RunDoors
-
-
-class KeyLocks:
-    """One lock for each key in use, on one event loop. Locks are not reentrant."""
-
-    __slots__ = ("_locks",)
-
-    def __init__(self) -> None:
-        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
-
-    @asynccontextmanager
-    async def hold(self, key: str) -> AsyncGenerator[None]:
-        """A block that has ``key`` to itself."""
-        lock, users = self._locks.setdefault(key, (asyncio.Lock(), []))
-        users.append(None)
-        try:
-            async with lock:
-                yield
-        finally:
-            users.pop()
-            if not users and self._locks.get(key, (None,))[0] is lock:
-                del self._locks[key]
-
-    def clear(self) -> None:
-        """Forget all locks of a closed event loop."""
-        self._locks.clear()
-
 
 LOOK_S = 1.0
 """Seconds between two queries for answers from other processes."""

@@ -35,8 +35,8 @@ from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import READING, CommandPolicy, only_reads, split_command
 from agentflow.executors.sandbox.backend import PATH, CommandLimits, Sandbox, Spawn
 from agentflow.executors.sandbox.selection import SandboxChoice
-from agentflow.executors.shielded import run_or_undo, run_to_completion
 from agentflow.lib.own_threads import own_thread
+from agentflow.lib.shielded import run_or_undo, run_to_completion
 from agentflow.lib.text.safe_text import escape
 
 """Where programs are searched: never in the working directory, and not along this process's PATH."""

@@ -27,11 +27,11 @@ from aiofiles import threadpool
 
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, FileFailure, PathDenied
 from agentflow.core.ports.executor_ports import FileText
-from agentflow.executors.shielded import run_or_undo
 from agentflow.lib.atomic import TEMPORARY, replace, sweep
 from agentflow.lib.file_writer import name_text, text_name
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.protected_names import EXECUTED, PROTECTED, Protection
+from agentflow.lib.shielded import run_or_undo
 from agentflow.lib.text.safe_text import shown
 
 MAX_NAME = 255

@@ -14,7 +14,7 @@ from agentflow.core.ports.executor_ports import CommandResult
 from agentflow.executors.sandbox.backend import CommandEnding, Running, Sandbox, Spawn
 from agentflow.executors.sandbox.pipes import Output, attach
 from agentflow.executors.sandbox.refused_paths import refused_path
-from agentflow.executors.shielded import run_or_undo, run_to_completion
+from agentflow.lib.shielded import run_or_undo, run_to_completion
 from agentflow.lib.text.safe_text import escape
 
 _DRAIN_S = 0.25

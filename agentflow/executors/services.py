@@ -24,8 +24,8 @@ from agentflow.executors.sandbox.installations import certificates, installation
 from agentflow.executors.sandbox.pipes import Output, attach
 from agentflow.executors.sandbox.refused_paths import refused_path
 from agentflow.executors.sandbox.selection import SandboxChoice
-from agentflow.executors.shielded import run_or_undo, run_to_completion
 from agentflow.lib.own_threads import own_thread
+from agentflow.lib.shielded import run_or_undo, run_to_completion
 from agentflow.lib.text.safe_text import escape
 
 STDERR_KEPT = 65_536

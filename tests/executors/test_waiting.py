@@ -7,7 +7,7 @@ import asyncio
 import anyio
 import pytest
 
-from agentflow.executors.shielded import run_or_undo, run_to_completion
+from agentflow.lib.shielded import run_or_undo, run_to_completion
 from tests.support.spending import at_most
 
 

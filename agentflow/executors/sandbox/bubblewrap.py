@@ -22,9 +22,9 @@ from agentflow.executors.sandbox.backend import SYSTEM_PATHS, CommandEnding, Run
 from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.pipes import Status, attach
 from agentflow.executors.sandbox.supervised import rlimits
-from agentflow.executors.shielded import run_to_completion
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.protected_names import CONFIDENTIAL, EXECUTED, PROTECTED, Protection
+from agentflow.lib.shielded import run_to_completion
 
 _GRACE_S = 0.9
 _GATE = "/tmp/.agentflow-limited"  # in the sandbox's private /tmp, not a path of this machine

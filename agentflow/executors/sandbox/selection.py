@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 
 from agentflow.core.data.errors import ConfigurationError, SandboxUnavailable
 from agentflow.executors.sandbox.backend import Sandbox
-from agentflow.executors.shielded import run_to_completion
 from agentflow.lib.own_threads import own_thread
+from agentflow.lib.shielded import run_to_completion
 
 _log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from agentflow.executors.sandbox.backend import CommandLimits, Sandbox, Spawn
 from agentflow.executors.sandbox.installations import installation
 from agentflow.executors.sandbox.pipes import Output, attach
 from agentflow.executors.sandbox.supervised import interpreter
-from agentflow.executors.shielded import run_or_undo, run_to_completion
 from agentflow.lib.own_threads import own_thread
+from agentflow.lib.shielded import run_or_undo, run_to_completion
 
 _TIMEOUT_S = 20.0
 
