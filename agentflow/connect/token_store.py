@@ -11,8 +11,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from agentflow.lib.event_loop import KeyLocks
 from agentflow.lib.file_writer import make_private_directory, open_private, state_path, write_private
-from agentflow.lib.key_locks import KeyLocks
 from agentflow.lib.shielded import run_or_undo
 
 POLL_S = 0.02

@@ -46,8 +46,7 @@ from agentflow.durable.stored_input import (
 from agentflow.durable.values.codec import Codec, NotData, read_usage, write_usage
 from agentflow.durable.values.error_codec import NO_VALUE, as_recorded, bare_error
 from agentflow.lang.program import Program
-from agentflow.lib.event_loop import TaskTable
-from agentflow.lib.key_locks import KeyLocks
+from agentflow.lib.event_loop import KeyLocks, TaskTable
 from agentflow.lib.redact import Redactor
 from agentflow.run.at_limits import raise_limit
 from agentflow.run.engine import Engine

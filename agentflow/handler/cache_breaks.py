@@ -7,13 +7,12 @@ follows it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import clip
-from agentflow.core.data.messages import Message, ModelRequest, ToolSpec
-from agentflow.handler.prompt_opening import LastRequest
+from agentflow.core.data.messages import Message, ModelRequest, ModelResponse, ToolSpec
 
 Cause: TypeAlias = Literal["tools", "system", "context", "messages", "model"]
 LEAST_TOKENS = 1_024
@@ -29,32 +28,38 @@ _HINTS: dict[Cause, str] = {
 
 
 def warn_of_breaks(
-    before: ModelRequest, now: ModelRequest, told: set[Cause], call: CallContext, *, tokens: int, cleared: bool
+    before: ModelRequest, now: ModelRequest, told: set[str], call: CallContext, *, tokens: int, cleared: bool
 ) -> None:
     """Warn of each cause for which the request ``now`` does not continue ``before``, which had ``tokens`` of input, unless it was
     ``told``; ``cleared``: messages were changed on purpose."""
-    for cause, change in _changes(before, now, cleared):
-        warn(cause, change, tokens, told, call)
+    changes = _changes(before.tools, before.system, now, "turns")
+    if not cleared and (at := _rewritten(before.messages, now.messages)) is not None:
+        changes["messages"] = f"message {at + 1} of {len(before.messages)} changed between two turns"
+    for cause, change in changes.items():
+        _warn(cause, change, tokens, told, call)
 
 
-def warn_of_other_beginning(last: LastRequest, now: ModelRequest, call: CallContext) -> None:
-    """Warn of each cause for which ``now``, the first request of a prompt, does not begin as the ``last`` one of its conversation."""
-    if last.tokens < LEAST_TOKENS:
-        return
-    changes: list[tuple[Cause, str]] = []
-    if tools := _tools_changed(_sent(last.tools), _sent(now.tools)):
-        changes.append(("tools", f"the list of tools changed between two prompts of a conversation ({tools})"))
-    if last.system != now.system:
-        changes.append(("system", "the system prompt changed between two prompts of a conversation"))
+def warn_of_other_model(before: ModelResponse, now: ModelResponse, told: set[str], call: CallContext) -> None:
+    """Warn that another model gave the answer ``now`` than the one ``before``, unless that was ``told``."""
+    _warn("model", f"{now.model} answered after {before.model}", before.usage.input_tokens, told, call)
+
+
+def warn_of_other_beginning(
+    tools: Sequence[ToolSpec], system: str, now: ModelRequest, told: set[str], call: CallContext, *, tokens: int
+) -> None:
+    """Warn of each cause for which ``now``, the first request of a prompt, does not begin as the last one of its conversation, which had
+    these ``tools``, this ``system`` text and ``tokens`` of input."""
+    between = "prompts of a conversation"
+    changes = _changes(tools, system, now, between)
     if not changes:
-        changes.append(("context", "the data context changed between two prompts of a conversation"))
-    for cause, change in changes:
-        warn(cause, change, last.tokens, last.told, call)
+        changes["context"] = f"the data context changed between two {between}"
+    for cause, change in changes.items():
+        _warn(cause, change, tokens, told, call)
 
 
-def warn(cause: Cause, change: str, tokens: int, told: set[Any], call: CallContext) -> None:
-    """Warn of one cause, unless it was ``told``."""
-    if cause in told:
+def _warn(cause: Cause, change: str, tokens: int, told: set[str], call: CallContext) -> None:
+    """Warn of one cause, unless it was ``told`` or so few tokens are not cached."""
+    if cause in told or tokens < LEAST_TOKENS:
         return
     told.add(cause)
     call.warn(
@@ -65,14 +70,13 @@ def warn(cause: Cause, change: str, tokens: int, told: set[Any], call: CallConte
     )
 
 
-def _changes(before: ModelRequest, now: ModelRequest, cleared: bool) -> Iterator[tuple[Cause, str]]:
-    tools = _tools_changed(_sent(before.tools), _sent(now.tools))
-    if tools:
-        yield "tools", f"the list of tools changed between two turns ({tools})"
-    if before.system != now.system:
-        yield "system", "the system prompt changed between two turns"
-    if not cleared and (at := _rewritten(before.messages, now.messages)) is not None:
-        yield "messages", f"message {at + 1} of {len(before.messages)} changed between two turns"
+def _changes(tools: Sequence[ToolSpec], system: str, now: ModelRequest, between: str) -> dict[Cause, str]:
+    changes: dict[Cause, str] = {}
+    if changed := _tools_changed(_sent(tools), _sent(now.tools)):
+        changes["tools"] = f"the list of tools changed between two {between} ({changed})"
+    if system != now.system:
+        changes["system"] = f"the system prompt changed between two {between}"
+    return changes
 
 
 def _sent(tools: Sequence[ToolSpec]) -> dict[str, ToolSpec]:

@@ -1,5 +1,5 @@
 """The messages that a prompt begins with: the history of its session, or a conversation handed over, and the data
-context; and whether the provider is asked to cache this beginning."""
+context; and whether the provider is asked to cache this beginning, with a watch over what breaks the cache."""
 
 from __future__ import annotations
 
@@ -9,9 +9,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
+from agentflow.core.call.call import CallContext
 from agentflow.core.data.context import DataContext
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.messages import Message, ModelRequest, Part, PromptCache, TextPart, ToolSpec, user
+from agentflow.core.data.messages import (
+    Message,
+    ModelRequest,
+    ModelResponse,
+    Part,
+    PromptCache,
+    TextPart,
+    ToolSpec,
+    user,
+)
 from agentflow.core.data.session import Compaction, Session
 from agentflow.core.data.templates import HistoryConfig
 from agentflow.handler.token_estimate import size_of, size_of_message
@@ -227,6 +237,53 @@ class PromptCaching:
         if len(self._seen) > _MOST_SEEN:
             del self._seen[next(iter(self._seen))]
         return before is not None and now - before < SEEN_S
+
+
+class CacheWatch:
+    """Warns of the requests of one prompt that do not begin with what the provider has likely cached: the prompt's request before, or
+    the last one of the ``conversation`` that it continues (empty: none). ``repeats`` says that a loop with tools sends its requests again,
+    each with more behind it."""
+
+    __slots__ = ("_caching", "_conversation", "_last", "_repeats", "_told")
+
+    def __init__(self, caching: PromptCaching, conversation: str, *, repeats: bool) -> None:
+        self._caching = caching
+        self._conversation = conversation
+        self._repeats = repeats
+        self._last: tuple[ModelRequest, ModelResponse] | None = None
+        self._told = set[str]()
+
+    def before(self, request: ModelRequest, call: CallContext, *, first: bool, cleared: bool) -> None:
+        """Warn of what a request changes; ``first``: it is the prompt's first, ``cleared``: messages were changed on purpose."""
+        if self._last is not None:
+            last, answer = self._last
+            if not _continues(last, request):
+                from agentflow.handler.cache_breaks import warn_of_breaks  # few loops change
+
+                warn_of_breaks(last, request, self._told, call, tokens=answer.usage.input_tokens, cleared=cleared)
+        elif first and self._conversation:
+            broken = self._caching.broken(self._conversation, request)
+            if broken is not None:
+                from agentflow.handler.cache_breaks import warn_of_other_beginning  # few conversations change
+
+                warn_of_other_beginning(broken.tools, broken.system, request, broken.told, call, tokens=broken.tokens)
+
+    def after(self, request: ModelRequest, response: ModelResponse, call: CallContext, *, fallbacks: bool) -> None:
+        """Keep a request with its answer. Warns of an answer of another model, which has cached nothing, if the prompt has ``fallbacks``."""
+        if fallbacks and self._last is not None and self._last[1].model != response.model:
+            from agentflow.handler.cache_breaks import warn_of_other_model  # few calls fall back
+
+            warn_of_other_model(self._last[1], response, self._told, call)
+        if self._conversation:
+            self._caching.sent(self._conversation, request, response.usage.input_tokens)
+        if self._repeats:
+            self._last = (request, response)
+
+
+def _continues(before: ModelRequest, now: ModelRequest) -> bool:
+    """Whether a request begins with the one before it."""
+    same = now.tools == before.tools and now.system == before.system
+    return same and now.messages[: len(before.messages)] == before.messages
 
 
 def prefix_key(model: str, system: str, first: Message) -> str:

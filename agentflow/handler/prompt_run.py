@@ -58,6 +58,7 @@ from agentflow.handler.prompt_answers import (
     read_answer,
 )
 from agentflow.handler.prompt_opening import (
+    CacheWatch,
     PromptCaching,
     conversation_key,
     following,
@@ -136,13 +137,10 @@ class PromptRun:
         "_asked",
         "_at",
         "_cache_key",
-        "_cached",
-        "_caching",
         "_calibration",
         "_call",
         "_calls_tools",
         "_clearing",
-        "_conversation",
         "_cost",
         "_estimator",
         "_funds",
@@ -166,11 +164,11 @@ class PromptRun:
         "_said_late",
         "_shape",
         "_system",
-        "_told",
         "_tools",
         "_turns",
         "_turns_left",
         "_usage",
+        "_watch",
         "_wrap_up",
         "arrived",
         "clock",
@@ -249,21 +247,18 @@ class PromptRun:
         self._prompt_cache, self._cache_key = caching.plan(
             prompt.prompt_cache, call.session, model, system, self._messages, tools=self._calls_tools
         )
-        self._caching = caching
-        self._conversation = ""
-        """The key of the conversation that this prompt continues, if the provider may have cached its last request."""
-        history = prompt.history
-        continues = history.use_session_history and history.record_in_session_history
-        if call.run.watched and continues and self._prompt_cache is not False:
-            self._conversation = f"{prompt.agent} {conversation_key(call.session, model)}"
+        self._watch: CacheWatch | None = None
+        if self._prompt_cache is not False:
+            history, conversation = prompt.history, ""
+            if call.run.watched and history.use_session_history and history.record_in_session_history:
+                conversation = f"{prompt.agent} {conversation_key(call.session, model)}"
+            if conversation or self._calls_tools:
+                self._watch = CacheWatch(caching, conversation, repeats=self._calls_tools)
         if prompt.effort is not None and not profile.takes_effort:
             ignored = f"the model {model} is not known to take an effort: it is asked without '{prompt.effort}'"
             call.warn("handler/effort", ignored, model=model)
         self._usage = NO_USAGE
         self._asked: ModelRequest | None = None
-        self._cached: tuple[ModelRequest, ModelResponse] | None = None
-        """The last request with its answer, if the provider may have cached it."""
-        self._told: set[Any] | None = None
         self.arrived = 0
         self.due = False
         self._wrap_up: WrapUp | None = None
@@ -454,15 +449,9 @@ class PromptRun:
                 await run.beyond(error, call)
         self._turns += 1
         cleared = self._clearing is not None and self._clearing.announce(call)
-        before = self._cached
-        if before is not None and not _continues(before[0], request):
-            self._warn_of_breaks(before, request, None, call, cleared)
-        elif before is None and self._turns == 1 and self._conversation and run.watched:
-            last = self._caching.broken(self._conversation, request)
-            if last is not None:
-                from agentflow.handler.cache_breaks import warn_of_other_beginning  # few conversations change
-
-                warn_of_other_beginning(last, request, call)
+        watch = self._watch
+        if watch is not None:
+            watch.before(request, call, first=self._turns == 1, cleared=cleared)
         if run.watched:
             if self._asked is None:
                 run.under_way(self.so_far, True)
@@ -471,35 +460,11 @@ class PromptRun:
             response = await model_turn(self._adapter, request, call, self._turns, self._shape, self)
         else:
             response = await answered(self._adapter, request, progress, self)
-        if before is not None and before[1].model != response.model and self._prompt.fallbacks:
-            self._warn_of_breaks(before, request, response, call, True)
-        if self._conversation and run.watched:
-            self._caching.sent(self._conversation, request, response.usage.input_tokens)
-        self._cached = (request, response) if self._calls_tools and self._prompt_cache is not False else None
+        if watch is not None:
+            watch.after(request, response, call, fallbacks=bool(self._prompt.fallbacks))
         if self._may_call or ToolCallPart not in map(type, response.parts):
             return response
         return without_calls(response, call, checked=self._shape is not None)
-
-    def _warn_of_breaks(
-        self,
-        before: tuple[ModelRequest, ModelResponse],
-        now: ModelRequest,
-        answer: ModelResponse | None,
-        call: CallContext,
-        cleared: bool,
-    ) -> None:
-        """Warn that a request, or the model of its ``answer``, is not the one that the provider has cached the beginning for."""
-        from agentflow.handler.cache_breaks import LEAST_TOKENS, warn, warn_of_breaks  # few loops change
-
-        request, last = before
-        tokens, told = last.usage.input_tokens, self._told or set()
-        self._told = told
-        if tokens < LEAST_TOKENS:
-            return
-        if answer is None:
-            warn_of_breaks(request, now, told, call, tokens=tokens, cleared=cleared)
-        else:
-            warn("model", f"{answer.model} answered after {last.model}", tokens, told, call)
 
     async def _reserve(
         self, request: ModelRequest, tokens: int, funds: Funds, call: CallContext, *, exact: bool = False
@@ -838,12 +803,6 @@ class PromptRun:
             refused=answer.refused,
             model=self._model_used,
         )
-
-
-def _continues(before: ModelRequest, now: ModelRequest) -> bool:
-    """Whether a request begins with the one before it."""
-    same = now.tools == before.tools and now.system == before.system
-    return same and now.messages[: len(before.messages)] == before.messages
 
 
 def _with_texts(parts: tuple[Part, ...], texts: tuple[TextPart, ...]) -> tuple[Part, ...]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from heapq import heappop, heappush, heapreplace
 from typing import Any, Generic, TypeVar
 
@@ -204,6 +205,32 @@ class Gate:
         while self._free > 0 and (waiter := self._queue.first()) is not None:
             self._free -= 1
             waiter.set_result(True)
+
+
+class KeyLocks:
+    """One lock for each key in use, on one event loop. Locks are not reentrant."""
+
+    __slots__ = ("_locks",)
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
+
+    @asynccontextmanager
+    async def hold(self, key: str) -> AsyncGenerator[None]:
+        """A block that has ``key`` to itself."""
+        lock, users = self._locks.setdefault(key, (asyncio.Lock(), []))
+        users.append(None)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.pop()
+            if not users and self._locks.get(key, (None,))[0] is lock:
+                del self._locks[key]
+
+    def clear(self) -> None:
+        """Forget all locks of a closed event loop."""
+        self._locks.clear()
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
