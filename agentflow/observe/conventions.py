@@ -18,7 +18,8 @@ from agentflow.lib.text.suggest import did_you_mean
 CHOSEN = "AGENTFLOW_OTEL_EDITION"
 """The variable that chooses the edition where the program does not."""
 
-_SECONDS = tuple(0.01 * 2**power for power in range(14))
+SECONDS = tuple(0.01 * 2**power for power in range(14))
+"""The buckets of the conventions for the durations of calls."""
 _TOKENS = tuple(float(4**power) for power in range(14))
 _TURNS = tuple(0.1 * 2**power for power in range(13))
 
@@ -73,7 +74,7 @@ class ConventionEdition:
         return {one.name: one for one in [*each, *(measure.instrument for measure in self.tokens)]}
 
 
-_TOOL = Instrument("gen_ai.execute_tool.duration", "s", "Measures the duration of a tool execution.", _SECONDS)
+_TOOL = Instrument("gen_ai.execute_tool.duration", "s", "Measures the duration of a tool execution.", SECONDS)
 _AGENT = Instrument(
     "gen_ai.invoke_agent.duration", "s", "Measures the duration of an in-process agent invocation.", _TURNS
 )
@@ -107,10 +108,10 @@ _RELEASE = ConventionEdition(
         "refusal": "content_filter",
     },
     model_duration=Instrument(
-        "gen_ai.client.inference.duration", "s", "GenAI client inference operation duration.", _SECONDS
+        "gen_ai.client.inference.duration", "s", "GenAI client inference operation duration.", SECONDS
     ),
     first_chunk=Instrument(
-        "gen_ai.client.inference.time_to_first_chunk", "s", "Time to receive the first chunk", _SECONDS
+        "gen_ai.client.inference.time_to_first_chunk", "s", "Time to receive the first chunk", SECONDS
     ),
     tokens=(
         _used("input", "input_tokens", "The number of input (prompt) tokens used, including cached tokens."),
@@ -137,7 +138,7 @@ _RELEASE = ConventionEdition(
         "tool_finished": _TOOL,
         "task_finished": _AGENT,
         "run_finished": _AGENT,
-        "context_finished": Instrument("gen_ai.retrieval.duration", "s", "Duration of a retrieval.", _SECONDS),
+        "context_finished": Instrument("gen_ai.retrieval.duration", "s", "Duration of a retrieval.", SECONDS),
     },
 )
 
@@ -149,9 +150,9 @@ _DRAFT = ConventionEdition(
     # the older name of cache writes too, which released viewers read
     cache_writes=("gen_ai.usage.cache_write.input_tokens", "gen_ai.usage.cache_creation.input_tokens"),
     finish_reasons={},
-    model_duration=Instrument("gen_ai.client.operation.duration", "s", "Duration of GenAI client operation", _SECONDS),
+    model_duration=Instrument("gen_ai.client.operation.duration", "s", "Duration of GenAI client operation", SECONDS),
     first_chunk=Instrument(
-        "gen_ai.client.operation.time_to_first_chunk", "s", "Time to receive the first chunk", _SECONDS
+        "gen_ai.client.operation.time_to_first_chunk", "s", "Time to receive the first chunk", SECONDS
     ),
     tokens=tuple(
         TokenMeasure(_USAGE, f"{kind}_tokens", {"gen_ai.token.type": kind}, always=False)

@@ -12,7 +12,7 @@ from agentflow.core.events.events import DeltaBase, EventBase, FinishedBase, Run
 from agentflow.core.events.journal_rows import FleetCounts, QueueLoad
 from agentflow.core.events.live_scores import LiveScore
 from agentflow.lib.distribution import install
-from agentflow.observe.conventions import Instrument, edition_of
+from agentflow.observe.conventions import SECONDS, Instrument, edition_of
 from agentflow.observe.event_spans import Attributes, Closed, Key, SpanFold, SpanStart, Told, Written, field
 
 if TYPE_CHECKING:
@@ -27,12 +27,7 @@ EVALUATION = "gen_ai.evaluation.result"
 _ENDED = 2_000
 """Number of ended runs with remembered spans, for later scores."""
 _COST = "agentflow.cost"
-_WAIT = Instrument(
-    "agentflow.wait.duration",
-    "s",
-    "Duration of waits, for a rate, a permit, an answer",
-    tuple(0.01 * 2**power for power in range(14)),
-)
+_WAIT = Instrument("agentflow.wait.duration", "s", "Duration of waits, for a rate, a permit, an answer", SECONDS)
 _DURATIONS = {
     "tool_finished": "execute_tool",
     "task_finished": "invoke_agent",

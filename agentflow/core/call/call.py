@@ -389,12 +389,12 @@ class CallContext(Generic[DepsT]):
         """Whether the host's own code acts here, with no model and no untrusted text above: such calls need no approval."""
         return self.grants is None and not self.asked_by_model
 
-    # A path, not a counter: it does not depend on the order of the branches (decision 10)
     @property
     def effects(self) -> int:
         """The number of effects begun here, if they are numbered in the order of their calls."""
         return self._ordinal
 
+    # A path, not a counter: it does not depend on the order of the branches (decision 10)
     def next_path(self, kind: str = "", *content: Any) -> str:
         """The path of the next effect within this call.
 
