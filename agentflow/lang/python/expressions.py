@@ -135,8 +135,7 @@ def _placeholder(g: Emitter, node: ast.FormattedValue) -> ast.expr:
 
 @expression(ast.List)
 def list_(g: Emitter, node: ast.List) -> ast.expr:
-    collected = _collected(g, node.elts) or ast.List([g.value(each) for each in node.elts], LOAD, **g.loc)
-    return collected
+    return _collected(g, node.elts) or ast.List([g.value(each) for each in node.elts], LOAD, **g.loc)
 
 
 @expression(ast.Tuple)
@@ -153,8 +152,7 @@ def set_(g: Emitter, node: ast.Set) -> ast.expr:
     if items is None:
         keys: list[ast.expr] = [g.ours(compare.key, g.value(each)) for each in node.elts]
         kind = g.const_param(set_of, "set_of_") if g.labelled else g.const_param(OrderedSet, "OrderedSet_")
-        made_of = g.call(kind, [ast.List(keys, LOAD, **g.loc)])
-        return made_of
+        return g.call(kind, [ast.List(keys, LOAD, **g.loc)])
     return g.long(g.ours(as_set, items))
 
 
@@ -206,8 +204,7 @@ def _as_set(items: list[Any]) -> Work[OrderedSet]:
 def dict_(g: Emitter, node: ast.Dict) -> ast.expr:
     pairs = [(key, value) for key, value in zip(node.keys, node.values, strict=True)]
     if all(isinstance(key, ast.Constant) and type(key.value) in (str, bool, type(None)) for key, _ in pairs):
-        plain = ast.Dict([g.const(key.value) for key, _ in pairs], [g.value(value) for _, value in pairs], **g.loc)  # type: ignore[union-attr]
-        return plain
+        return ast.Dict([g.const(key.value) for key, _ in pairs], [g.value(value) for _, value in pairs], **g.loc)  # type: ignore[union-attr]
     parts: list[ast.expr] = []
     for key, value in pairs:
         spread = key is None
