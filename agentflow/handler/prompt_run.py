@@ -365,6 +365,8 @@ class PromptRun:
     def _unread(self) -> list[SaidText]:
         """The messages to the run that are for the next model call of this prompt."""
         inbox, call = self._call.run.shared.inbox, self._call
+        if call.reading is not None and call.reading.guard.in_arm:
+            return []
         assert inbox is not None
         texts = inbox.texts_for(self._prompt.agent, tool_loop=self._calls_tools and call.level == 1)
         if texts:

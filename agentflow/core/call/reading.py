@@ -138,6 +138,16 @@ class Guard(Protocol):
         """Whether violations of the policy are reported but carried out."""
         ...
 
+    @property
+    def in_arm(self) -> bool:
+        """Whether the call is in an arm whose test depends on sources, under a strict policy: it takes no text or signal that was
+        sent to the run, since a later call would show which are left."""
+        ...
+
+    def for_arm(self) -> Guard:
+        """This guard for effects in such an arm, and for all that they do."""
+        ...
+
     def judge(
         self,
         name: str,

@@ -10,6 +10,7 @@ import re
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from copy import copy
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from os.path import join, realpath
@@ -157,6 +158,15 @@ class RunGuard:
         self.told: set[str] = set()
         self._sources: dict[str, tuple[Tool | None, Sources]] = {}
         self._flows: deque[_Noted] = deque(maxlen=_NOTED)
+        self.in_arm = False
+
+    def for_arm(self) -> RunGuard:
+        """This guard for effects in an arm, and for all that they do."""
+        if self.in_arm:
+            return self
+        guard = copy(self)  # all that changes is shared
+        guard.in_arm = True
+        return guard
 
     @property
     def following(self) -> Following:

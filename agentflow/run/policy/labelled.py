@@ -30,7 +30,17 @@ from agentflow.core.data.labels import (
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import opened
 from agentflow.core.data.walk import Work, copied
-from agentflow.core.events.effects import CallTool, CallWorkflow, Draw, Effect, Endorse, GetContext, NamedCall, TaskCall
+from agentflow.core.events.effects import (
+    AwaitSignal,
+    CallTool,
+    CallWorkflow,
+    Draw,
+    Effect,
+    Endorse,
+    GetContext,
+    NamedCall,
+    TaskCall,
+)
 from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.builtins import Primitive
 from agentflow.lang.builtins.labelled import twin_of
@@ -137,6 +147,8 @@ class LabelledStrand(Strand):
         """The bare value of an effect, and the sources read by it."""
         name = name_of_effect(effect)
         kind = type(effect)
+        if kind is AwaitSignal and self.guard.in_arm:
+            self._leave_signal(around.union(*labels.values()), span)
         named = kind is CallTool or kind is TaskCall
         if kind is TaskCall:
             around = joined(around, self.guard.written_from(name, self.definitions(cast(Any, effect).env)))
@@ -160,6 +172,27 @@ class LabelledStrand(Strand):
                 value, kept = small
                 reading.say(kept, alone=True)
         return value, reading
+
+    def _leave_signal(self, sources: Sources, span: Span | None) -> None:
+        """Refuse to take a signal in an arm, or one whose name depends on something: the next wait would show whether it was taken."""
+        shown = sorted(sources)
+        error = SexpEvaluationError(
+            f"a signal would be taken because of {', '.join(shown)}, so the next one would leak the test",
+            code="provenance/write",
+            span=span,
+            hint="wait for it before the test, by a name that is written out; or ask a person",
+            details={"sources": shown},
+        )
+        blame(error, sources)
+        self.forbid(error)
+
+    def forbid(self, error: AgentflowError) -> None:
+        """Raise an error of the policy; if the policy only explains, report it."""
+        if self.guard.explains:
+            self.call.warn(error.code, f"would be refused: {error.message}", **error.details)
+            return
+        blame(error, self.ambient)
+        raise error
 
     async def _read_by(
         self, reading: Reading, effect: Effect, labels: Mapping[str, Sources], around: Sources, span: Span | None

@@ -17,7 +17,7 @@ from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.data.labels import Label, Sources, blame, box, outer_sources
 from agentflow.core.data.source import Span
 from agentflow.core.data.walk import finish
-from agentflow.core.events.effects import Effect
+from agentflow.core.events.effects import AwaitSignal, Effect
 from agentflow.lang.abi import Code
 from agentflow.lang.builtins import Primitive
 from agentflow.lang.builtins.strict import Called, strict_twin_of
@@ -154,13 +154,6 @@ class StrictStrand(LabelledStrand):
             )
         )
 
-    def forbid(self, error: SexpEvaluationError) -> None:
-        if self.guard.explains:
-            self.call.warn(error.code, f"would be refused: {error.message}", **error.details)
-            return
-        blame(error, self.ambient)
-        raise error
-
     def unbound(self, env: SexpEnvironment, name: str) -> Any:
         """The value of an undefined name; that it is undefined may depend on the conditions of a Python text."""
         self.raise_to(env.presence(name))
@@ -210,7 +203,7 @@ class StrictStrand(LabelledStrand):
         self, effect: Effect, labels: Mapping[str, Sources], around: Sources, span: Span | None
     ) -> tuple[Any, Reading]:
         try:
-            if around <= self.floor:
+            if around <= self.floor and (type(effect) is not AwaitSignal or not any(labels.values())):
                 value, reading = await super()._judged(effect, labels, around, span)
             else:
                 value, reading = await self._in_arm(effect, labels, around, span)
@@ -223,12 +216,14 @@ class StrictStrand(LabelledStrand):
     async def _in_arm(
         self, effect: Effect, labels: Mapping[str, Sources], around: Sources, span: Span | None
     ) -> tuple[Any, Reading]:
-        """The value of an effect in a branch. Later code does not see its additions to the session and the steps."""
-        call, steps = self.call, self.steps
+        """The value of an effect in a branch. Later code does not see its additions to the session and the steps, and all that
+        was sent to the run is left for it."""
+        call, steps, guard = self.call, self.steps, self.guard
         session = call.session
         call.session, self.steps = session.fork(), ProgramSteps()
         self.steps.before, self.steps.sources = steps, steps.sources
+        self.guard = guard.for_arm()
         try:
             return await super()._judged(effect, labels, around, span)
         finally:
-            call.session, self.steps = session, steps
+            call.session, self.steps, self.guard = session, steps, guard
