@@ -91,6 +91,8 @@ if TYPE_CHECKING:
     from agentflow.core.data.allowances import Allowance
     from agentflow.evals.cases import Case, Cases, Scorer
     from agentflow.evals.forecast import Forecast
+    from agentflow.evals.improvement.improve_options import ImproveOptions
+    from agentflow.evals.improvement.improvement_report import ImprovementReport
     from agentflow.evals.online import OnlineScoring
     from agentflow.evals.options import EvaluationOptions
     from agentflow.evals.report import EvaluationReport
@@ -606,6 +608,36 @@ class AgentFlow(ProgramMethods, DurableMethods):
         from agentflow.evals.evaluation import Evaluation
 
         return await Evaluation(self.engine, self._durable_runs(), self.ask, plan).report()
+
+    async def improve(
+        self, program: Any, cases: Cases, scorers: Sequence[Scorer] = (), **options: Unpack[ImproveOptions]
+    ) -> ImprovementReport:
+        """Search for better instructions of the tasks of a program, by evaluations that pay only for the calls that a candidate
+        changes.
+
+        ``program``, ``cases`` and ``scorers`` are those of :meth:`evaluate`. ``edit`` are the tasks whose instructions may change, as
+        functions or by name (default: all that the cases call). In each of at most ``generations`` (default 4) generations a task
+        reads the ``shown`` (4) cases with the lowest scores, with the records of their runs, and writes ``width`` (3) candidates:
+        new instructions for one task each. ``model`` writes them (default: the flow's). With ``by="gepa"`` the optimiser of the
+        extra ``gepa`` proposes. Candidates are compared on the same draws, first in these cases and then in all cases of the search.
+        The part ``holdout`` (0.3) of the cases has no share in that: at the end the best ``finalists`` (2) and their parents are
+        drawn there, each from its first step. ``primary`` is the score to raise (default: the first one); more is better.
+
+        ``limits`` bound the whole search in dollars and tokens, and each sample otherwise; a part is held back for the end. The
+        same call with ``run_id=report.run_id`` continues an interrupted search, or with a higher limit one that it ended, and no
+        answer is paid for twice. ``told`` gets each candidate when its figures are known. The other options are those of
+        :meth:`evaluate`.
+
+        Returns the report: ``report.best``, its ``diff`` and ``evidence``, ``report.save("better.toml")``. Nothing is applied.
+        Raises ConfigurationError (``evals/edit``, ``evals/holdout``, ``evals/budget``, ``evals/scorer``, ``evals/score``, those of
+        :meth:`evaluate`, ``config/extra`` without the extra).
+        """
+        from agentflow.evals.improvement.improve_options import carried_out, improvement_plan_of
+        from agentflow.evals.improvement.search import Search
+
+        plan = await improvement_plan_of(program, cases, scorers, options)
+        search = Search(self.engine, self._durable_runs(), self.ask, plan, self._host.bounds)
+        return await carried_out(search, options.get("by", "own"))
 
     async def cases(self, where: str = "", *, since: str | None = None, limit: int = 100, **labels: str) -> list[Case]:
         """Recorded runs as cases of an evaluation: at most ``limit`` durable runs that ended, the last changed first.

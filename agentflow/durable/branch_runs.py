@@ -137,7 +137,7 @@ class BranchRuns:
                     "content": part.content.hex(),
                 },
                 **({} if trace is None else {"trace": trace}),
-                **{name: run.input[name] for name in ("purse", "draw") if name in run.input},
+                **{name: run.input[name] for name in ("purse", "draw", "overrides") if name in run.input},
             }
             new = NewRun(
                 program=form.text,

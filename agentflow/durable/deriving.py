@@ -110,8 +110,9 @@ class Generations:
             raise
 
 
-def overrides_of(change: Change, tasks: TemplatePort, source: Source) -> TaskOverrides | None:
-    """The tasks that ``change`` overrides in the program ``source``. Raises JournalError (``durable/override``)."""
+def overrides_of(change: Change, tasks: TemplatePort, source: Source, is_branch: bool = False) -> TaskOverrides | None:
+    """The tasks that ``change`` overrides in the program ``source``, which may define some; if it ``is_branch`` of one, that
+    may. Raises JournalError (``durable/override``)."""
     if not change.overrides:
         return None
     return TaskOverrides(
@@ -119,7 +120,7 @@ def overrides_of(change: Change, tasks: TemplatePort, source: Source) -> TaskOve
         find=tasks.find_compiled,
         prepare=tasks.prepare,
         names=tasks.template_names(),
-        text=source.text,
+        text=" ".join(change.overrides) if is_branch else source.text,
     )
 
 

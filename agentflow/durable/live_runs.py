@@ -446,12 +446,14 @@ class LiveRuns:
         if owned.run.queue is not None:
             records.branches = self.branches
         try:
+            if owned.run.input.get("overrides"):
+                source, is_branch = work.program.source, "branch" in owned.run.input
+                records.overrides = overrides_of(Change.of(owned.run), self._engine.tasks, source, is_branch)
             if owned.run.base is not None:
                 change = Change.of(owned.run)
                 base = await self._store.find(owned.run.base)
                 inherited = await self._store.effects(owned.run.base)
                 records.pool = change.pool(base, inherited, owned.records)
-                records.overrides = overrides_of(change, self._engine.tasks, work.program.source)
             end = await self._run(owned, records, work, session)
         except asyncio.CancelledError:
             if records.fatal is not None:

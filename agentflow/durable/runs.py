@@ -24,7 +24,7 @@ from agentflow.durable.catalogue import RunCatalogue
 from agentflow.durable.conversations import Conversations
 from agentflow.durable.deriving import Generations, another_run, overrides_of, stored_run
 from agentflow.durable.following import no_value
-from agentflow.durable.generations import Change
+from agentflow.durable.generations import Change, differing
 from agentflow.durable.handle import DurableRun, LiveRun, PastRun, RunEnd, RunInfo
 from agentflow.durable.journal import Journaled, beside
 from agentflow.durable.live_runs import LiveRuns
@@ -186,7 +186,9 @@ class DurableRuns:
         source, names = program.source, _names(spec)
         purse = self._purse_of(spec)
         tenant = spec.tenant or purse or ""
-        mark = (*self.sessions.mark(session), *([("draw", draw_here())] if draw_here() else []))
+        if spec.overrides:
+            overrides_of(Change(overrides=spec.overrides), self._engine.tasks, source)  # raises for wrong ones
+        mark = self._mark(spec)
         much = is_long(bindings)
         digest = (await beside(much, fingerprint, "run", identity(source.text), dict(bindings), names, *mark)).hex()
         opening, exchanges = self.sessions.opening(session)
@@ -222,6 +224,8 @@ class DurableRuns:
             fields["purse"] = purse
         if draw := draw_here():
             fields["draw"] = draw
+        if spec.overrides:
+            fields["overrides"] = {name: dict(each) for name, each in spec.overrides.items()}
         if spec.at_limit:
             fields["at_limit"] = dict(spec.at_limit)
         if spec.state is not None:
@@ -243,6 +247,11 @@ class DurableRuns:
             tenant=tenant,
             priority=spec.priority,
         )
+
+    def _mark(self, spec: RunSpec) -> tuple[Any, ...]:
+        """The parts of the identity of a new run that few runs have."""
+        drawn = [("draw", draw_here())] if draw_here() else []
+        return (*self.sessions.mark(spec.session), *drawn, *([("overrides", spec.overrides)] if spec.overrides else []))
 
     def _purse_of(self, spec: RunSpec) -> str | None:
         """The name of the purse that pays for a new run, if the flow has it by name. Raises ConfigurationError (``config/purse``)
@@ -317,16 +326,13 @@ class DurableRuns:
         spec: RunSpec,
     ) -> JournalError:
         """The error for an id that another run has; it names the difference."""
-        bindings, names, mark = (
-            spec.bindings or {},
-            _names(spec),
-            (*self.sessions.mark(spec.session), *([("draw", draw_here())] if draw_here() else [])),
-        )
+        bindings, names, mark = spec.bindings or {}, _names(spec), self._mark(spec)
         edited = fingerprint("run", identity(row.program), dict(bindings), names, *mark).hex() == row.digest
         differs = [] if identity(row.program) == identity(source.text) else ["the program"]
         differs += [f"the binding '{name}'" for name in self._input.differing(row, bindings)]
         differs += [] if row.input["allow"] == names else ["allow"]
         differs += [] if draw_of(row.input) == draw_here() else ["the draw"]
+        differs += ["the overrides"] if differing(row, spec.overrides or {}) else []
         return another_run(
             row, source.name if edited and reference_in(source.text) is None else None, differs or ["the session"]
         )

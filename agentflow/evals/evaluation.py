@@ -8,7 +8,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -51,8 +51,22 @@ from agentflow.run.purses import Purse
 from agentflow.run.run import new_run_id
 from agentflow.run.run_spec import RunSpec
 
-Variant: TypeAlias = "Mapping[str, Mapping[str, Any]] | ProgramLike | PythonTarget"
-"""A form of the program to compare with the unchanged program: overrides of tasks by name (``*``: all), or another program or workflow."""
+
+@frozen(kw_only=True)
+class Variation:
+    """A form of the program with both: another ``program`` (None: the unchanged one), and ``overrides`` of tasks by name.
+
+    ``first_draw`` is the number of its first draw, so that two searches do not share their draws.
+    """
+
+    program: Any = None
+    overrides: Overrides = field(default_factory=dict[str, Any])
+    first_draw: int = 0
+
+
+Variant: TypeAlias = "Mapping[str, Mapping[str, Any]] | ProgramLike | PythonTarget | Variation"
+"""A form of the program to compare with the unchanged program: overrides of tasks by name (``*``: all) or a TOML file of them, another
+program or workflow, or a :class:`Variation`."""
 
 
 _CONTINUED_S = 30 * 86_400.0
@@ -102,17 +116,22 @@ class Subject:
     tasks: TaskOverrides
     fresh: bool = False
     """Whether it is the same again: its draws are others than the baseline's."""
+    first_draw: int = 0
 
     def number(self, draw: int) -> int:
         """The number of a draw in the keys of kept results."""
-        return -draw - 1 if self.fresh else draw
+        return -draw - 1 if self.fresh else self.first_draw + draw
 
 
 class Evaluation:
-    """One evaluation in a flow. Parameters: ``runs`` are the flow's durable runs."""
+    """One evaluation in a flow. Parameters: ``runs`` are the flow's durable runs; ``first_draw`` is the number of the first draw of the
+    unchanged program."""
 
-    def __init__(self, engine: Engine, runs: DurableRuns, ask: Callable[..., Any], plan: Plan) -> None:
+    def __init__(
+        self, engine: Engine, runs: DurableRuns, ask: Callable[..., Any], plan: Plan, *, first_draw: int = 0
+    ) -> None:
         self._engine = engine
+        self._first_draw = first_draw
         self._runs = runs
         self._plan = plan
         self._id = plan.run_id or new_run_id()
@@ -177,6 +196,8 @@ class Evaluation:
         """Carry it out. Raises ConfigurationError for an invalid plan, and cancellation; the failure of a sample is part
         of the report."""
         plan = self._plan
+        if self._purse is not None:
+            await self._purse.load()
         order = list(plan.cases)
         random.Random(plan.seed).shuffle(order)
         waiting = deque(order)
@@ -285,7 +306,7 @@ class Evaluation:
     async def _copied(
         self, case: Case, row: RunRow, rows: Sequence[EffectRow], subject: Subject, draw: int
     ) -> SampleEnd:
-        same = subject.program is None and not subject.overrides and not subject.fresh and draw == 0
+        same = subject.program is None and not subject.overrides and subject.number(draw) == 0
         if same and not case.inputs and self._anew is None:
             return await self._as_recorded(row, rows)
         program, bindings = await self._runs.samples.program(row)
@@ -382,7 +403,7 @@ class Evaluation:
 
     def _all_subjects(self) -> list[Subject]:
         plan = self._plan
-        subjects = [self._subject(BASE, plan.program, {})]
+        subjects = [self._subject(BASE, plan.program, {}, first_draw=self._first_draw)]
         for name, variant in plan.variants.items():
             if name == BASE or (name == BEFORE and isinstance(plan.baseline, EvaluationReport)):
                 which = "the program as it is" if name == BASE else "the saved report"
@@ -394,6 +415,9 @@ class Evaluation:
                         hint = f"{{'{name}': {{'{task}': {{'model': 'openai:gpt-5-mini'}}}}}}"
                         raise _wrong(f"the variant '{name}' gives the task '{task}' {clip(repr(fields), 60)}", hint)
                 subjects.append(self._subject(name, plan.program, overrides, fresh=not overrides))
+            elif isinstance(variant, Variation):
+                program = plan.program if variant.program is None else variant.program
+                subjects.append(self._subject(name, program, variant.overrides, first_draw=variant.first_draw))
             elif is_function(variant) or isinstance(variant, str | Path | Source):
                 subjects.append(self._subject(name, variant, {}))
             else:
@@ -412,10 +436,12 @@ class Evaluation:
             raise _wrong(f"baseline='{plan.baseline}' is not a variant", hint)
         return subjects
 
-    def _subject(self, name: str, program: Any, overrides: Overrides, *, fresh: bool = False) -> Subject:
+    def _subject(
+        self, name: str, program: Any, overrides: Overrides, *, fresh: bool = False, first_draw: int = 0
+    ) -> Subject:
         text = "" if is_function(program) else program if isinstance(program, str) else None
         tasks = self._runs.samples.changed(overrides, text, deps=self._plan.deps)
-        return Subject(name, program, overrides, tasks, fresh)
+        return Subject(name, program, overrides, tasks, fresh, first_draw)
 
     # -- scores -----------------------------------------------------------------------------------------------------------
 
@@ -475,12 +501,16 @@ class Evaluation:
 
     def _opened_purse(self) -> Purse | None:
         """The purse of the evaluation, in the flow's database: an evaluation carried out again pays from the same."""
-        limits = self._plan.limits
-        if limits is None or (limits.usd is None and limits.tokens is None):
-            return None
-        allowance = Allowance(usd=limits.usd, tokens=limits.tokens)
-        whose = f"the evaluation '{self._id}'"
-        return Purse(f"evaluation {self._id}", allowance, store=self._runs.purses, kept_s=_CONTINUED_S, whose=whose)
+        return opened_purse(self._id, self._plan.limits, self._runs)
+
+
+def opened_purse(run_id: str, limits: Limits | None, runs: DurableRuns) -> Purse | None:
+    """The purse of the evaluation ``run_id``; None without limits of dollars or tokens."""
+    if limits is None or (limits.usd is None and limits.tokens is None):
+        return None
+    allowance = Allowance(usd=limits.usd, tokens=limits.tokens)
+    whose = f"the evaluation '{run_id}'"
+    return Purse(f"evaluation {run_id}", allowance, store=runs.purses, kept_s=_CONTINUED_S, whose=whose)
 
 
 def _wrong(message: str, hint: str) -> ConfigurationError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, cast
@@ -10,6 +11,7 @@ from agentflow.core.call.approval import Approver
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.limits import Limits
 from agentflow.core.events.questions import Answerer
+from agentflow.durable.override_files import OVERRIDES, read_overrides
 from agentflow.evals.cases import Cases, Scorer
 from agentflow.evals.evaluation import Plan, Variant, names_in, read_baseline, read_listed
 from agentflow.evals.report import EvaluationReport
@@ -39,6 +41,16 @@ class EvaluationOptions(TypedDict, total=False):
     told: Callable[[Sample, int, int], None] | None
 
 
+def _read_variants(variants: Mapping[str, Variant]) -> Mapping[str, Variant]:
+    """The variants, with the overrides in the place of files of them. Raises JournalError (``durable/override``)."""
+    if not isinstance(cast(object, variants), Mapping):
+        return variants
+    return {
+        name: read_overrides(each) if isinstance(each, Path) and each.suffix == OVERRIDES else each
+        for name, each in variants.items()
+    }
+
+
 _NAMES = tuple(EvaluationOptions.__annotations__)
 
 
@@ -59,7 +71,7 @@ async def plan_of(program: Any, cases: Cases, options: EvaluationOptions) -> Pla
     for name in ("live_tools", "rerun", "primary"):
         chosen[name] = names_in(name, cast("Iterable[str]", chosen.get(name, ())))
     chosen |= {
-        "variants": options.get("variants") or {},
+        "variants": await asyncio.to_thread(_read_variants, options.get("variants") or {}),
         "scorers": tuple(options.get("scorers", ())),
         "primary": tuple(sorted(cast("frozenset[str]", chosen["primary"]))),
         "baseline": await read_baseline(options.get("baseline")),

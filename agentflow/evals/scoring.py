@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, cast
 
 from agentflow.core.call.call import CallContext
@@ -22,6 +23,8 @@ from agentflow.flow.python import FlowCall
 from agentflow.run.engine import PythonTarget
 from agentflow.run.purses import Purse
 from agentflow.run.run_spec import RunSpec
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class SampleBlocked(RunStopped):
@@ -58,6 +61,8 @@ class Scoring:
         """The model calls that judging paid for."""
         self.usd: float | None = 0.0
         """Their cost in US dollars; None for an unknown price."""
+        self.whole_usd: float | None = 0.0
+        """Their cost with that of the verdicts that were reused."""
         self.names: dict[str, set[str]] = {}
         """The names of the scores that each scorer gave, by its own name."""
 
@@ -130,16 +135,17 @@ class Scoring:
         unknown = [name for name in wanted if name not in values]
         if unknown:
             raise TypeError(f"'{name_of(function)}' wants '{unknown[0]}': it may have {', '.join(values)}")
-        return await self._judging(*function(**{name: values[name] for name in wanted}).stored(), draw=draw)
+        return await self.ask(*function(**{name: values[name] for name in wanted}).stored(), draw=draw)
 
-    async def _judging(self, target: PythonTarget, values: Mapping[str, Any], *, draw: int = 0) -> Any:
-        """The value of a task that judges, as a sample of its own: kept, and paid by the evaluation."""
+    async def ask(self, target: PythonTarget, values: Mapping[str, Any] = _NONE, *, draw: int = 0) -> Any:
+        """The value of a task that judges, as a sample of its own: kept, and paid by the evaluation. Raises its error."""
         program = PythonProgram(target)
         row = plain_row(f"{self._whose}.score", program.source.name, program.source.text)
         spec = RunSpec(bindings=values, purse=self._purse, attended=False)
         end = await self._samples.carry_out(row, program, spec, tasks=self._tasks, draw=draw, anew=self._anew)
         self.calls += end.paid_usage.requests
         self.usd = total((self.usd, end.paid))
+        self.whole_usd = total((self.whole_usd, end.cost))
         if end.error is not None:
             raise end.error
         if end.status != "done":
@@ -159,9 +165,7 @@ class Scoring:
 
     async def _asked(self, judge: Judge, prompt: str) -> Any:
         settings = {} if judge.model is None else {"model": judge.model}
-        return await self._judging(
-            ModelQuestion(judge.name, lambda: self._ask(prompt, output=judge.verdict, **settings)), {}
-        )
+        return await self.ask(ModelQuestion(judge.name, lambda: self._ask(prompt, output=judge.verdict, **settings)))
 
 
 class ModelQuestion:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -78,7 +79,8 @@ class DurableMethods:
 
         With ``where="workers"`` a worker that takes runs of ``queue`` carries it out (:meth:`work`, or the command
         ``agentflow worker``). Of several waiting runs the one of highest ``priority`` goes first, and of equal ones
-        that of the ``tenant``, a name, with the fewest running: that of its purse unless it says so. The run, and its
+        that of the ``tenant``, a name, with the fewest running: that of its purse unless it says so. ``overrides`` are those of
+        :meth:`resume`, in force whenever the run is resumed. The run, and its
         branches on workers, pay from ``purse`` whenever they are resumed; recorded results are not paid for again.
 
         ``flow.start(audit(paths), run_id="audit-1")`` starts a Python workflow, which is stored by its module and name.
@@ -105,6 +107,8 @@ class DurableMethods:
                 hint="use flow.run there: its work is part of the outer run, and equally durable",
             )
         spec = replace(spec, bindings=bindings, queue=queue if where == "workers" else None)
+        if options.get("overrides"):
+            spec = replace(spec, overrides=await _overrides_of(options.get("overrides")))
         return await runs.start(*await self._to_store(in_surface(program, options.get("surface")), spec))
 
     async def resume(
@@ -112,7 +116,7 @@ class DurableMethods:
         run_id: str,
         *,
         program: ProgramLike | None = None,
-        overrides: Overrides | None = None,
+        overrides: Overrides | Path | None = None,
         bindings: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         approve: Approver | None = None,
@@ -127,7 +131,7 @@ class DurableMethods:
         ``bindings`` are those not stored because they are secret or not data; ``limits`` and ``approve`` replace
         the run's, ``on_inflight`` the flow's; ``purse`` pays from now
         on; questions stay open for ``approval_ttl`` seconds (None: as long as the flow's). ``deps`` are its dependencies: a run started with some needs them again (``durable/deps``), unless the flow makes them. With ``program``, the present text (in
-        ``surface``), or ``overrides``, fields of tasks by the task's name (``{"review": {"model": "openai:gpt-5"}}``),
+        ``surface``), or ``overrides``, fields of tasks by the task's name (``{"review": {"model": "openai:gpt-5"}}``) or the Path of a TOML file of them,
         the run continues as a new generation with its own id: each effect with the content of a recorded one is answered
         from that record, at any position. ``bindings`` may then replace and add to the run's. The same request returns
         the same generation. ``bindings`` and lower ``limits`` for a run that has ended raise JournalError
@@ -149,14 +153,14 @@ class DurableMethods:
         source = await _source_of(program, surface)
         from agentflow.durable.generations import Change
 
-        return await runs.derive(run_id, Change(overrides=overrides or {}), spec=spec, source=source)
+        return await runs.derive(run_id, Change(overrides=await _overrides_of(overrides)), spec=spec, source=source)
 
     async def plan(
         self,
         run_id: str,
         *,
         program: ProgramLike | None = None,
-        overrides: Overrides | None = None,
+        overrides: Overrides | Path | None = None,
         at: str | None = None,
         bindings: Mapping[str, Any] | None = None,
         surface: Surface | None = None,
@@ -170,7 +174,7 @@ class DurableMethods:
         source = await _source_of(program, surface)
         from agentflow.durable.generations import Change
 
-        change = Change(overrides=overrides or {}, cut=at) if overrides or at or source else None
+        change = Change(overrides=await _overrides_of(overrides), cut=at) if overrides or at or source else None
         return await self._durable_runs().plan(run_id, change, source=source, bindings=bindings)
 
     async def fork(
@@ -179,7 +183,7 @@ class DurableMethods:
         at: str,
         *,
         as_run: str | None = None,
-        overrides: Overrides | None = None,
+        overrides: Overrides | Path | None = None,
         bindings: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         approve: Approver | None = None,
@@ -195,7 +199,7 @@ class DurableMethods:
         check_run(None, limits)
         from agentflow.durable.generations import Change
 
-        change = Change(overrides=overrides or {}, cut=at)
+        change = Change(overrides=await _overrides_of(overrides), cut=at)
         spec = RunSpec(bindings=bindings, limits=limits, approve=approve, purse=purse, deps=deps)
         return await self._durable_runs().derive(run_id, change, spec=spec, as_run=as_run)
 
@@ -411,6 +415,17 @@ class DurableMethods:
                 "this flow stores no runs", code="config/durable", hint="AgentFlow(durable='sqlite:///runs.db')"
             )
         return self._durable
+
+
+async def _overrides_of(overrides: Overrides | Path | None) -> Overrides:
+    """The overrides, read from a file if they are one. Raises JournalError (``durable/override``)."""
+    if not overrides:
+        return {}
+    from agentflow.durable.override_files import read_overrides
+
+    return (
+        await asyncio.to_thread(read_overrides, overrides) if isinstance(overrides, Path) else read_overrides(overrides)
+    )
 
 
 async def _source_of(program: ProgramLike | None, surface: Surface | None) -> Source | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from typing_extensions import TypedDict, Unpack
@@ -107,6 +108,7 @@ class StartOptions(TypedDict, total=False):
     purse: Purse | str | None
     approval_ttl: float | None
     tenant: str | None
+    overrides: Mapping[str, Mapping[str, Any]] | Path | None
     where: Where
     queue: str
     surface: Surface | None

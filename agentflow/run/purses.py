@@ -22,7 +22,7 @@ from agentflow.core.data.limits import Limits, added
 from agentflow.core.data.messages import Usage
 from agentflow.core.ports.store_ports import PurseStore
 from agentflow.lib.text.suggest import did_you_mean
-from agentflow.run.reservation import ASK_AGAIN_S, HeldCall, RunFunds
+from agentflow.run.reservation import ASK_AGAIN_S, GRAIN_USD, HeldCall, RunFunds
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -194,12 +194,19 @@ class Purse(RunFunds):
         self._turn()
         if self.model_calls is not None and self.used_calls + self.calls + 1 > self.model_calls:
             return False
-        return super().fits(held)
+        return not self._is_overspent and super().fits(held)
 
     def room(self, held: HeldCall) -> tuple[int, str]:
         if self.model_calls is not None and self.used_calls + 1 > self.model_calls:
             raise self._no_calls()
+        if self._is_overspent and (error := self.spent_up()) is not None:
+            raise error
         return super().room(held)
+
+    @property
+    def _is_overspent(self) -> bool:
+        """Whether it has cost more than its allowance: no lease says so to a call without a listed price, whose server states its cost."""
+        return self.allowance.usd is not None and self.used_usd > self.allowance.usd + GRAIN_USD
 
     def spent(self, usage: Usage, cost_usd: float | None) -> None:
         self._turn()
@@ -285,7 +292,7 @@ class Purse(RunFunds):
 
     def asks(self, held: HeldCall) -> bool:
         """Whether the amount ``held`` lacks here is being leased. Raises the error of a lease that failed."""
-        if self._store is None:
+        if self._store is None or self._is_overspent:
             return False
         self._here()
         if self._asking is not None or self._again is not None:

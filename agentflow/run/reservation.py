@@ -87,7 +87,7 @@ class Lease:
 
 LEAST_ANSWER = 256
 """Tokens below which a cap is not lowered; for a small limit, a quarter of it."""
-_GRAIN_USD = 1e-12
+GRAIN_USD = 1e-12
 """Tolerance in dollars: sums of fractions are not exact."""
 
 _FREE = PriceQuote(0.0, 0.0)
@@ -255,7 +255,7 @@ class RunFunds:
         """Whether ``held`` fits in addition to the present reservations."""
         if self.tokens is not None and self.used_tokens + self.held_tokens + held.tokens > self.tokens:
             return False
-        return self.usd is None or self.used_usd + self.held_usd + held.cost <= self.usd + _GRAIN_USD
+        return self.usd is None or self.used_usd + self.held_usd + held.cost <= self.usd + GRAIN_USD
 
     def room(self, held: HeldCall) -> tuple[int, str]:
         """Tokens left for the answer of ``held`` if there are no other reservations, and the limit that sets this number.
@@ -276,7 +276,7 @@ class RunFunds:
                     "tokens",
                 )
         if self.usd is not None:
-            left_usd = self.usd - self.used_usd + _GRAIN_USD
+            left_usd = self.usd - self.used_usd + GRAIN_USD
             each = held.quote.output_usd
             whole_usd = self.whole("usd")
             least = asked if held.exact or not each else int(min(LEAST_ANSWER, whole_usd / 4 / each, asked))

@@ -25,7 +25,7 @@ class RunSpec:
     long as the flow's). ``bindings`` and ``env`` hold the variables of its program, ``allow`` the names it may call. ``queue`` names the workers
     that carry out a durable run, ``tenant`` the tenant to charge, and ``on_inflight`` decides about its interrupted calls. ``deps`` are its dependencies, which are never
     stored. ``around_tool`` and ``around_model`` are its
-    middleware, ``state`` is the beginning of ``ctx.state``. ``at_limit`` are its options of :class:`~agentflow.core.data.at_limit.AtLimit`. ``answer`` answers its questions in place of the flow's answerer; unless
+    middleware, ``state`` is the beginning of ``ctx.state``, ``overrides`` are fields of tasks of a durable run. ``at_limit`` are its options of :class:`~agentflow.core.data.at_limit.AtLimit`. ``answer`` answers its questions in place of the flow's answerer; unless
     it is ``attended``, the flow's answerer and approver are not asked. A new option is a field here and
     a key of :class:`~agentflow.flow.program_methods.RunOptions`; nothing between restates it.
     """
@@ -51,6 +51,7 @@ class RunSpec:
     answer: Answerer | None = None
     attended: bool = True
     at_limit: Mapping[str, Any] | None = None
+    overrides: Mapping[str, Mapping[str, Any]] | None = None
 
 
 PLAIN = RunSpec()

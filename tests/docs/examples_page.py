@@ -101,6 +101,7 @@ LISTED = (
     Example("long_loop.py", "A long loop that stays cheap: programs in place of calls, and old results cleared"),
     Example("messages.py", "Messages to a run at work: a word to its model, a signal, its state, a raised limit"),
     Example("compare_prompts.py", "Is the cheaper model good enough? Recorded runs, evaluated again"),
+    Example("better_prompt.py", "A better prompt, found from recorded runs"),
     Example(
         "killed.py",
         "A killed run that continues as an edited program",

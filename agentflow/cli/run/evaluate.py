@@ -7,7 +7,6 @@ import importlib
 import json
 import os
 import sys
-import tomllib
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -146,19 +145,10 @@ def _variants(options: EvalOptions) -> dict[str, Any]:
             raise UsageError(f"two variants are called '{name}'", hint="--variant NAME=FILE names them")
         if not path.exists():
             raise UsageError(f"there is no file {path} of the variant '{name}'", hint="--variant NAME=FILE")
-        variants[name] = _overrides(path) if path.suffix == ".toml" else path
+        variants[name] = path
     if options.override:
         variants["set"] = parse_overrides(options.override)
     return variants
-
-
-def _overrides(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"{path} is not valid TOML: {error}", hint='[reply] and below it model = "openai:gpt-5-mini"'
-        ) from None
 
 
 def _scorer(text: str) -> Any:
