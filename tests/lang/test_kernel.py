@@ -101,6 +101,25 @@ async def test_a_value_that_is_used_is_never_a_call_left_over(tail: str) -> None
     assert [each for each in wrong if each] == []
 
 
+@pytest.mark.parametrize("where", ["{}", "def f():\n    {}\n    return xs\nf()"])
+async def test_lists_that_grow_take_the_same_steps(where: str) -> None:
+    """However a list grows past the 64 elements that one step pays for, and whoever it belongs to.
+
+    The compiler did not charge for what a loop appends to a list of its own function, and the nodes did.
+    """
+    indent = "\n    " if "def" in where else "\n"
+    for grow in (
+        "xs.append(i)",
+        "xs.append(i)\n    xs.append(0)",
+        "xs.extend([i, i])",
+        "xs += [i]",
+        "xs.insert(0, i)",
+        "ys.append(i)",
+    ):
+        lines = f"xs = []\nys = xs\nfor i in range(150):\n    {grow}".replace("\n", indent)
+        assert await difference(where.format(lines), "python") is None
+
+
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 7))])
 @pytest.mark.parametrize("surface", ["sexp", "python"])
 async def test_random_programs_mean_the_same(surface: Surface, part: int) -> None:

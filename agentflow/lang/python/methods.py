@@ -56,14 +56,13 @@ def method(rt: Runtime, name: str, value: Any, arguments: tuple[Any, ...], keywo
 @code("ok", long="always")
 @on(list, changes="", puts=True, flow="k", size="put")
 def append(rt: Runtime, value: Any, item: Any) -> Any:
-    """``value.append(item)``. Every 64th element pays for the 64 before it (``native.py`` appends those). Returns None, or work."""
+    """``value.append(item)``, which takes no steps: whatever appends without end is a loop or calls itself. Returns None, or work."""
     if type(value) is not list:
         return method(rt, "append", value, (item,))
     work = changing(rt, value)
     if work is not None:
         return after(work, append, rt, value, item)
-    if value and not len(value) % ELEMENTS_PER_STEP:
-        charge_collection(rt, ELEMENTS_PER_STEP, "append")
+    if not len(value) % ELEMENTS_PER_STEP:
         check_collection(rt, len(value) + 1, "append")
     value.append(item)
     return None

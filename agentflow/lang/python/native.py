@@ -52,7 +52,7 @@ GROWN = 1 << 256
 _FEW = 1 << 20
 _MOST_PARTS = 8
 _ROUND = 63
-"""A mask of list lengths, one less than a power of two: appended elements are charged for whenever it gives 0."""
+"""A mask of list lengths, one less than a power of two: the size of a list is checked whenever it gives 0."""
 
 
 def native(g: Emitter, name: str, *arguments: ast.expr) -> ast.expr:
@@ -92,10 +92,10 @@ def both(g: Emitter, *tests: ast.expr) -> ast.expr:
 
 
 def appended(g: Emitter, value: ast.expr, item: ast.expr) -> ast.expr:
-    """``value.append(item)``: native outside of branches, except for every 64th element, which pays for those before.
+    """``value.append(item)``: native outside of branches, except for every 64th element, for which the size of the list is checked.
 
-    A list created by its own function belongs to its branch, and to no other. In a loop, which takes a step each round, the size of
-    such a list is checked when the slice of steps ends.
+    A list created by its own function belongs to its branch, and to no other. In a loop the size of such a list is checked when
+    the slice of steps ends.
     """
     var: LocalVariable | None = getattr(value, "_var", None)
     is_list = not g.labelled and var is not None and var.is_list
