@@ -140,7 +140,7 @@ class Guard(Protocol):
 
     @property
     def in_arm(self) -> bool:
-        """Whether the call is in an arm whose test depends on sources, under a strict policy: it takes no text or signal that was
+        """Whether the call is in an arm, and its test depends on sources, under a strict policy: it takes no text or signal that was
         sent to the run, since a later call would show which are left."""
         ...
 

@@ -56,7 +56,7 @@ def method(rt: Runtime, name: str, value: Any, arguments: tuple[Any, ...], keywo
 @code("ok", long="always")
 @on(list, changes="", puts=True, flow="k", size="put")
 def append(rt: Runtime, value: Any, item: Any) -> Any:
-    """``value.append(item)``, which takes no steps: whatever appends without end is a loop or calls itself. Returns None, or work."""
+    """``value.append(item)``, which takes no steps: the loop or recursion around it does. Returns None, or work."""
     if type(value) is not list:
         return method(rt, "append", value, (item,))
     work = changing(rt, value)

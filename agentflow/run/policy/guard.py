@@ -161,7 +161,6 @@ class RunGuard:
         self.in_arm = False
 
     def for_arm(self) -> RunGuard:
-        """This guard for effects in an arm, and for all that they do."""
         if self.in_arm:
             return self
         guard = copy(self)  # all that changes is shared

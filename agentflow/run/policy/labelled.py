@@ -174,7 +174,7 @@ class LabelledStrand(Strand):
         return value, reading
 
     def _leave_signal(self, sources: Sources, span: Span | None) -> None:
-        """Refuse to take a signal in an arm, or one whose name depends on something: the next wait would show whether it was taken."""
+        """Refuse to take a signal in an arm, or by a name that depends on something: the next wait would show whether it was taken."""
         shown = sorted(sources)
         error = SexpEvaluationError(
             f"a signal would be taken because of {', '.join(shown)}, so the next one would leak the test",
