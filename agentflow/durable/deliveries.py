@@ -3,6 +3,7 @@
 Names of tasks do not decide who completes first: code that takes results as they come (``as_completed``, queues, ``wait``)
 depends on the order. So outcomes are delivered one by one, each when the code waits again, and a replay delivers in the
 recorded order. A call that the code cancelled has its place in that order too: when the run is resumed it waits for its cancel.
+So does a timer of asyncio's that fired: when the run is resumed it fires at its place, without the time before it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextvars import Context
 from dataclasses import replace
 from typing import Any, Protocol
 
+from agentflow.core.call.deliveries_port import TIMERS, TimerPort
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.known_names import ordinal_of
 from agentflow.core.events.journal_rows import EffectRow, EffectState
@@ -102,6 +104,8 @@ class RunDeliveries:
         self._untaken: dict[str, EffectRow] = {}
         self._cut: list[EffectRow] = []
         self._forced: list[tuple[str, int, int]] = []
+        self._ticked = False
+        self._timers: dict[str, TimerPort] = {}
         self._stored: asyncio.Future[None] | None = None
         self._watched: list[Callable[[], bool]] = []
         self._held = 0
@@ -144,6 +148,7 @@ class RunDeliveries:
             self._records.commit_soon([], [row.key])  # which may be that of its delivery: a record that has ended stays
             self._note(row)
         self._cut.clear()
+        self._note_ticks()
         entry = self._first(event)
         if entry is not None and entry.lost:
             entry.line = line
@@ -178,6 +183,24 @@ class RunDeliveries:
         await future
         self._untaken.pop(event, None)
 
+    def expects(self, timer: TimerPort) -> None:
+        if self._first(timer.event) is not None:
+            self._timers[timer.event] = timer
+            self._go_on()
+
+    def fires(self, timer: TimerPort) -> None:
+        event = timer.event
+        entry = self._first(event)
+        self._timers.pop(event, None)
+        self.stir()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(timer.fire, context=timer.context)
+        if entry is None:
+            self._fresh.append((event, future))
+        else:
+            entry.future = future
+        self._go_on()
+
     def lost(self, event: str, line: str) -> None:
         self.stir()
         entry = self._first(event)
@@ -190,6 +213,7 @@ class RunDeliveries:
                     if each.number < entry.number and not each.over:
                         self._pass_over(each)
             return
+        self._note_ticks()  # one of them may have cancelled it
         untaken = self._untaken.pop(event, None)
         if untaken is not None:  # delivered, and cancelled before the code had it: this is its place
             self._cut.append(replace(untaken, value={**untaken.value, "lost": True}))
@@ -260,8 +284,17 @@ class RunDeliveries:
             forced = [*row.value.get("forced", ()), *([*each] for each in self._forced)]
             row = replace(row, value={**row.value, "forced": forced})
             self._forced = []
+        self._ticked = False
         self._stored = self._records.note(row)
         return row
+
+    def _note_ticks(self) -> None:
+        """Begin to store the timers that have fired since the last record."""
+        if self._ticked:
+            path, first, last = self._forced.pop()
+            if first < last:
+                self._forced.append((path, first, last - 1))
+            self._note(self._next_row(f"{path}#{last}"))
 
     def _row(self, event: str, *, lost: bool) -> EffectRow:
         now, at = time.time(), (self._number, self._lost)
@@ -310,6 +343,13 @@ class RunDeliveries:
         """Deliver the next outcome. False if there is none, or its call is still at work."""
         entry = self._due()
         if entry is not None:
+            timer = self._timers.get(entry.event)
+            if timer is not None and timer.cancelled:  # the code did it otherwise this time
+                del self._timers[entry.event]
+                entry.over = True
+                return True
+            if timer is not None and timer.may_be_early:
+                timer.fire_early()
             if entry.future is None:
                 return False
             entry.over = True
@@ -317,6 +357,9 @@ class RunDeliveries:
             return True
         while self._fresh:
             event, future = self._fresh.popleft()
+            if _is_timer(event):
+                self._tick(event, future)
+                return True
             if not future.done():
                 self._deliver_to(future, event, self._note(self._next_row(event)))
                 return True
@@ -324,8 +367,15 @@ class RunDeliveries:
 
     def _deliver_to(self, future: asyncio.Future[None], event: str, row: EffectRow) -> None:
         if not future.done():
-            self._untaken[event] = row
+            if not _is_timer(event):
+                self._untaken[event] = row
             future.set_result(None)
+
+    def _tick(self, event: str, future: asyncio.Future[None]) -> None:
+        """Fire a timer. Its place is stored with the next one, or before the next call: nothing else follows from it."""
+        self._force(event)
+        self._ticked = True
+        future.set_result(None)
 
     def _watch_for_missing(self) -> None:
         """Sound the alarm later if others wait for a recorded outcome, or for a recorded cancel. All that led to it is recorded too,
@@ -345,17 +395,29 @@ class RunDeliveries:
         if self._records.counting():
             self._watch_for_missing()
             return
+        for at, (event, future) in enumerate(self._fresh):
+            if _is_timer(event):  # it had fired while the code had no tasks, which is not recorded
+                del self._fresh[at]
+                self._tick(event, future)
+                self._go_on()
+                return
         path, _, number = entry.event.rpartition("#")
-        what = "was cancelled" if entry.lost else "had its outcome"
+        what = f"call {number} {'was cancelled' if entry.lost else 'had its outcome'}"
+        if _is_timer(entry.event):
+            path, what = path.removesuffix(TIMERS), f"timer {number} fired"
         self._records.abandon(
             JournalError(
-                f"the records do not fit this run: at {path}, call {number} {what} next, and the tasks of the workflow"
+                f"the records do not fit this run: at {path}, {what} next, and the tasks of the workflow"
                 " neither make nor cancel it now, so that others would wait for it without end",
                 code="durable/mismatch",
                 hint="resume with the original workflow; between its calls a task must behave the same each time",
                 details={"path": path, "call": number},
             )
         )
+
+
+def _is_timer(event: str) -> bool:
+    return event.rpartition("#")[0].endswith(TIMERS)
 
 
 def _entries(row: EffectRow) -> Iterator[_Entry]:

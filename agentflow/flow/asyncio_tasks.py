@@ -11,11 +11,13 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextvars import Context
+from functools import partial
 from types import CodeType
 from typing import Any, Protocol
 from zlib import crc32
 
-from agentflow.core.call.deliveries_port import Deliveries
+from agentflow.core.call.deliveries_port import Deliveries, timer_event
 from agentflow.core.call.host_calls import LINE_S, HostCalls
 from agentflow.core.data.errors import ConfigurationError, JournalError, PythonOverlap, RunStopped
 from agentflow.core.data.known_names import content_mark, label_mark
@@ -44,6 +46,7 @@ class TaskLine(Protocol):
     at_work: asyncio.Task[Any] | None
     code: HostCalls | None
     calls: int
+    timers: int
     cut: Deliveries | None
     tasks: LineTasks | None
 
@@ -60,12 +63,13 @@ class TaskLine(Protocol):
 class _Birth:
     """A task as its creation named it. ``names`` counts the tasks that it creates itself, by the name of their code."""
 
-    __slots__ = ("line", "names", "number", "parent", "path", "session")
+    __slots__ = ("line", "names", "number", "parent", "path", "session", "timers")
 
     def __init__(self, number: int, path: str, session: Session, parent: _Birth | None) -> None:
         self.number = number
         self.path = path
         self.session = session
+        self.timers = 0
         self.parent = parent
         self.names: dict[str, int] = {}
         self.line: TaskLine | None = None
@@ -96,6 +100,7 @@ class LineTasks:
         self._permits = root.strand.budget.permits
         self._base = _Birth(0, self._call.path, self._call.session, None)
         self._base.line = root
+        self._base.timers = root.timers
         self._births: dict[asyncio.Task[Any], _Birth] = {}
         self._number = 0
         self._pending: _Birth | None = None
@@ -106,9 +111,9 @@ class LineTasks:
         self._strange: TaskLine | None = None
         self._loose: set[asyncio.Task[Any]] = set() if root.at_work is None else {root.at_work}
         journal = self._call.run.journal
-        self._deliveries = None if journal is None else journal.deliveries(self._call)
-        if self._deliveries is not None:
-            self._deliveries.watch(self.calm)
+        self.deliveries = None if journal is None else journal.deliveries(self._call)
+        if self.deliveries is not None:
+            self.deliveries.watch(self.calm)
         self._permits.give()
 
     # -- births ----------------------------------------------------------------------------------------------------
@@ -119,6 +124,13 @@ class LineTasks:
             return False
         line = self._lines.get(task)
         return line is None or line.in_flight is None
+
+    def timer_name(self) -> str:
+        """The name of a timer that the executing task makes now: the same whenever the run is resumed."""
+        task = asyncio.current_task()
+        birth = self._base if task is None else self._birth_of(task) or self._base
+        birth.timers += 1
+        return timer_event(birth.path, birth.timers)
 
     def at_birth(self) -> bool:
         """Whether a task is being created, by this factory further out."""
@@ -158,8 +170,8 @@ class LineTasks:
     def _note(self, birth: _Birth, task: asyncio.Task[Any]) -> None:
         self._births[task] = birth
         self._loose.add(task)
-        if self._deliveries is not None:
-            self._deliveries.stir()
+        if self.deliveries is not None:
+            self.deliveries.stir()
         task.add_done_callback(self._forget)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
@@ -245,7 +257,7 @@ class LineTasks:
         with line.flight(call) if line.goes_on() else await line.turn(call):
             self._loose.discard(task)
             try:
-                if self._deliveries is None or self.closed or line.stopping():
+                if self.deliveries is None or self.closed or line.stopping():
                     async with self._permit(line):
                         yield
                 else:
@@ -269,7 +281,7 @@ class LineTasks:
 
     @asynccontextmanager
     async def _delivered(self, line: TaskLine, call: TaskWork | str) -> AsyncGenerator[None]:
-        deliveries = self._deliveries
+        deliveries = self.deliveries
         assert deliveries is not None
         at = line.strand.call
         label = call if isinstance(call, str) else call.label
@@ -347,8 +359,8 @@ class LineTasks:
         self._join()
         if self._strange is not None:
             self._strange.strand.end()
-        if self._deliveries is not None:
-            self._deliveries.unwatch(self.calm)
+        if self.deliveries is not None:
+            self.deliveries.unwatch(self.calm)
         self._permits.take_anyway()
 
     async def _end(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
@@ -401,6 +413,64 @@ def _content(code: Any) -> tuple[Any, ...]:
         return tuple(getattr(code, "content", ()))
     names = frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]
     return tuple([frame.f_locals.get(name) for name in names])
+
+
+class LineTimer:
+    """A timer that the code of a durable run on ``line`` has made. Called by the loop, it fires ``callback`` in its turn among the
+    outcomes that reach the tasks of the code; without tasks at once.
+
+    ``handle`` is the loop's; ``context`` that of the callback.
+    """
+
+    __slots__ = ("_callback", "_line", "context", "event", "handle")
+
+    def __init__(self, line: TaskLine, callback: partial[Any], context: Context) -> None:
+        self._line = line
+        self._callback = callback
+        self.context = context
+        if line.tasks is None:
+            line.timers += 1
+        self.event = timer_event(line.strand.call.path, line.timers) if line.tasks is None else line.tasks.timer_name()
+        self.handle: asyncio.TimerHandle | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        return self.handle is not None and self.handle.cancelled()
+
+    @property
+    def may_be_early(self) -> bool:
+        """Whether it may fire before its time when a resumed run comes to it: asyncio's own timers do not look at the clock again."""
+        module: object = getattr(self._callback.func, "__module__", None)
+        return isinstance(module, str) and module.startswith("asyncio.")
+
+    def announce(self) -> None:
+        """Let a resumed run know it, which may have its place in the order."""
+        deliveries = self._order()
+        if deliveries is not None:
+            deliveries.expects(self)
+
+    def _order(self) -> Deliveries | None:
+        tasks = self._line.tasks
+        return None if tasks is None or tasks.closed else tasks.deliveries
+
+    def __call__(self) -> None:
+        deliveries = self._order()
+        if deliveries is None:
+            self._callback()
+        else:
+            deliveries.fires(self)
+
+    def fire(self, _: object = None) -> None:
+        """Carry out the callback, in its context."""
+        if not self.cancelled:
+            self._callback()
+
+    def fire_early(self) -> None:
+        """Fire now in place of at its time."""
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            handle.cancel()
+        self()
 
 
 async def as_recorded(line: TaskLine, cut: Deliveries, carry_out: Callable[[], Awaitable[Any]]) -> Any:

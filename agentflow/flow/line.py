@@ -65,7 +65,8 @@ class Line:
 
     ``forgotten`` names the call dropped without being awaited; ``entered`` says that code runs on the line, ``converses``
     that a session was given for the task which is called on it. ``calls`` is the number of calls so far. Once the code has created
-    tasks of asyncio, ``tasks`` are these, which are seen from the beginning if the loop is ``seen``; ``cut`` is there once calls of
+    tasks of asyncio, ``tasks`` are these, which are seen from the beginning if the loop is ``seen``; ``timers`` is the number of
+    timers that it made before; ``cut`` is there once calls of
     a durable run were cancelled, now or before it was resumed. In host code without a fixed order, such as that of a tool,
     each call has a line of its own.
     """
@@ -83,6 +84,7 @@ class Line:
         "seen",
         "strand",
         "tasks",
+        "timers",
     )
 
     def __init__(self, strand: Strand) -> None:
@@ -96,6 +98,7 @@ class Line:
         self.at_work: asyncio.Task[Any] | None = None
         self.code: HostCalls | None = None
         self.calls = 0
+        self.timers = 0
         self.cut: Deliveries | None = None
         self.tasks: LineTasks | None = None
 
@@ -281,6 +284,8 @@ class Line:
             try:
                 yield
             finally:
+                if call.run.journal is not None:
+                    call.session.forget_stopped()
                 self.converses, call.session = False, outer
 
     @contextmanager

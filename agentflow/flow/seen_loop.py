@@ -1,7 +1,7 @@
 """Observe the event loop for the code of workflows while they run: which tasks it creates, and which timers.
 
-A task factory sees the tasks, and calls the factory of the host. Of a durable run the timers are seen too, since a run that
-waits leaves the memory only when no time limit of asyncio's own is counting there.
+A task factory sees the tasks, and calls the factory of the host. Of a durable run the timers are seen too: they have their place
+in the order of outcomes, and a run that waits leaves the memory only when no time limit of asyncio's own is counting there.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from contextvars import Context, copy_context
 from functools import partial
 from types import CellType, CodeType
 from typing import Any, Protocol, cast
 
 from agentflow.core.call.call import LineCall, called_in, calling
-from agentflow.flow.asyncio_tasks import LineTasks, TaskLine
+from agentflow.flow.asyncio_tasks import LineTasks, LineTimer, TaskLine
 
 _EAGER: Any = getattr(asyncio, "eager_task_factory", None)  # since Python 3.12
 
@@ -123,7 +124,7 @@ def _line_here() -> TaskLine | None:
 
 
 class _Timers:
-    """A method of a loop that makes timers, in its place: it notifies a durable run of those that its own code makes.
+    """A method of a loop that makes timers, in its place: those that the code of a durable run makes fire in their turn.
 
     ``inner`` is the method, ``users`` the number of workflows that need this.
     """
@@ -135,12 +136,17 @@ class _Timers:
         self.inner = inner
         self.users = 0
 
-    def __call__(self, *arguments: Any, **options: Any) -> asyncio.TimerHandle:
-        timer = self.inner(*arguments, **options)
-        line = _line_here()
-        if line is not None and (journal := line.strand.call.run.journal) is not None:
-            journal.keep_until(timer)
-        return timer
+    def __call__(
+        self, when: float, callback: Any, *arguments: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        line = None if isinstance(callback, LineTimer) else _line_here()
+        if line is None or (journal := line.strand.call.run.journal) is None:
+            return self.inner(when, callback, *arguments, context=context)
+        timer = LineTimer(line, partial(callback, *arguments), context or copy_context())
+        timer.handle = handle = self.inner(when, timer, context=timer.context)
+        journal.keep_until(handle)
+        timer.announce()
+        return handle
 
     def leave(self, loop: asyncio.AbstractEventLoop) -> None:
         """Give the loop its own method back, once this one is not needed."""

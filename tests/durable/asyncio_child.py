@@ -154,6 +154,56 @@ class Workflows:
         await asyncio.gather(*rest, return_exceptions=True)
         return [[each.result() for each in done], await self.work("after", 3)]
 
+    async def slept(self) -> Any:
+        """The first of an effect and asyncio's own sleep, again and again: each next effect depends on which it was."""
+        firsts: list[str] = []
+        for i in range(5):
+            effect = asyncio.create_task(self.part(f"e{i}"))
+            sleep = asyncio.create_task(asyncio.sleep(0.005))
+            done, _ = await asyncio.wait([effect, sleep], return_when=asyncio.FIRST_COMPLETED)
+            firsts.append("both" if len(done) == 2 else "effect" if effect in done else "sleep")
+            await self.work(f"{i} {firsts[-1]} {len(firsts)}", 2)
+            await asyncio.gather(effect, sleep)
+        return await self.work("slept", 1)
+
+    async def ticked(self) -> Any:
+        """A task that ticks beside two that work: each effect depends on the ticks before it."""
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.003)
+                ticks += 1
+
+        async def one(i: int) -> None:
+            for j in range(4):
+                await self.work(f"u{i}{j} {ticks}", 4)
+
+        ticking = asyncio.create_task(tick())
+        await asyncio.gather(one(0), one(1))
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)
+        return await self.work("ticked", 1)
+
+    async def bounded(self) -> Any:
+        """Time limits around tasks with several calls each: the effects that follow depend on how far they came."""
+        reached: list[int] = []
+
+        async def several(i: int) -> None:
+            count = 0
+            try:
+                async with asyncio.timeout(0.012):
+                    while True:
+                        await self.work(f"b{i}.{count}", 4)
+                        count += 1
+            except TimeoutError:
+                reached.append(count)
+                await self.work(f"late{i} {count} {len(reached)}", 2)
+
+        await asyncio.gather(*[several(i) for i in range(3)], self.work("beside", 20), asyncio.sleep(0.01))
+        return await self.work(f"{len(reached)} bounded", 1)
+
 
 VALUES: dict[str, Any] = {
     "gathered": [[f"G{i}H{i}G{i}" for i in range(4)], "BETWEEN", [f"Z{i}" for i in range(3)]],
@@ -165,6 +215,9 @@ VALUES: dict[str, Any] = {
     "timed": [f"LATE{i}" for i in range(5)],
     "anyio_group": ["A0B0", "A1B1", "A2B2", "LATE9"],
     "raced": [["WINNER"], "AFTER"],
+    "slept": "SLEPT",
+    "ticked": "TICKED",
+    "bounded": "3 BOUNDED",
 }
 """The workflows, and what each gives."""
 

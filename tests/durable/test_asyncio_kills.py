@@ -23,11 +23,11 @@ _TIMEOUT_S = 60.0
 
 
 class Killer:
-    """Runs workflows in processes that it kills. ``faults`` are what may not be."""
+    """Runs workflows in processes that it kills. ``faults`` are what may not be, ``resumes`` the processes that went on with a run."""
 
     def __init__(self, directory: Path, loop: str = "") -> None:
         self._directory = directory
-        self.kills = 0
+        self.kills = self.resumes = 0
         self.faults: list[str] = []
         words = [sys.executable, "-m", "tests.durable.asyncio_child", loop]
         self._nursery = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -47,8 +47,9 @@ class Killer:
         job = {"db": str(self._directory / f"{name}.db"), "log": str(self._directory / f"{name}.log")}
         Path(job["log"]).touch()
         for attempt in itertools.count():
+            self.resumes += attempt > 0
             recorded, lines = _recorded(job["db"]), len(_lines(job["log"]))
-            after = draw.uniform(0.0, 0.3) if attempt < 30 else _TIMEOUT_S
+            after = draw.uniform(0.0, draw.choice([0.1, 0.3])) if attempt < 30 else _TIMEOUT_S
             status = self._process({**job, "workflow": workflow}, after)
             begun = [each.split(" ", 1)[1] for each in _lines(job["log"])[lines:]]
             self.faults += [f"{name}: {key} again, though recorded" for key in begun if key.upper() in recorded]
@@ -129,3 +130,21 @@ def test_no_recorded_effect_of_an_asyncio_task_is_repeated(tmp_path: Path, loop:
             if killer.kills >= (KILLS if not loop else KILLS // 5) or killer.faults:
                 break
     assert not killer.faults
+
+
+def main(resumes: int, seed: int, loop: str = "", *workflows: str) -> None:
+    """``python -m tests.durable.test_asyncio_kills RESUMES SEED [LOOP [WORKFLOW...]]``: that many resumed processes, and the figures.
+    The loop is ``eager``, ``uvloop`` or empty."""
+    import tempfile
+
+    draw = random.Random(seed)
+    with tempfile.TemporaryDirectory() as directory, Killer(Path(directory), loop) as killer:
+        for number, workflow in enumerate(itertools.cycle(workflows or VALUES)):
+            killer.run(workflow, number, draw)
+            if killer.resumes >= resumes or len(killer.faults) >= 5:
+                break
+    print(f"{killer.kills} kills, {killer.resumes} resumes of {number + 1} runs: {killer.faults or 'no fault'}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

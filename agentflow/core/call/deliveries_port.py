@@ -3,7 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import Context
 from typing import Protocol
+
+TIMERS = "/@timers"
+"""End of the lines of timers: tasks have a number in this place."""
+
+
+def timer_event(line: str, number: int) -> str:
+    """The event of the timer of this number on a line."""
+    return f"{line}{TIMERS}#{number}"
+
+
+class TimerPort(Protocol):
+    """A timer that the code of a workflow has made."""
+
+    event: str
+    context: Context
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the code has cancelled it."""
+        ...
+
+    @property
+    def may_be_early(self) -> bool:
+        """Whether it may fire before its time."""
+        ...
+
+    def fire(self, _: object = None) -> None:
+        """Carry out its callback, unless it was cancelled."""
+        ...
+
+    def fire_early(self) -> None:
+        """Have its time come now."""
+        ...
 
 
 class Deliveries(Protocol):
@@ -39,6 +73,14 @@ class Deliveries(Protocol):
 
     async def passes(self, event: str, *, alone: bool) -> None:
         """The call has an outcome; returns when the code may have it. ``alone``: no other task of its workflow is there."""
+        ...
+
+    def expects(self, timer: TimerPort) -> None:
+        """The code has made a timer. If it has fired according to the records, it fires when its place comes."""
+        ...
+
+    def fires(self, timer: TimerPort) -> None:
+        """The time of a timer has come: it fires in its turn among the outcomes."""
         ...
 
     def ends(self, line: str, effects: int) -> None:
