@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MAX_NEWS = 100
 """Maximum number of warnings kept for the next run."""
 LIST_S = 15.0
-"""Seconds to wait for the tools of a server whose user has just signed in."""
+"""Seconds to wait for the tools of a server after a sign-in of its user."""
 
 
 class McpConnections:

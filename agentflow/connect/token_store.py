@@ -42,7 +42,7 @@ class TokenStore(Protocol):
 
 
 class MemoryTokens:
-    """Sign-ins in memory: for tests, and for applications of one process whose users sign in again after a restart."""
+    """Sign-ins in memory: for tests, and for applications of one process: their users sign in again after a restart."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}

@@ -38,11 +38,13 @@ class OpenQuestions:
         self._input = input
 
     async def of(self, run_id: str) -> list[Question]:
-        """The open questions and approvals of a run. Raises JournalError."""
+        """The open questions and approvals of a run that may be answered now. Raises JournalError."""
         live = self._runs.find(run_id)
-        if live is not None:
-            return live.waiting
-        return [asked for _, asked in await self._asked(await stored_run(self._store, run_id))]
+        stored = [asked for _, asked in await self._asked(await stored_run(self._store, run_id))]
+        if live is None:
+            return stored
+        answerable = {each.key for each in stored}  # a run at work may have yet to see an answer
+        return [each for each in live.waiting if each.key in answerable]
 
     async def answer(self, run_id: str, key: str, answer: Any, state: Mapping[str, Any] | None = None) -> None:
         """Answer an open question or approval of a run in any process, with another ``state`` of it; the first answer counts.

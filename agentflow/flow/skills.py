@@ -156,7 +156,7 @@ def _wrong(message: str, hint: str) -> ConfigurationError:
 
 
 def _read(directory: str) -> list[Skill]:
-    """The skills in ``directory``: the one whose folder it is, or those in the folders below it."""
+    """The skills in ``directory``: its own one, or those in the folders below it."""
     with FileAccessManager(directory, max_bytes=MAX_SKILL_FILE, writable=False) as files:
         names = files.list_now(".")
         if SKILL_FILE in names:

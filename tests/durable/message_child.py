@@ -2,7 +2,8 @@
 
 ``{"db", "log", "role"}``: ``work`` carries the run out and says things to it itself, ``send`` does so from a process of its own. The
 process is forked; its number is printed, and when it has ended, its status. The log has ``try KEY`` before a message is sent and
-``sent KEY`` once that has returned. The value of the run has all that its models and its workflow have read, in order.
+``sent KEY`` once that has returned. The run waits at its limit of model calls again and again: ``asked N`` is the limit that is met,
+``raised N`` the one that a worker has raised it to. The value of the run has all that its models and its workflow have read, in order.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from agentflow import AgentFlow, ScriptedProvider
+from agentflow import AgentFlow, Limits, ScriptedProvider
 from agentflow.core.data.messages import ModelRequest, ToolResultPart
+from agentflow.errors import DataError
 from tests.durable.child import Log
 
 RUN = "listener"
 TURNS = 4
+RAISE = 7
+"""Model calls by which a limit is raised."""
 LAST = -1
 """The last value of the signal."""
 _SAID = re.compile(r"\[([\w.]+)\]")
@@ -87,6 +91,19 @@ async def sends(job: dict[str, Any], log: Log, flow: AgentFlow, texts: int, valu
         await one(f"v{LAST}", flow.send_signal(RUN, "value", LAST))
 
 
+async def raises(log: Log, flow: AgentFlow) -> None:
+    """Raise the limit of the run whenever it asks for that."""
+    while True:
+        for question in await flow.questions(RUN):
+            if question.limit is not None:
+                more = int(question.limit.allowed) + RAISE
+                log.line("asked", str(more - RAISE))
+                with contextlib.suppress(DataError):  # it was answered by the process before
+                    await flow.send(RUN, question.key, more)
+                    log.line("raised", str(more))
+        await asyncio.sleep(random.uniform(0, 0.02))
+
+
 async def run(job: dict[str, Any]) -> None:
     log = Log(job["log"])
     with tempfile.TemporaryDirectory() as root:
@@ -95,13 +112,16 @@ async def run(job: dict[str, Any]) -> None:
             if job["role"] == "send":
                 await sends(job, log, flow, texts=job["texts"], values=job["values"])
                 return
-            handle = await flow.start(listener(), run_id=RUN)
+            handle = await flow.start(listener(), run_id=RUN, limits=Limits(model_calls=RAISE), on_limit="wait")
             log.line("at", "work")
-            own = asyncio.create_task(sends(job, log, flow, texts=2, values=0))
+            own = [
+                asyncio.create_task(sends(job, log, flow, texts=2, values=0)),
+                asyncio.create_task(raises(log, flow)),
+            ]
             value = (await handle.result()).value
-            own.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await own
+            for each in own:
+                each.cancel()
+            await asyncio.gather(*own, return_exceptions=True)
             state = await flow.state(RUN)
     with open(job["log"] + ".end", "w") as file:  # noqa: ASYNC230 - nothing else runs here
         json.dump([*value, state], file)

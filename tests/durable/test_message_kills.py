@@ -1,4 +1,5 @@
-"""Runs that are said things and sent signals while they, and the senders, are killed: nothing is lost, and nothing is read twice."""
+"""Runs that are said things, sent signals and allowed more while they, and the senders, are killed: nothing is lost, and nothing is
+read twice."""
 
 from __future__ import annotations
 
@@ -64,11 +65,12 @@ def kill_after(pid: int, seconds: float) -> None:
 
 
 class Campaign:
-    """``faults`` are what may not be; ``messages`` the acknowledged messages, ``kills`` the killed processes."""
+    """``faults`` are what may not be; ``messages`` the acknowledged messages, ``raised`` the raised limits, ``kills`` the killed
+    processes."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []
-        self.kills = self.messages = self.runs = 0
+        self.kills = self.messages = self.raised = self.runs = 0
 
     def run(self, directory: Path, kills: int, draw: random.Random) -> None:
         """One run to its end: it and its senders are killed ``kills`` times."""
@@ -136,20 +138,26 @@ class Campaign:
             self.faults.append(f"the signals {numbers} came as {values}")
         if state != {"values": len(values)}:
             self.faults.append(f"the state is {state}")
+        allowed = 0
+        for word, number in lines:
+            if word == "raised":
+                self.raised, allowed = self.raised + 1, int(number)
+            elif word == "asked" and int(number) < allowed:
+                self.faults.append(f"the limit was {number} again, though raised to {allowed}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_no_message_is_lost_or_read_twice(tmp_path: Path, seed: int) -> None:
     """SIGKILL of the run and of its senders at random moments: each acknowledged text is in the conversation of exactly one loop, once,
-    and each signal comes once, in order; what was not acknowledged came once or not at all."""
+    and each signal comes once, in order; what was not acknowledged came once or not at all. A limit that was raised stays so."""
     draw, campaign = random.Random(seed), Campaign()
     for number in range(3):
         directory = tmp_path / str(number)
         directory.mkdir()
         campaign.run(directory, 8, draw)
     assert campaign.faults == []
-    assert campaign.kills >= 10 and campaign.messages >= 30 and campaign.runs == 3
+    assert campaign.kills >= 10 and campaign.messages >= 30 and campaign.raised >= 3 and campaign.runs == 3
 
 
 def main(kills: int, seed: int) -> None:
@@ -161,7 +169,8 @@ def main(kills: int, seed: int) -> None:
         with tempfile.TemporaryDirectory() as directory:
             campaign.run(Path(directory), 10, draw)
     print(
-        f"{campaign.kills} kills in {campaign.runs} runs, {campaign.messages} messages acknowledged: {campaign.faults or 'no fault'}"
+        f"{campaign.kills} kills in {campaign.runs} runs, {campaign.messages} messages acknowledged, {campaign.raised} limits"
+        f" raised: {campaign.faults or 'no fault'}"
     )
 
 
