@@ -33,7 +33,7 @@ class Conversations:
         self._codec = codec
         self._redactor = redactor
 
-    def session(self, name: str, wait_s: float) -> LastingSession:
+    def session(self, name: str, wait_s: float, keep_partial: bool = False) -> LastingSession:
         """The session called ``name``, to be opened. Raises ConfigurationError (``config/session``)."""
         if not isinstance(name, str) or not 0 < len(name) <= _NAME_CHARS:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
@@ -47,7 +47,7 @@ class Conversations:
                 code="config/session",
                 hint="choose a name without a secret, or use a digest of the secret",
             )
-        return LastingSession(self, name, wait_s)
+        return LastingSession(self, name, wait_s, keep_partial)
 
     def write(self, changes: dict[str, Any]) -> SessionChanges:
         """Encode changes of a session (see :meth:`Session.changes_since`) for the store."""
@@ -176,8 +176,9 @@ class LastingSession:
     are stored when that run ends, all other changes at the end of the block.
     """
 
-    def __init__(self, conversations: Conversations, name: str, wait_s: float) -> None:
+    def __init__(self, conversations: Conversations, name: str, wait_s: float, keep_partial: bool = False) -> None:
         self.name = name
+        self._keep_partial = keep_partial
         self.session = Session()
         self._mark = self.session.mark()
         self._all = conversations
@@ -196,7 +197,7 @@ class LastingSession:
                     hint=f"wait for it: flow.session({self.name!r}, wait_s=30)",
                 )
             await asyncio.sleep(_PAUSE_S)
-        session = self.session = Session(scope=self.name)
+        session = self.session = Session(scope=self.name, keep_partial=self._keep_partial)
         self._all.apply(SessionChanges(turns=stored.turns, state=stored.state), session)
         self._mark = session.mark()
         self._left = False

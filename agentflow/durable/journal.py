@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agentflow.core.call.call import CallContext, RunOverrides, RunPort, view_of
 from agentflow.core.call.journal_port import Content
-from agentflow.core.data.errors import AgentflowError, ConfigurationError, DataError, JournalError, RunStopped
+from agentflow.core.data.errors import (
+    UNRECORDED,
+    AgentflowError,
+    DataError,
+    JournalError,
+)
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import CompiledTask, Template
 from agentflow.core.data.labels import UNKNOWN
@@ -129,9 +134,6 @@ class Meter:
 
 
 T = TypeVar("T")
-
-UNRECORDED = (RunStopped, ConfigurationError, JournalError)
-"""Errors never recorded as outcomes: with a higher limit or another setting the effect might succeed."""
 
 
 class RunJournal:

@@ -210,16 +210,16 @@ class DurableMethods:
 
         return drawing(number)
 
-    def session(self, name: str, *, wait_s: float = 0.0) -> LastingSession:
+    def session(self, name: str, *, wait_s: float = 0.0, keep_partial: bool = False) -> LastingSession:
         """A stored conversation, to pass to runs: ``async with flow.session("user-42") as session``.
 
         It is loaded from the database of the durable runs, belongs to the block exclusively, across all processes, and is
         stored after each run in it and at the end of the block. An interrupted durable run holds it until it is resumed or
-        cancelled. Entering the block raises SessionBusy if the session is still in use elsewhere after ``wait_s`` seconds,
+        cancelled. With ``keep_partial`` turns that are stopped are kept (:attr:`Session.keep_partial`). Entering the block raises SessionBusy if the session is still in use elsewhere after ``wait_s`` seconds,
         and JournalError. Raises ConfigurationError: ``config/durable`` for a flow without ``durable=``, ``config/session``
         for an invalid name.
         """
-        return self._durable_runs().sessions.session(name, wait_s)
+        return self._durable_runs().sessions.session(name, wait_s, keep_partial)
 
     async def cancel(self, run_id: str) -> None:
         """Cancel a durable run for good, and wait until it has cleaned up: its ``finally`` forms run, as for any cancelled

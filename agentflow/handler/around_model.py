@@ -36,7 +36,9 @@ Site: TypeAlias = Callable[[], Awaitable[tuple[str, CallContext]]]
 
 
 class Asks(Protocol):
-    """The prompt of the model call."""
+    """The prompt of the model call; ``shown`` gets the texts that are published of its answer."""
+
+    shown: list[str] | None
 
     async def paid(
         self, request: ModelRequest, call: CallContext, progress: TurnProgress
@@ -124,7 +126,7 @@ class WrappedModel:
         self._call = call
         self._asks = asks
         self._late = LateScope(call.scope(ModelStarted, request=request, turn=turn, model=request.model))
-        self._progress = TurnProgress(self._late.scope.call, shape)
+        self._progress = TurnProgress(self._late.scope.call, shape, asks.shown)
         self._usage = NO_USAGE
         self._cost: float | None = 0.0
         self._last: ModelResponse | None = None

@@ -529,11 +529,13 @@ class ContextGuard:
 class Payer(Protocol):
     """The prompt that makes a model call, and accounts for its cost.
 
-    ``arrived`` characters of an answer have come so far; ``due`` says that the call was sent and is not charged yet.
+    ``arrived`` characters of an answer have come so far; ``due`` says that the call was sent and is not charged yet; ``shown`` are
+    the texts of the present answer that were published, None if they need not be kept.
     """
 
     arrived: int
     due: bool
+    shown: list[str] | None
 
     def broken(self, request: ModelRequest, arrived: int) -> Usage:
         """Charge a call that was cancelled or broke after ``arrived`` characters had come. Returns its usage."""
@@ -585,7 +587,7 @@ async def _watched(
         if are_long(message.parts):
             await call.run.examine(message)
     with call.scope(ModelStarted, request=request, turn=turn, model=request.model) as scope:
-        progress = TurnProgress(scope.call, shape)
+        progress = TurnProgress(scope.call, shape, account.shown)
         try:
             response = await answered(adapter, request, progress, account)
         except BaseException as error:  # also when cancelled: the event reports the lost tokens
@@ -677,12 +679,13 @@ async def answered(
 
 
 class TurnProgress:
-    """Publishes a provider's deltas as events."""
+    """Publishes a provider's deltas as events; ``shown`` gets the texts of the last attempt."""
 
-    __slots__ = ("_attempt", "_began", "_call", "_names", "_partial", "_wait", "lost", "run")
+    __slots__ = ("_attempt", "_began", "_call", "_names", "_partial", "_shown", "_wait", "lost", "run")
 
-    def __init__(self, call: CallContext, shape: OutputSchema | None) -> None:
+    def __init__(self, call: CallContext, shape: OutputSchema | None, shown: list[str] | None = None) -> None:
         self.run = call.run
+        self._shown = shown
         self._call = call
         self._partial = PartialAnswer(shape) if shape is not None and self.run.streaming else None
         self._names: dict[str, str] = {}
@@ -742,6 +745,8 @@ class TurnProgress:
             return
         call = self._call
         if delta.text:
+            if self._shown is not None:
+                self._shown.append(delta.text)
             call.emit(TextDelta, text=delta.text)
             if self._partial is not None:
                 value = self._partial.feed(delta.text)
@@ -776,6 +781,8 @@ class TurnProgress:
 
     def _show_attempt(self, attempt: Attempt) -> None:
         if attempt.outcome is None:
+            if self._shown is not None:
+                self._shown.clear()
             if self._began is None:
                 self._began = asyncio.get_running_loop().time()
             self.ended()

@@ -173,6 +173,7 @@ class PromptRun:
         "arrived",
         "clock",
         "due",
+        "shown",
     )
 
     def __init__(
@@ -261,6 +262,9 @@ class PromptRun:
         self._asked: ModelRequest | None = None
         self.arrived = 0
         self.due = False
+        self.shown: list[str] | None = (
+            [] if call.session.keep_partial and prompt.history.record_in_session_history else None
+        )
         self._wrap_up: WrapUp | None = None
         self._may_call = self._calls_tools
         """Whether the model may call tools in this turn."""
@@ -351,12 +355,30 @@ class PromptRun:
                     await self._hear(self._said_late)
                     self._said_late = ()
         finally:
-            if self._heard and run.shared.inbox is not None:
-                run.shared.inbox.put_back(self._heard)
+            if self.shown is None:
+                self._put_back()
             if self._asked is not None:
                 run.under_way(self.so_far, False)
             if self._reserved is not None:
                 self._reserved.free()
+
+    def stopped(self, error: BaseException) -> tuple[Message, ...] | None:
+        """The exchange of the prompt at the moment that ``error`` stops it; None for a failure before the model has said anything."""
+        from agentflow.handler.stopped_turn import ended_early  # few turns are stopped
+
+        text = "".join(self.shown or ())
+        said = bool(text.strip()) or len(self._messages) > self._at + 1
+        if self._call.run.journal is not None or (isinstance(error, Exception) and not said):
+            self._put_back()
+        if isinstance(error, Exception) and not said:
+            return None
+        exchange = ended_early(self._exchange(), text, self._tools.finished)
+        return (*exchange[:-1], self._signed(exchange[-1]))
+
+    def _put_back(self) -> None:
+        """Make the texts that no answered model call has read unread again, unless they are kept with the turn."""
+        if self._heard and self._call.run.shared.inbox is not None:
+            self._call.run.shared.inbox.put_back(self._heard)
 
     def conversation(self) -> Sequence[Message]:
         """The messages of the prompt so far, whole."""
@@ -697,6 +719,8 @@ class PromptRun:
         """
         usage, cost = response.usage, self.cost_of(response)
         self.due = False
+        if self.shown is not None:
+            self.shown.clear()
         self._count(usage, cost)
         if self._wrap_up is not None:
             self._wrap_up.took(usage, cost)
@@ -781,15 +805,13 @@ class PromptRun:
         return self._outcome(replace(response, parts=(TextPart(answer.text or ""),), stop_reason="end"), answer)
 
     def _outcome(self, response: ModelResponse, answer: ParsedAnswer) -> PromptOutcome:
-        prompt, reading = self._prompt, self._call.reading
+        prompt = self._prompt
         if prompt.handed is None:  # nearly always, without another call
             exchange = self._messages[self._at :]
             exchange[0] = Message("user", self._prompt_parts() if self._said_first else prompt.parts)
         else:
             exchange = self._exchange()
-        if (prompt.agent and prompt.history.record_in_session_history) or (reading is not None and reading.sources):
-            sources = frozenset[str]() if reading is None else reading.sources
-            exchange[-1] = replace(exchange[-1], sources=sources, agent=prompt.agent)
+        exchange[-1] = self._signed(exchange[-1])
         if answer.text is not None:
             others = [part for part in response.parts if not isinstance(part, TextPart)]
             response = replace(response, parts=(*others, TextPart(answer.text)))
@@ -805,6 +827,14 @@ class PromptRun:
             refused=answer.refused,
             model=self._model_used,
         )
+
+    def _signed(self, last: Message) -> Message:
+        """The last message of the exchange, with the task that gave it and the sources of all that was read for it."""
+        prompt, reading = self._prompt, self._call.reading
+        if (prompt.agent and prompt.history.record_in_session_history) or (reading is not None and reading.sources):
+            sources = frozenset[str]() if reading is None else reading.sources
+            return replace(last, sources=sources, agent=prompt.agent)
+        return last
 
 
 def _with_texts(parts: tuple[Part, ...], texts: tuple[TextPart, ...]) -> tuple[Part, ...]:

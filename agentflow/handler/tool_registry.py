@@ -61,10 +61,10 @@ class ToolTurn:
     """Runs the tool calls of a model's answers, with no more authority than the offered tools.
 
     Parameters: ``tools`` is the registry, ``call`` a call with the offered tools as grants, and the files to pass on.
-    ``usage`` is the total of the tools' own model calls.
+    ``usage`` is the total of the tools' own model calls, ``finished`` the results so far of the last answer's calls by their ids.
     """
 
-    __slots__ = ("_call", "_read", "_tools", "ending", "usage")
+    __slots__ = ("_call", "_read", "_tools", "ending", "finished", "usage")
 
     def __init__(self, tools: ToolPort, call: CallContext) -> None:
         self._tools = tools
@@ -72,6 +72,7 @@ class ToolTurn:
         self._read = NO_SOURCES
         """The sources the prompt had read when the model requested the tools of this turn."""
         self.usage = NO_USAGE
+        self.finished = dict[str, ToolResultPart]()
         self.ending: EndOfTask | None = None
         """The end of the task that a call of the last answer asked for; the first in their order."""
 
@@ -89,6 +90,7 @@ class ToolTurn:
         they have ended.
         """
         call = self._call
+        self.finished.clear()
         if call.reading is not None:
             self._read = call.reading.sources
         # Each call gets its path before any of them runs, so that paths below it do not depend on how the calls
@@ -148,6 +150,7 @@ class ToolTurn:
             reading.guard.note(name, {}, self._read, sources, call.span)
         if answer.usage is not NO_USAGE:
             self.usage += answer.usage
+        self.finished[part.id] = answer.part
         return answer
 
     async def _recorded(self, part: ToolCallPart, call: CallContext) -> ToolAnswer:

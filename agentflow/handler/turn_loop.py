@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.work_clock import WorkClock, timed
-from agentflow.core.data.errors import ConfigurationError, LimitExceeded, clip
+from agentflow.core.data.errors import UNRECORDED, ConfigurationError, LimitExceeded, clip
 from agentflow.core.data.known_names import file_grants
 from agentflow.core.data.limits import added
-from agentflow.core.data.messages import PromptCache, TextPart, ToolSpec
+from agentflow.core.data.messages import Message, PromptCache, TextPart, ToolSpec
 from agentflow.core.data.provider_errors import CallTimeout
 from agentflow.core.data.results import Usage
 from agentflow.core.data.session import Session
@@ -189,7 +189,15 @@ class TurnLoop:
         offer: Offer | None = None
         if rules.chooser is not None or (toolbox and SEARCH_TOOLS in toolbox):
             offer = partial(self._offer, prompt, call, inner, (adapter, model), kept)
-        outcome = await self._run(prompt, inner, adapter, model, self._system(prompt), specs, offer, kept)
+        work = self._work(prompt, inner, adapter, model, self._system(prompt), specs, offer)
+        if kept is not None:
+            kept.messages = work.conversation
+        try:
+            outcome = await _run(work, prompt)
+        except BaseException as error:
+            if work.shown is not None:
+                _keep(work.stopped(error), error, call)
+            raise
         if prompt.history.record_in_session_history and outcome.handed is None:
             call.session.commit(outcome.turn)
         return outcome if spent is None else _with(outcome, *spent)
@@ -229,9 +237,9 @@ class TurnLoop:
         inner = call.at(call.next_path("Prompt", model, system, prompt.parts))
         inner.grants = NO_TOOLS
         inner.session = Session()
-        return await self._run(prompt, inner, adapter, model, system, ())
+        return await _run(self._work(prompt, inner, adapter, model, system, ()), prompt)
 
-    def _run(
+    def _work(
         self,
         prompt: Prompt,
         call: CallContext,
@@ -240,10 +248,9 @@ class TurnLoop:
         system: str,
         offered: tuple[ToolSpec, ...],
         offer: Offer | None = None,
-        kept: KeptResults | None = None,
-    ) -> Coroutine[Any, Any, PromptOutcome]:
-        """Run a prompt within its time limit; ``call`` has a path of its own and the authority of the offered tools."""
-        work = PromptRun(
+    ) -> PromptRun:
+        """The run of a prompt; ``call`` has a path of its own and the authority of the offered tools."""
+        return PromptRun(
             prompt,
             call,
             adapter,
@@ -258,9 +265,6 @@ class TurnLoop:
             pricing=self._pricing,
             rated=self._rated,
         )
-        if kept is not None:
-            kept.messages = work.conversation
-        return work.run() if prompt.timeout_s is None else _within(prompt.timeout_s, prompt.model, work)
 
     def _route(self, prompt: Prompt) -> tuple[ProviderAdapter, str]:
         first = self._router.resolve(prompt.model)
@@ -304,6 +308,18 @@ def _too_deep(call: CallContext) -> LimitExceeded:
 def _with(outcome: PromptOutcome, usage: Usage, cost: float | None) -> PromptOutcome:
     """The outcome of a prompt that cost this much more."""
     return replace(outcome, usage=outcome.usage + usage, cost_usd=added(outcome.cost_usd, cost))
+
+
+def _run(work: PromptRun, prompt: Prompt) -> Coroutine[Any, Any, PromptOutcome]:
+    """Run a prompt within its time limit."""
+    return work.run() if prompt.timeout_s is None else _within(prompt.timeout_s, prompt.model, work)
+
+
+def _keep(exchange: tuple[Message, ...] | None, error: BaseException, call: CallContext) -> None:
+    """Keep the exchange of a turn that ``error`` has stopped in the session of its call."""
+    if exchange is not None:
+        recorded = call.run.journal is None or (isinstance(error, Exception) and not isinstance(error, UNRECORDED))
+        call.session.commit_stopped(exchange, recorded=recorded)
 
 
 async def _within(seconds: float, model: str | None, work: PromptRun) -> PromptOutcome:

@@ -67,6 +67,7 @@ async def start_chat(
 
     async def inputs() -> Inputs:
         message, session = await in_slices(conversation(messages(), param))
+        session.keep_partial = True
         session.tools = tools
         return Inputs({name: message}, session, state)
 

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentflow.core.call.run_state import applied
+from agentflow.core.data.messages import INTERRUPTED
 from agentflow.core.data.values import plain
 from agentflow.core.events.events import (
     Event,
@@ -295,13 +296,23 @@ def _objects(value: object) -> list[dict[str, Any]]:
     return [cast("dict[str, Any]", each) for each in rows if isinstance(each, dict)]
 
 
+_UNFINISHED = ("streaming", "input-streaming", "input-available")
+"""The states of the last parts of a stream that ended early, and of calls without a result."""
+
+
 def _texts(messages: object) -> list[Any]:
     return [_text_only(each) for each in _objects(messages)]
 
 
 def _text_only(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The text of a message, without tool calls, steps and data, which report the work of a run. Files stay, to be refused later."""
-    parts = [each for each in _objects(message.get("parts")) if each.get("type") in ("text", "file")]
+    """The text of a message, without tool calls, steps and data, which report the work of a run. Files stay, to be refused later.
+
+    An answer that the user stopped says so, as it does in sessions.
+    """
+    every = _objects(message.get("parts"))
+    parts = [each for each in every if each.get("type") in ("text", "file")]
+    if message.get("role") == "assistant" and any([each.get("state") in _UNFINISHED for each in every]):
+        parts.append({"type": "text", "text": INTERRUPTED.strip()})
     return {"role": message.get("role"), "content": parts}
 
 

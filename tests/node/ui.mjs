@@ -1,6 +1,7 @@
 // Talks to a UI message stream as useChat does, with the AI SDK's own chat and transport.
 // argv: JSON of a list of chats {url, headers, body, message, approve: bool|null, answers: [value], results: {tool: value | {error}}, then,
-// leave_after}; prints one JSON line a chat. ``results`` are those of the tools that the page carries out; ``then`` is a last message.
+// leave_after, stop}; prints one JSON line a chat. ``results`` are those of the tools that the page carries out; ``then`` is a last message,
+// ``stop`` the type of event at which the user stops the answer before.
 import {
   AbstractChat,
   DefaultChatTransport,
@@ -40,6 +41,7 @@ for (const each of JSON.parse(process.argv[2])) {
           for (const [, type] of decoder.decode(chunk, { stream: true }).matchAll(/^data: \{"type": ?"([a-z-]+)"/gm)) {
             types.push(type);
             if (types.length >= left) aborter.abort();
+            if (type === each.stop && chat.messages.length < 3) setTimeout(() => chat.stop(), 20);
           }
           controller.enqueue(chunk);
         },

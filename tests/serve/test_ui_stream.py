@@ -128,3 +128,22 @@ async def test_a_client_that_leaves_at_any_event_leaves_nothing(node_clients: No
             assert "cancelled" in {run.status for run in server.runs}
             [key] = {run.key for run in server.runs}
             assert key.active == 0
+
+
+async def test_an_answer_that_the_user_stopped_says_so_to_the_model(node_clients: NodeClients) -> None:
+    """``useChat`` keeps the text of an answer that its user stops: the next request's history has it, marked as interrupted."""
+
+    class Endless(ScriptedProvider):
+        async def stream(self, request: Any) -> Any:
+            if len(request.messages) == 1:
+                yield ModelDelta(text="It is so")
+                await asyncio.Event().wait()
+            async for delta in super().stream(request):
+                yield delta
+
+    model = Endless(lambda request: " | ".join([each.text for each in request.messages]))
+    text = '(defatom reply (params (text)) (instructions "{{text}}") (history_config true)) (value-of (reply (text message)))'
+    async with AgentFlow(provider=model, tools=[]) as flow, served(flow, {"x": text}) as server:
+        [talked] = await talk(node_clients, "ui.mjs", [chat(server, "x", "Why?", stop="text-delta", then="And?")])
+    assert talked["error"] is None
+    assert talked["messages"][-1]["parts"][-1]["text"] == "Why? | It is so\n\n[interrupted] | And?"

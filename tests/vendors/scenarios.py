@@ -14,10 +14,24 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, TypeAdapter
 
 from agentflow import CallContext, Retry, Session, tool
+from agentflow.events import TextDelta
 from agentflow.media import DocumentPart, ImagePart, TextPart
 from agentflow.providers.fallback import FallbackProvider
 from tests.support.vendors import VENDORS
-from tests.vendors.world import ONCE, PNG, ByModel, Scenario, World, broken, calls, halved, look, picture, silent
+from tests.vendors.world import (
+    ONCE,
+    PNG,
+    ByModel,
+    Halting,
+    Scenario,
+    World,
+    broken,
+    calls,
+    halved,
+    look,
+    picture,
+    silent,
+)
 
 SEES = tuple(name for name, vendor in VENDORS.items() if vendor.pictures)
 THINKS = tuple(name for name, vendor in VENDORS.items() if vendor.thinks)
@@ -401,6 +415,39 @@ async def interrupted(world: World) -> None:
     assert (await handle.result()).value == "done"
 
 
+async def stopped(world: World) -> None:
+    """A turn that is stopped while a tool works, and one in the middle of its text, are kept; a model goes on from there."""
+    begun = asyncio.Event()
+
+    async def wait(place: str) -> str:
+        """Wait."""
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    world.session.keep_partial = True
+    flow = world.flow()
+    world.say(
+        calls("Rome", thinking="first"), calls("Oslo", ("wait", {"place": "Oslo"}), thinking="then", text="I look.")
+    )
+    asking = asyncio.create_task(world.ask(flow, "How?", tools=[look, wait]))
+    await begun.wait()
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert world.session.messages[-1].interrupted, "the turn was to be kept"
+    world.say({"text": "It is so that", "thinking": "hm"})
+    halting = world.flow(provider=Halting(world.vendors.adapter(world.first, retry=ONCE)))
+    async with halting.stream(halting.ask("Why?", session=world.session)) as stream:
+        async for event in stream:
+            if isinstance(event, TextDelta):
+                break
+    *_, last = world.session.messages
+    assert last.interrupted and last.parts[0].text and last.parts[0].text in "It is so that", last
+    world.say(calls("Bern", thinking="again"), "fine")
+    assert await world.ask(world.flow(world.second), "And now?", tools=[look]) == "fine"
+    assert "[interrupted]" in str(world.vendors.asked[-1].body)
+
+
 # --- two vendors in one conversation --------------------------------------------------------------------------------
 
 
@@ -621,6 +668,7 @@ SINGLE = (
     Scenario("compaction", compaction),
     Scenario("turns run out", turns_run_out),
     Scenario("interrupted", interrupted),
+    Scenario("stopped", stopped),
     Scenario("handed over", handed_over),
     Scenario("ended by a tool", ended_by_a_tool),
     Scenario("refused by a check", refused_by_a_check),
@@ -630,6 +678,7 @@ SINGLE = (
 PAIRED = (
     Scenario("moved", moved, pair=True),
     Scenario("fallback", fallback, pair=True),
+    Scenario("stopped, and continued elsewhere", stopped, pair=True),
     Scenario("two tasks", two_tasks, pair=True),
     Scenario("handed to another vendor", handed_between, pair=True),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -75,6 +76,31 @@ class ByModel:
 
     async def aclose(self) -> None:
         """Nothing: the adapters belong to the vendors."""
+
+
+class Halting:
+    """An adapter whose answers stop for ever at their first text."""
+
+    def __init__(self, adapter: ProviderAdapter) -> None:
+        self._adapter = adapter
+
+    def profile(self, model: str) -> ModelProfile:
+        """The profile of the adapter's model."""
+        return self._adapter.profile(model)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        """Ask, up to the first text."""
+        async for delta in self._adapter.stream(request):
+            yield delta
+            if delta.text:
+                await asyncio.Event().wait()
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """As the adapter counts."""
+        return await self._adapter.count_tokens(request)
+
+    async def aclose(self) -> None:
+        """Nothing: the adapter belongs to the vendors."""
 
 
 @dataclass

@@ -374,6 +374,10 @@ class JournalError(AgentflowError):
     default_reason = "dependency_error"
 
 
+UNRECORDED = (RunStopped, ConfigurationError, JournalError)
+"""Errors that durable runs never record as outcomes: with a higher limit or another setting the effect might succeed."""
+
+
 class PathDenied(AgentflowError):
     """A file tool refuses a path: outside the roots, protected, not a regular file, or not a valid name."""
 

@@ -181,6 +181,12 @@ class Message:
         """The text parts, joined."""
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether this is the beginning of an answer that was stopped; see :attr:`agentflow.Session.keep_partial`."""
+        last = self.parts[-1] if self.role == "assistant" and self.parts else None
+        return isinstance(last, TextPart) and last.text == INTERRUPTED
+
 
 def text_of_parts(parts: Iterable[ContentPart]) -> str:
     """Parts as text, for a reader that takes text only: texts unchanged, a line in brackets for each other part."""
@@ -190,6 +196,10 @@ def text_of_parts(parts: Iterable[ContentPart]) -> str:
         else f"[{part.type}: {part.url or (part.name if isinstance(part, DocumentPart) else part.media_type)}]"
         for part in parts
     )
+
+
+INTERRUPTED = "\n\n[interrupted]"
+"""The text of the last part of an answer that was stopped; the part is separate, so that the text before it is the shown one."""
 
 
 def user(text: str) -> Message:

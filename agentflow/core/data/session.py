@@ -101,18 +101,38 @@ class Session:
     Parameters: ``data_context`` is material that precedes every prompt; ``scope`` names a lasting conversation (a user, a
     thread), which is then ``named``.
 
+    ``keep_partial``: a turn that is stopped is committed, too: the prompt, the finished tool calls and the text that was shown,
+    marked ``interrupted``. A turn that fails is kept once its model has said anything.
+
     ``tools`` are carried out by the other side of the conversation, such as a front end: tasks that take part in it are offered
     them, and a call is a question of the run.
     """
 
-    __slots__ = ("_begun", "_own", "_root", "_runs", "_scope", "compaction", "data_context", "keeper", "named", "tools")
+    __slots__ = (
+        "_begun",
+        "_own",
+        "_root",
+        "_runs",
+        "_scope",
+        "_stopped",
+        "compaction",
+        "data_context",
+        "keep_partial",
+        "keeper",
+        "named",
+        "tools",
+    )
 
-    def __init__(self, *, data_context: DataContext | None = None, scope: str | None = None) -> None:
+    def __init__(
+        self, *, data_context: DataContext | None = None, scope: str | None = None, keep_partial: bool = False
+    ) -> None:
         self._own = _Exchanges()
         self._begun: tuple[Session, SessionMark, SessionMark] | None = None
         self._runs = 0
         self._root: Session | None = None
         self._scope = scope
+        self._stopped: tuple[Message, ...] | None = None
+        self.keep_partial = keep_partial
         self.named = scope is not None
         self.data_context: DataContext | None = data_context
         self.compaction: Compaction | None = None
@@ -230,7 +250,20 @@ class Session:
 
     def commit(self, exchange: tuple[Message, ...]) -> None:
         """Append an exchange."""
+        self._stopped = None
         self._own.append(exchange)
+
+    def commit_stopped(self, exchange: tuple[Message, ...], *, recorded: bool) -> None:
+        """Append the exchange of a turn that was stopped. One that is not ``recorded`` is appended only if its run ends with it: a
+        resumed run may not stop at the same word, and would send another conversation."""
+        if recorded:
+            self.commit(exchange)
+        else:
+            self._stopped = exchange
+
+    def forget_stopped(self) -> None:
+        """Leave out a turn that was stopped and is not recorded: its run continues."""
+        self._stopped = None
 
     def compact(self, turns: int, summary: str) -> None:
         """Have ``summary`` stand for the first ``turns`` exchanges in prompts that compact their history."""
@@ -247,6 +280,7 @@ class Session:
         child = Session(data_context=self.data_context)
         child._root = self._root or self
         child.named = self.named
+        child.keep_partial = self.keep_partial
         child.tools = self.tools
         own = self._own
         if own or own.base is not None:
@@ -288,6 +322,8 @@ class Session:
         }
         if self.compaction is not None:
             changes["compaction"] = plain(self.compaction)
+        if self.keep_partial:
+            changes["keep_partial"] = True
         if self.tools:
             changes["tools"] = plain(self.tools)
         return changes
@@ -316,6 +352,8 @@ class Session:
             self.data_context = None if context is None else DataContext.of(context)
         if "compaction" in changes:
             self._read_compaction(changes["compaction"])
+        if "keep_partial" in changes:
+            self.keep_partial = changes["keep_partial"]
         if "tools" in changes:
             self.tools = tuple([ToolSpec(**each) for each in changes["tools"]])
 
@@ -373,6 +411,7 @@ class Session:
         session = cls(
             data_context=None if context is None else DataContext.of(context),
             scope=scope if isinstance(scope, str) else None,
+            keep_partial=data.get("keep_partial") is True,
         )
         session._read_turns(cast(list[list[Any]], turns))
         session._read_compaction(data.get("compaction"))
@@ -401,6 +440,8 @@ class Session:
         assert self._begun is not None
         session, before, begun = self._begun
         session.release()
+        if self._stopped is not None:
+            self.commit(self._stopped)
         cleared = self._own is not begun.exchanges
         later = session._own[before.length if session._own is before.exchanges else 0 :]
         if cleared:
