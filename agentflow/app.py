@@ -89,6 +89,7 @@ from agentflow.tasks.workflows import WorkflowLibrary
 if TYPE_CHECKING:
     from agentflow.connect.servers import McpServer
     from agentflow.core.data.allowances import Allowance
+    from agentflow.core.data.source import Source
     from agentflow.evals.cases import Case, Cases, Scorer
     from agentflow.evals.forecast import Forecast
     from agentflow.evals.improvement.improve_options import ImproveOptions
@@ -620,7 +621,9 @@ class AgentFlow(ProgramMethods, DurableMethods):
         reads the ``shown`` (4) cases with the lowest scores, with the records of their runs, and writes ``width`` (3) candidates:
         new instructions for one task each. ``model`` writes them (default: the flow's). With ``by="gepa"`` the optimiser of the
         extra ``gepa`` proposes. Candidates are compared on the same draws, first in these cases and then in all cases of the search.
-        The part ``holdout`` (0.3) of the cases has no share in that: at the end the best ``finalists`` (2) and their parents are
+        ``operators`` add candidates of their own (:mod:`agentflow.evals.improvement.operators`): ``model``, one of ``models``, ``effort`` and ``few_shot``
+        change fields of tasks; ``critic``, ``vote``, ``retry``, ``check``, ``drop``, ``merge``, ``split`` and ``concurrent`` the text of the program,
+        if it is one. The part ``holdout`` (0.3) of the cases has no share in that: at the end the best ``finalists`` (2) and their parents are
         drawn there, each from its first step. ``primary`` is the score to raise (default: the first one); more is better.
 
         ``limits`` bound the whole search in dollars and tokens, and each sample otherwise; a part is held back for the end. The
@@ -636,7 +639,14 @@ class AgentFlow(ProgramMethods, DurableMethods):
         from agentflow.evals.improvement.search import Search
 
         plan = await improvement_plan_of(program, cases, scorers, options)
-        search = Search(self.engine, self._durable_runs(), self.ask, plan, self._host.bounds)
+
+        async def explore(source: Source, inputs: Mapping[str, Any]) -> frozenset[str]:
+            from agentflow.exploration.flow_rehearsal import explored_in_flow
+
+            explored = await explored_in_flow(self.engine.tasks, self.engine.tools, source, inputs)
+            return frozenset([f"{each.kind} {each.code}: {each.message}" for each in explored.errors])
+
+        search = Search(self.engine, self._durable_runs(), self.ask, plan, self._host.bounds, explore)
         return await carried_out(search, options.get("by", "own"))
 
     async def cases(self, where: str = "", *, since: str | None = None, limit: int = 100, **labels: str) -> list[Case]:

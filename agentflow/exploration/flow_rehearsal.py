@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from agentflow.core.call.call import CallContext
-from agentflow.core.data.known_names import CompiledTask
+from agentflow.core.data.known_names import CompiledTask, Definitions
 from agentflow.core.data.source import Source
 from agentflow.core.ports.ports import TemplatePort, ToolPort
 from agentflow.exploration.answer_search import explore
@@ -30,27 +30,41 @@ async def explore_in_flow(
     """Try a program out with the tasks and tools of a flow, without calling them; see :class:`~agentflow.exploration.explorer.FlowExplorer`."""
     if not _is_data(inputs):
         return ()
+    source = program if isinstance(program, Source) else Source("<program>", program)
+    explored = await explored_in_flow(templates, tools, source, inputs, allow=allow, definitions=call.definitions)
+    return [_rendered(finding) for finding in explored.errors]
+
+
+async def explored_in_flow(
+    templates: TemplatePort,
+    tools: ToolPort,
+    source: Source,
+    inputs: Mapping[str, Any],
+    *,
+    allow: frozenset[str] | None = None,
+    definitions: Definitions | None = None,
+) -> Exploration:
+    """Explore a text with the tasks and tools of a flow, and ``definitions`` around it, without calling them. Raises the errors of the text."""
     registered = [tools.find(name) for name in tools.names()]
     setting = Setting(
         bindings=inputs,
-        templates=_tasks(templates, call),
+        templates=_tasks(templates, definitions),
         tools=tools_of([each for each in registered if each is not None]),
         grants=allow,
     )
-    source = program if isinstance(program, Source) else Source("<program>", program)
 
     async def work(stopped: Callable[[], bool]) -> Exploration:
         return await explore(Rehearsal(source, setting), RUNS, stopped)
 
-    return [_rendered(finding) for finding in (await in_virtual_time(work)).errors]
+    return await in_virtual_time(work)
 
 
-def _tasks(templates: TemplatePort, call: CallContext) -> tuple[CompiledTask, ...]:
-    """The tasks of the flow, where those that programs defined around the call take precedence."""
+def _tasks(templates: TemplatePort, definitions: Definitions | None) -> tuple[CompiledTask, ...]:
+    """The tasks of the flow, where those that programs defined around it take precedence."""
     registered = [templates.find_compiled(name) for name in templates.template_names()]
     tasks = {each.name: each for each in registered if each is not None}
-    for name in call.definitions.tasks() if call.definitions is not None else ():
-        own = templates.find_compiled(name, call.definitions)
+    for name in definitions.tasks() if definitions is not None else ():
+        own = templates.find_compiled(name, definitions)
         if own is not None:
             tasks[name] = own
     return tuple(tasks.values())

@@ -30,7 +30,7 @@ class ProgramCandidate(Variation):
     """One form of the program: the ``overrides`` of its tasks, or another ``program`` text.
 
     ``name`` is its name in reports, ``parent`` that of the candidate that it was derived from, ``change`` says how. ``stage`` is how far
-    it came, and ``why`` is the reason if it was refused or screened out. ``score`` (the mean of the score to raise), ``cost_usd`` (US dollars of a case)
+    it came, and ``why`` is the reason if it was refused or screened out. ``faster``: only its latency can be better, with the same score. ``score`` (the mean of the score to raise), ``cost_usd`` (US dollars of a case)
     and ``paid_calls`` are from the cases of the search.
     """
 
@@ -42,6 +42,7 @@ class ProgramCandidate(Variation):
     score: float | None = None
     cost_usd: float | None = None
     paid_calls: int = 0
+    faster: bool = False
 
     @property
     def figures(self) -> Figures:
@@ -52,6 +53,11 @@ class ProgramCandidate(Variation):
     def fields(self) -> frozenset[tuple[str, str]]:
         """The overridden fields, each with its task."""
         return frozenset([(task, name) for task, fields in self.overrides.items() for name in fields])
+
+    @property
+    def text(self) -> str | None:
+        """Its program text; None if that is unchanged."""
+        return None if self.program is None else self.program.text
 
     def with_field(self, task: str, name: str, value: Any) -> Overrides:
         """Its overrides with one more field of a task."""
@@ -66,11 +72,10 @@ class ProgramCandidate(Variation):
     def to_dict(self) -> dict[str, Any]:
         """The candidate as JSON data."""
         names = ("name", "parent", "change", "stage", "why", "score", "cost_usd", "paid_calls")
-        program = None if self.program is None else self.program.text
         return {
             **{each: getattr(self, each) for each in names},
             "overrides": {task: dict(fields) for task, fields in self.overrides.items()},
-            "program": program,
+            "program": self.text,
         }
 
 
@@ -86,9 +91,9 @@ def figures_of(report: EvaluationFigures, name: str, score: str) -> Figures:
 
 
 def is_better(one: Figures, other: Figures) -> bool:
-    """Whether a score and its cost are better than others: a higher score, or the same one for clearly less money."""
+    """Whether a score and its cost are better than others: a higher score, or the same one, above 0, for clearly less money."""
     (score, cost), (before, paid) = one, other
-    if score != before or cost is None or paid is None:
+    if score != before or score <= 0 or cost is None or paid is None:
         return score > before
     return cost <= CHEAPER * paid and cost < paid
 

@@ -22,11 +22,14 @@ from agentflow.run.engine import Engine
 
 @frozen
 class EditableTask:
-    """A task of the program, with its ``instructions`` and the names of its ``parameters``."""
+    """A task of the program, with its ``instructions``, the names of its ``parameters`` and its ``model``. ``is_plain``: it answers with
+    text and names no tools."""
 
     name: str
     instructions: str
     parameters: tuple[str, ...]
+    model: str | None = None
+    is_plain: bool = True
 
 
 async def editable_tasks(
@@ -103,7 +106,9 @@ def _why_not(template: TaskTemplate) -> str | None:
 
 
 def _editable(name: str, template: TaskTemplate) -> EditableTask:
-    return EditableTask(name, template.instructions, tuple(template.params))
+    answers_text = template.output_model is None and template.output_format.get("type", "text") == "text"
+    is_plain = answers_text and not template.tools
+    return EditableTask(name, template.instructions, tuple(template.params), template.model, is_plain)
 
 
 async def _own_tasks(engine: Engine, program: Any, cases: Sequence[Case]) -> dict[str, TaskTemplate]:

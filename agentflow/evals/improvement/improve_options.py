@@ -13,6 +13,7 @@ from agentflow.evals.cases import Cases, Scorer
 from agentflow.evals.evaluation import names_in, read_listed
 from agentflow.evals.improvement.candidates import ProgramCandidate
 from agentflow.evals.improvement.improvement_report import ImprovementReport
+from agentflow.evals.improvement.operators import OPERATORS
 from agentflow.evals.improvement.search import ImprovementPlan, Search
 from agentflow.flow.program_methods import check_run
 from agentflow.lib.option_table import wrong_value
@@ -44,6 +45,8 @@ class ImproveOptions(TypedDict, total=False):
     seed: int
     run_id: str | None
     told: Callable[[ProgramCandidate], None] | None
+    operators: Iterable[str]
+    models: Iterable[str]
 
 
 _NAMES = tuple(ImproveOptions.__annotations__)
@@ -72,9 +75,33 @@ async def improvement_plan_of(
             raise wrong_value("flow.improve", name, value, "is not a whole number from 1 up", f"for example {name}=3")
     if (by := chosen.pop("by", "own")) not in get_args(By):
         raise wrong_value("flow.improve", "by", by, "is not an optimiser", "by='own' or by='gepa'")
+    chosen["operators"], chosen["models"] = (
+        _operators(options),
+        tuple(sorted(names_in("models", options.get("models", ())))),
+    )
     chosen["live_tools"] = names_in("live_tools", options.get("live_tools", ()))
     listed = await read_listed(cases)
     return ImprovementPlan(program=program, cases=listed, scorers=tuple(scorers), **cast("dict[str, Any]", chosen))
+
+
+def _operators(options: ImproveOptions) -> tuple[str, ...]:
+    """The names of operators, in the order of their table. Raises ConfigurationError (``config/option``)."""
+    asked = names_in("operators", options.get("operators", ()))
+    for name in sorted(asked):
+        if name not in OPERATORS:
+            hint = did_you_mean(name, OPERATORS) or f"they are {', '.join(OPERATORS)}"
+            raise wrong_value("flow.improve", "operators", name, "is not an operator", hint)
+    if asked and options.get("by", "own") != "own":
+        raise wrong_value("flow.improve", "operators", sorted(asked), "are those of the own search", "by='own'")
+    if ("model" in asked) != bool(options.get("models")):
+        raise wrong_value(
+            "flow.improve",
+            "models",
+            options.get("models"),
+            "goes with the operator 'model'",
+            "operators=['model'], models=['openai:gpt-5-mini']",
+        )
+    return tuple([name for name in OPERATORS if name in asked])
 
 
 async def carried_out(search: Search, by: By) -> ImprovementReport:

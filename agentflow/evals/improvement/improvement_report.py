@@ -12,7 +12,7 @@ from agentflow.core.data.source import Source
 from agentflow.durable.override_files import OVERRIDES, overrides_text
 from agentflow.evals.figures import BASE
 from agentflow.evals.forms import aligned
-from agentflow.evals.improvement.candidates import ProgramCandidate, fails, figures_of, is_better
+from agentflow.evals.improvement.candidates import CHEAPER, ProgramCandidate, fails, figures_of, is_better
 from agentflow.evals.improvement.editable import EditableTask, as_text
 from agentflow.evals.report import EvaluationReport
 from agentflow.evals.statistics import Difference
@@ -224,9 +224,14 @@ class ImprovementReport:
             return False
         mine, most = figures_of(finals, candidate.name, self.score), fails(finals, candidate.name, self.score)
         before = {name: figures_of(finals, name, self.score) for name in (BASE, candidate.parent)}
-        return is_better(mine, before[BASE]) and all(
+        return (is_better(mine, before[BASE]) or self._is_faster(finals, candidate)) and all(
             [mine[0] >= score and most <= fails(finals, name, self.score) for name, (score, _) in before.items()]
         )
+
+    def _is_faster(self, finals: EvaluationReport, candidate: ProgramCandidate) -> bool:
+        """Whether a finalist that can only be faster is."""
+        mine, before = finals[candidate.name].latency_p95_s, finals[BASE].latency_p95_s
+        return candidate.faster and mine is not None and before is not None and mine <= CHEAPER * before
 
 
 def _diff(before: str, after: str, name: str) -> list[str]:

@@ -20,6 +20,7 @@ from agentflow.core.call.approval import Approver
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, PurseEmpty
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits, total
+from agentflow.core.data.source import Source
 from agentflow.core.events.journal_rows import EffectRow
 from agentflow.core.events.questions import Answerer
 from agentflow.durable.generations import Overrides
@@ -38,8 +39,10 @@ from agentflow.evals.improvement.candidates import (
     is_better,
     split,
 )
-from agentflow.evals.improvement.editable import EditableTask, check_called, editable_tasks
+from agentflow.evals.improvement.editable import EditableTask, as_text, check_called, editable_tasks
+from agentflow.evals.improvement.gates import Explore, Gates, TextReach
 from agentflow.evals.improvement.improvement_report import ImprovementReport
+from agentflow.evals.improvement.operators import Material, changes_of
 from agentflow.evals.improvement.proposals import (
     ProposedInstructions,
     Trace,
@@ -85,6 +88,8 @@ class ImprovementPlan:
     seed: int = 0
     run_id: str | None = None
     told: Callable[[ProgramCandidate], None] | None = None
+    operators: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
 
 
 class TracedEvaluation(Evaluation):
@@ -115,7 +120,8 @@ class TracedEvaluation(Evaluation):
 
 
 class Search:
-    """One improvement in a flow. Parameters: as for :class:`~agentflow.evals.forecast.Forecaster`."""
+    """One improvement in a flow. Parameters: as for :class:`~agentflow.evals.forecast.Forecaster`; ``explore`` tries the texts of
+    candidates."""
 
     def __init__(
         self,
@@ -124,12 +130,14 @@ class Search:
         ask: Callable[..., Any],
         plan: ImprovementPlan,
         bounds: Callable[..., Any],
+        explore: Explore,
     ) -> None:
         self._engine = engine
         self._runs = runs
         self._ask = ask
         self._plan = plan
         self._bounds = bounds
+        self._explore = explore
         self._id = plan.run_id or new_run_id()
         self._limits = plan.limits
         self._check_scorers()
@@ -140,6 +148,9 @@ class Search:
         self._perfect: float | None = None
         self._traces: dict[str, dict[str, list[Trace]]] = {}
         self._all: list[ProgramCandidate] = [base_candidate()]
+        self._text: Source | None = None
+        self._gates: Gates | None = None
+        self._reaches: dict[str, TextReach] = {}
         self._asked: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._stopped: PurseEmpty | None = None
         self._calls = self._reused = 0
@@ -159,6 +170,7 @@ class Search:
         """Carry it out; ``course`` proposes candidates until the search is over. Raises ConfigurationError for an invalid plan and for a limit below one evaluation, and cancellation."""
         plan = self._plan
         self.tasks = await editable_tasks(self._engine, plan.program, plan.edit, self.train)
+        self._text = await asyncio.to_thread(as_text, plan.program)
         await self._check_forecast()
         await self._measure_base()
         await course(self)
@@ -278,19 +290,20 @@ class Search:
         """The course of the own search: propose, screen and evaluate candidates, until a limit, a perfect score, or the last generation."""
         for generation in range(self._plan.generations):
             parents = front([each for each in self._all if each.stage in ("base", "searched")])
-            if self._stopped is not None or self.is_perfect(parents[0]):
+            if self._stopped is not None or (self.is_perfect(parents[0]) and not self._plan.operators):
                 return
             try:
                 children = await self._proposed(generation, parents)
+                operated = await self._operated(parents[0])
             except PurseEmpty as error:
                 self._stopped = error
                 return
             for parent in parents:
                 await self._screened([each for each in children if each.parent == parent.name], parent)
-            names = [each.name for each in children]
-            await self.measure(
-                [each for each in self._all if each.name in names and each.score is not None and not each.why]
-            )
+            await self._screened(operated, parents[0], best=True)
+            names = [each.name for each in (*children, *operated)]
+            chosen = [each for each in self._all if each.name in names and each.stage == "screened" and not each.why]
+            await self.measure(chosen)
 
     @property
     def rounds(self) -> int:
@@ -319,6 +332,8 @@ class Search:
         """New instructions for one task each: the tasks and the best candidates take turns."""
         plan, names = self._plan, list(self.tasks)
         asked: list[tuple[ProgramCandidate, str]] = []
+        if self.is_perfect(parents[0]):
+            return []
         for number in range(plan.width):
             parent = parents[number % len(parents)]
             asked.append((parent, names[(generation * plan.width + number) % len(names)]))
@@ -330,13 +345,54 @@ class Search:
             children += [] if child is None else [child]
         return children
 
+    async def _operated(self, parent: ProgramCandidate) -> list[ProgramCandidate]:
+        """The next ``width`` candidates that operators derive from the best one, among those that pass the gates."""
+        children: list[ProgramCandidate] = []
+        if not self._plan.operators:
+            return children
+        text = parent.program or self._text
+        good = [each for each in self._in_order(parent) if each.sample.scores.get(self.score, 0.0) > 0]
+        material = Material(parent, text, self.tasks, good[::-1], self._plan.models)
+        for change in changes_of(material, self._plan.operators):
+            if len(children) == self._plan.width:
+                break
+            overrides = parent.overrides if change.overrides is None else change.overrides
+            program = parent.program if change.program is None else change.program
+            if self._is_there(overrides, program):
+                continue
+            why = None if change.program is None else await self._refused(change.program, text)
+            child = self.added(
+                parent, change.text, overrides=overrides, program=program, faster=change.faster, why_not=why
+            )
+            children += [] if child is None else [child]
+        return children
+
+    async def _refused(self, program: Source, before: Source | None) -> str | None:
+        """Why a changed text does not pass the gates."""
+        if self._gates is None:
+            case = self.train[0]
+            inputs = case.inputs
+            if case.run_id is not None:
+                row, _ = await self._runs.samples.case(case.run_id)
+                inputs = {**self._runs.samples.inputs(row), **case.inputs}
+            usd = None if self._limits is None else self._limits.usd
+            self._gates = Gates(self._engine, self._bounds, self._explore, inputs, usd)
+        assert before is not None
+        if before.text not in self._reaches:
+            self._reaches[before.text] = await self._gates.reach(before)
+        return await self._gates.why_refused(program, self._reaches[before.text])
+
+    def _in_order(self, candidate: ProgramCandidate) -> list[Trace]:
+        """The first traces of a candidate in each case, the lowest score first."""
+        return worst_traces(self._traces[candidate.name], self.score, len(self.train), None)
+
     def _joined(self) -> list[ProgramCandidate]:
         """Pairs of candidates that are better than the unchanged program, with the changes of both."""
         base, children = self._all[0].figures, list[ProgramCandidate]()
         better = [each for each in self._all if each.stage == "searched" and is_better(each.figures, base)]
         better.sort(key=lambda each: each.figures[0], reverse=True)
         for one, other in combinations(better, 2):
-            if one.fields.isdisjoint(other.fields) and one.program == other.program:
+            if one.fields.isdisjoint(other.fields) and one.text == other.text:
                 joined = {
                     task: {**one.overrides.get(task, {}), **other.overrides.get(task, {})}
                     for task in (*one.overrides, *other.overrides)
@@ -373,7 +429,7 @@ class Search:
         tried = [
             TriedInstructions(each.overrides[task]["instructions"], each.score)
             for each in self._all
-            if each.parent == parent.name and each.score is not None and task in each.overrides
+            if each.parent == parent.name and each.score is not None and "instructions" in each.overrides.get(task, {})
         ]
         prompt = proposal_prompt(
             task, self.instructions(parent, task), template.parameters, traces, self.score, tried[-_ATTEMPTS:]
@@ -399,15 +455,22 @@ class Search:
             return None
         return self.added(parent, f"instructions of {task}", overrides=parent.with_field(task, "instructions", text))
 
-    def added(self, parent: ProgramCandidate, change: str, **fields: Any) -> ProgramCandidate | None:
-        """A new candidate, unless there is an equal one, or its tasks are invalid: then it stays as a refused one."""
+    def _is_there(self, overrides: Overrides, program: Source | None) -> bool:
+        text = None if program is None else program.text
+        return any([each.overrides == overrides and each.text == text for each in self._all])
+
+    def added(
+        self, parent: ProgramCandidate, change: str, *, why_not: str | None = None, **fields: Any
+    ) -> ProgramCandidate | None:
+        """A new candidate, unless there is an equal one, or it did not pass (``why_not``), or its tasks are invalid: then it stays as a
+        refused one."""
         name = f"{len(self._all)}"
         child = replace(
             parent, name=name, parent=parent.name, change=change, score=None, cost_usd=None, paid_calls=0, **fields
         )
-        if any([each.overrides == child.overrides and each.program == child.program for each in self._all]):
+        if self._is_there(child.overrides, child.program):
             return None
-        why = self.why_invalid(child.overrides)
+        why = why_not or self.why_invalid(child.overrides)
         child = replace(child, stage="proposed" if why is None else "refused", why=why or "")
         self._all.append(child)
         if child.stage == "refused":
@@ -423,18 +486,24 @@ class Search:
             return error.message
         return None
 
-    async def _screened(self, children: Sequence[ProgramCandidate], parent: ProgramCandidate) -> None:
-        """Evaluate the children of a candidate on the cases that it is worst in; those that are no better stay screened."""
+    async def _screened(
+        self, children: Sequence[ProgramCandidate], parent: ProgramCandidate, *, best: bool = False
+    ) -> None:
+        """Evaluate the children of a candidate on the cases that it is worst in, and also ``best`` in, which a step less may spoil. Those
+        that are no better stay screened."""
         if not children or self._stopped is not None:
             return
-        traces = worst_traces(self._traces[parent.name], self.score, self._plan.shown, self._perfect)
-        cases = [each.sample.case for each in traces]
+        order, shown = self._in_order(parent), self._plan.shown
+        chosen = [*order[:shown], *order[max(shown, len(order) - shown) :]] if best else order[:shown]
+        cases = [each.sample.case for each in chosen]
         _, report = await self.evaluate(cases, children, [each.name for each in children])
         if report.partial:
             return
         before = self._figures(parent, cases)
         for each in children:
-            why = "" if is_better(figures_of(report, each.name, self.score), before) else "no better in the worst cases"
+            after = figures_of(report, each.name, self.score)
+            holds = is_better(after, before) or (each.faster and after[0] >= before[0])
+            why = "" if holds else "no better in the worst cases"
             self._replace(each.measured(report, self.score, "screened", why))
 
     def _figures(self, candidate: ProgramCandidate, cases: Sequence[Case]) -> Figures:
@@ -469,7 +538,7 @@ class Search:
         named = {each.name: each for each in self._all}
         base = self._all[0]
         searched = [each for each in self._all if each.stage in ("base", "searched")]
-        best = [each for each in front(searched) if is_better(each.figures, base.figures)]
+        best = [each for each in front(searched) if is_better(each.figures, base.figures) or each.faster]
         names = dict.fromkeys([name for each in best[: self._plan.finalists] for name in (each.name, each.parent)])
         finalists = [named[name] for name in names if name != BASE]
         if not finalists:
