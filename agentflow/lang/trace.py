@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from itertools import islice
-from types import CodeType, MappingProxyType, TracebackType
+from types import CodeType, FrameType, MappingProxyType, TracebackType
 from typing import Any
 
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError, UnboundSymbolError, cut
@@ -68,7 +68,8 @@ class Positions:
         if not self._ascii:
             text = self.source.line(line)
             if len(text) <= _LONG_LINE:
-                column = len(text.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "replace"))
+                before = text.encode("utf-8", "surrogatepass")[:column]
+                column = sum([each & 0xC0 != 0x80 for each in before])  # the first byte of each character
         return min(starts[line - 1] + column, len(self.source.text))
 
     def span(self, position: tuple[int | None, int | None, int | None, int | None]) -> Span | None:
@@ -258,6 +259,15 @@ def span_of_instruction(code: CodeType, lasti: int) -> Span | None:
         position: Any = next(islice(iter(positions), lasti // 2, None), None)
         info.spans[key] = info.positions.span(position) if position is not None else None
     return info.spans[key]
+
+
+def span_of_frame(frame: FrameType) -> Span | None:
+    """The span that a frame works at: that of an instruction of generated code, or the variable ``program_span`` of a function that
+    carries out a node."""
+    code = frame.f_code
+    if "program_span" in code.co_freevars or "program_span" in code.co_varnames:
+        return frame.f_locals.get("program_span")
+    return span_of_instruction(code, frame.f_lasti)
 
 
 def annotate(error: BaseException) -> AgentflowError:

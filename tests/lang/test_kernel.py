@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from agentflow import AgentFlow, Provenance, ScriptedProvider
+from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Source, Surface
+from agentflow.events import TaskStarted
 from agentflow.lang.kernel import nodes
 from tests.lang.fuzz import fuzz_kernel
 from tests.support.kernel.compared import LIMITS, difference, outcome_of
@@ -99,6 +103,39 @@ async def test_a_value_that_is_used_is_never_a_call_left_over(tail: str) -> None
             names = {"body": TAILS[tail], "use": use.format(call="(f 200)"), "use_g": use.format(call="(g)")}
             wrong.append(await difference(defined.format(**names)))
     assert [each for each in wrong if each] == []
+
+
+CALLED = '(defatom t (params) (instructions "do x")) '
+SYMBOLS = [
+    "((lambda (x) (x)) 't)",
+    "(dynamic-wind 't (lambda () (error 1)) 't)",
+    "(map (lambda (x) (x)) (list 't))",
+    "(apply 't '())",
+    "(retry 2 (apply 't '()))",
+    "(retry 2 ((lambda (x) (x)) 't))",
+]
+
+
+@pytest.mark.parametrize("text", SYMBOLS)
+async def test_a_task_that_is_called_by_its_name_has_the_place_of_the_call(text: str) -> None:
+    """A symbol in place of a procedure is called where it stands, for a run that a policy has interpreted, too."""
+    assert await difference(CALLED + text) is None
+    found: list[list[object]] = []
+    for policy in (None, Provenance(strict=True)):
+        async with AgentFlow(provider=ScriptedProvider(lambda request: "done"), provenance=policy) as flow:
+            found.append(spans := [])
+            flow.subscribe(lambda event: spans.append(repr(event.span)) if isinstance(event, TaskStarted) else None)
+            with suppress(AgentflowError):
+                await flow.run(CALLED + text)
+    assert found[0] == found[1] and found[0] and "None" not in found[0]
+
+
+@pytest.mark.parametrize(
+    "text", ["((\ud800) )", "(+ 1\n  \ud800 (f))", '(list "\ud83d" \u00e9 x)', "(\U0001f600 (y\ud800))"]
+)
+async def test_places_count_characters_that_are_not_text_as_one(text: str) -> None:
+    """A lone half of a surrogate pair is one character of a place, as everywhere else; it was counted as three."""
+    assert await difference(text) is None
 
 
 @pytest.mark.parametrize("where", ["{}", "def f():\n    {}\n    return xs\nf()"])

@@ -224,13 +224,13 @@ class Machine:
 
     def later(self, node: Node, run: Run) -> Code:
         """The same for one that is awaited."""
-        span = node.at
+        program_span = node.at  # `span_of_frame` reads it
 
         async def there(rt: Any, fr: RuntimeFrame) -> Any:
             try:
                 return await run(rt, fr)
             except Exception as error:  # noqa: BLE001 - a foreign exception becomes the program's
-                raise placed(error, span) from error.__cause__
+                raise placed(error, program_span) from error.__cause__
 
         return Code(None, there)
 

@@ -29,14 +29,14 @@ from agentflow.lang.builtins.registry import type_name
 from agentflow.lang.calling import Sliced
 from agentflow.lang.closure import Closure
 from agentflow.lang.printer import print_value
-from agentflow.lang.trace import annotate, span_of_instruction
+from agentflow.lang.trace import annotate, span_of_frame
 
 
 def calling_span(level: int) -> Span | None:
-    """The span of the nearest generated frame, starting ``level`` frames above the caller."""
+    """The span of the nearest frame of a program, starting ``level`` frames above the caller."""
     frame = sys._getframe(level + 1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
-        span = span_of_instruction(frame.f_code, frame.f_lasti)
+        span = span_of_frame(frame)
         if span is not None:
             return span
         frame = frame.f_back

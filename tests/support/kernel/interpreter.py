@@ -56,16 +56,17 @@ class Interpreter:
     async def value(self, node: Node, fr: list[Any]) -> Any:
         """The value of a node, or TAIL for a call in tail position."""
         self.level += 1
+        program_span = node.at  # `span_of_frame` reads it
         try:
             if self.level % _LEVELS:
                 return await self.rules[type(node)](node, fr)
             return await hopped(self.rules[type(node)](node, fr))
         except AgentflowError as error:
-            _place(error, node.at)
+            _place(error, program_span)
             raise
         except Exception as error:
             placed = annotate(error)
-            _place(placed, node.at)
+            _place(placed, program_span)
             raise placed from error
         finally:
             self.level -= 1
