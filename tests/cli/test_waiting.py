@@ -159,3 +159,16 @@ def test_a_flow_of_ones_own_waits_and_goes_on(tmp_path: Path) -> None:
     assert sent.returncode == 0 and "--app" in sent.stdout, sent.stderr
     done = agentflow(tmp_path, *resume)
     assert (done.returncode, done.stdout) == (0, "tea costs 3\n"), done.stderr
+
+
+def test_a_run_that_waits_for_a_signal_says_how_to_send_it(tmp_path: Path) -> None:
+    """One that is not durable can be sent none from elsewhere, and says so; a durable one ends with the line that sends it, and goes on."""
+    plain = agentflow(tmp_path, "run", "-e", '(try (timeout 1.5 (wait-for-signal "paid")) (catch (e) "late"))')
+    assert plain.stdout.strip() == "late" and plain.returncode == 0, plain.stderr
+    assert "the run waits for the signal 'paid', which no other process can send to it" in plain.stderr
+    assert "run it with --durable, then send the signal with agentflow runs signal RUN paid VALUE" in " ".join(plain.stderr.split())
+    durable = agentflow(tmp_path, "run", "-e", '(wait-for-signal "paid")', "--durable")
+    assert durable.returncode == 75 and "can send to it" not in durable.stderr
+    send, resume = lines(durable.stderr)
+    assert agentflow(tmp_path, *[word if word != "VALUE" else "20" for word in send]).returncode == 0
+    assert agentflow(tmp_path, *resume).stdout.strip() == "20"

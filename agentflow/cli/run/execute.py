@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import shlex
 import sys
 import traceback
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -33,7 +35,7 @@ from agentflow.core.data.errors import AgentflowError, UnboundSymbolError, Workf
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source, Surface
 from agentflow.core.data.values import plain
-from agentflow.core.events.events import Event, Log, Warning
+from agentflow.core.events.events import Event, Log, WaitFinished, WaitStarted, Warning
 from agentflow.lang.answers import answer_spans
 from agentflow.lib.text.safe_text import clean
 from agentflow.observe.files import event_line
@@ -93,6 +95,34 @@ class Said:
         say(self._clean(text), self._stream)
 
 
+class AwaitedSignals:
+    """An observer of runs that are not durable: it writes which signal a run waits for, and how one would be sent, once it has waited
+    for a second. Only code of this process can send one."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._late: dict[tuple[str, int], asyncio.TimerHandle] = {}
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, WaitStarted) and event.signal:
+            later = asyncio.get_running_loop().call_later(_PATIENCE_S, self._write, _awaits(event.signal))
+            self._late[event.run_id, event.seq] = later
+        elif (
+            isinstance(event, WaitFinished)
+            and (late := self._late.pop((event.run_id, event.started), None)) is not None
+        ):
+            late.cancel()
+
+
+def _awaits(name: str) -> str:
+    command = shlex.join(["agentflow", "runs", "signal", "RUN", name, "VALUE"])
+    return (
+        f"the run waits for the signal '{name}', which no other process can send to it\n  hint: run it with --durable, then send the"
+        f" signal with {command}; a timeout in the program bounds the wait"
+    )
+
+
+_PATIENCE_S = 1.0
 _SHOWN_ERRORS = 5
 
 
@@ -127,6 +157,8 @@ async def watching(
         flow.subscribe(write)
     if options.progress is None and not sys.stderr.isatty():
         flow.subscribe(Said(sys.stderr, shown))
+    if not flow.is_durable:
+        flow.subscribe(AwaitedSignals(lambda text: say(shown(text))))
     if options.otel:
         from agentflow.observe.otel import OpenTelemetry
 
