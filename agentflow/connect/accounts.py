@@ -25,6 +25,7 @@ from agentflow.connect.live import expand
 from agentflow.connect.oauth import METHODS, OFFLINE, AuthorizationServer, Challenge, Oauth, RefusedGrant, digest_of
 from agentflow.connect.servers import McpHttp
 from agentflow.connect.sign_in import SignIn
+from agentflow.connect.token_store import tokens_key
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.endings import called_by_host
 from agentflow.core.data.errors import ConfigurationError, SexpEvaluationError, TaskError, clip
@@ -179,7 +180,7 @@ class UserAccount:
         self._shown: str | None = None
         self.user = user
         self.url = accounts.server.url
-        self._key = to_json(["tokens", accounts.server.url, user])
+        self._key = tokens_key(accounts.server.url, user)
 
     def __repr__(self) -> str:
         return f"UserAccount({self.user!r})"

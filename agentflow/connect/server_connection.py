@@ -57,7 +57,8 @@ class SignedOut(ServerDown):
         super().__init__(
             f"the MCP server '{server.name}' wants a user to sign in",
             hint="a server that lists its tools for users only needs SignIn(..., lists_as='NAME'), and that user to sign in: "
-            "await flow.mcp.sign_in(server, user='NAME') gives the address",
+            "await flow.mcp.sign_in(server, user='NAME') gives the address; on the command line: "
+            f"agentflow mcp sign-in {server.url}",
             details={"server": server.name},
         )
 
@@ -229,7 +230,13 @@ class Connection:
         words = live.ending if ended or cause is None else described(cause)
         # the cause is dropped if it holds a secret, since a traceback shows it as well
         shown = cause is None or not self._redactor.finds(str(cause))
-        raise self._down(f"cannot be connected: {words}", live) from (cause if shown else None)
+        hint = None
+        if challenge is not None and isinstance(self.server, McpHttp):
+            hint = (
+                f"sign in with agentflow mcp sign-in {self.server.url}, or let the users of a flow do so with"
+                " McpHttp(..., credentials=SignIn(...)); a token of your own goes into headers"
+            )
+        raise self._down(f"cannot be connected: {words}", live, hint) from (cause if shown else None)
 
     async def _own(self, live: Live, ready: asyncio.Future[None]) -> None:
         """Open the connection, signal that it is ready, hold it until it is over, and close it."""
@@ -308,13 +315,14 @@ class Connection:
             "and AgentFlow(readable=[...]) or --readable every server and command"
         )
 
-    def _down(self, what: str, live: Live | None = None) -> ServerDown:
+    def _down(self, what: str, live: Live | None = None, hint: str | None = None) -> ServerDown:
         said = self.said(live).strip() if live is not None else ""
         refused = self.refused(live)
         last = escape(clip(said.splitlines()[-1].strip(), 300)) if said else ""
         return ServerDown(
             f"the MCP server '{self.server.name}' {self._redactor.redact(what)}" + (f": {last}" if last else ""),
             hint=refused
+            or hint
             or "try it with agentflow mcp list; McpStdio(..., optional=True) lets the flow start without it",
             details={"server": self.server.name, **({"stderr": said} if said else {})},
         )

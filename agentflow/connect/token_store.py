@@ -11,12 +11,18 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from agentflow.core.data.values import to_json
 from agentflow.lib.event_loop import KeyLocks
 from agentflow.lib.file_writer import make_private_directory, open_private, state_path, write_private
 from agentflow.lib.shielded import run_or_undo
 
 POLL_S = 0.02
 """Seconds between two attempts to take a lock that another process holds."""
+
+
+def tokens_key(url: str, user: str) -> str:
+    """The key of the sign-in of a user at the MCP server with this address."""
+    return to_json(["tokens", url, user])
 
 
 @runtime_checkable
@@ -71,6 +77,10 @@ class FileTokens:
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
         self.directory = (state_path() / "tokens" if directory is None else Path(directory)).resolve()
         self._locks = KeyLocks()
+
+    def holds(self, key: str) -> bool:
+        """Whether there is a text of ``key``."""
+        return self._path(key, "json").exists()
 
     def _path(self, key: str, ending: str) -> Path:
         digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()

@@ -79,6 +79,7 @@ def test_an_option_is_added_in_one_place(capsys: pytest.CaptureFixture[str]) -> 
         "runs",
         "runs show",
         "runs gc",
+        "mcp sign-in",
         "doctor",
     ],
 )

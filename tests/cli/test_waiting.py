@@ -166,7 +166,9 @@ def test_a_run_that_waits_for_a_signal_says_how_to_send_it(tmp_path: Path) -> No
     plain = agentflow(tmp_path, "run", "-e", '(try (timeout 1.5 (wait-for-signal "paid")) (catch (e) "late"))')
     assert plain.stdout.strip() == "late" and plain.returncode == 0, plain.stderr
     assert "the run waits for the signal 'paid', which no other process can send to it" in plain.stderr
-    assert "run it with --durable, then send the signal with agentflow runs signal RUN paid VALUE" in " ".join(plain.stderr.split())
+    assert "run it with --durable, then send the signal with agentflow runs signal RUN paid VALUE" in " ".join(
+        plain.stderr.split()
+    )
     durable = agentflow(tmp_path, "run", "-e", '(wait-for-signal "paid")', "--durable")
     assert durable.returncode == 75 and "can send to it" not in durable.stderr
     send, resume = lines(durable.stderr)

@@ -14,7 +14,7 @@ import typer
 
 from agentflow.cli.shared.approving import answerer, approver
 from agentflow.cli.shared.common import UsageError
-from agentflow.cli.shared.mcp_options import McpOptions
+from agentflow.cli.shared.mcp_options import McpOptions, servers_of
 from agentflow.cli.shared.state import can_record
 from agentflow.core.data.errors import ConfigurationError
 
@@ -634,7 +634,7 @@ def make_flow(options: FlowOptions, **overrides: Any) -> AgentFlow:
         retry_of(retry)
         provider = Provider(clocks=clocks, retry=retry)
     arguments: dict[str, Any] = {
-        "settings": settings,
+        "settings": settings.model_copy(update={"mcp": {}}) if settings.mcp else settings,
         "provider": provider,
         "limits": parse_limits(options.limit or (), settings.make_limits()).lowered(
             options.max_cost, options.max_tokens
@@ -643,7 +643,7 @@ def make_flow(options: FlowOptions, **overrides: Any) -> AgentFlow:
         "answer": None if "durable" in overrides else answerer(),
         "index_cache": True,
         "notes": options.notes,
-        "mcp": options.servers(),
+        "mcp": servers_of(settings, options),
         "record": getattr(options, "record", False) and can_record(),
         "provenance": options.policy,
         **overrides,
