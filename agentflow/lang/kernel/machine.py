@@ -131,6 +131,14 @@ def placed(error: Exception, span: Span | None) -> AgentflowError:
     return result
 
 
+async def located(work: Awaitable[Any], program_span: Span | None) -> Any:
+    """The value of a part at ``program_span``, with the place of its errors; :func:`span_of_frame` reads that variable."""
+    try:
+        return await work
+    except Exception as error:  # noqa: BLE001 - a foreign exception becomes the program's
+        raise placed(error, program_span) from error.__cause__
+
+
 async def hopped(rt: Any, work: Awaitable[Any]) -> Any:
     """The value of ``work``, on a fresh stack."""
 
@@ -224,15 +232,8 @@ class Machine:
 
     def later(self, node: Node, run: Run) -> Code:
         """The same for one that is awaited."""
-        program_span = node.at  # `span_of_frame` reads it
-
-        async def there(rt: Any, fr: RuntimeFrame) -> Any:
-            try:
-                return await run(rt, fr)
-            except Exception as error:  # noqa: BLE001 - a foreign exception becomes the program's
-                raise placed(error, program_span) from error.__cause__
-
-        return Code(None, there)
+        span = node.at
+        return Code(None, lambda rt, fr: located(run(rt, fr), span))
 
     def several(self, items: Iterable[Node]) -> Callable[[Any, RuntimeFrame], Awaitable[list[Any]]]:
         """The values of nodes, in order."""

@@ -19,7 +19,7 @@ from agentflow.lang.calling import TAIL, TAIL_NEST, Sliced, bounce
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, SexpEnvironment
 from agentflow.lang.kernel import nodes
-from agentflow.lang.kernel.machine import HOP, Code, Left, Machine, RuntimeFrame, hopped, opened, rule
+from agentflow.lang.kernel.machine import HOP, Code, Left, Machine, RuntimeFrame, hopped, located, opened, rule
 from agentflow.lang.kernel.nodes import (
     DEPTH,
     FRAME_HEAD,
@@ -280,10 +280,8 @@ def pair(m: Machine, node: nodes.EitherPair) -> Callable[[Any, RuntimeFrame, boo
 def pair_link(m: Machine, node: nodes.EitherLink) -> Callable[[Any, RuntimeFrame, bool], Awaitable[tuple[bool, Any]]]:
     function_of, make, at = m.code(node.function).run, node.effect, node.at
 
-    async def run(rt: Any, fr: RuntimeFrame, skipped: bool) -> tuple[bool, Any]:
+    async def called(rt: Any, fr: RuntimeFrame) -> tuple[bool, Callable[[str, Any], Awaitable[Any]]]:
         d = fr[DEPTH]
-        if skipped:
-            return False, None
         if make is not None:
             return True, partial(_performed, rt, make, m.env, at)
         function = await function_of(rt, fr)
@@ -291,6 +289,12 @@ def pair_link(m: Machine, node: nodes.EitherLink) -> Callable[[Any, RuntimeFrame
             return True, lambda name, value: rt.call_named(d, function, (name,), (value,), at, m.env)
         code = rt.pick(function, 1, d)
         return False, lambda name, value: code(rt, d + 1, value)
+
+    async def run(rt: Any, fr: RuntimeFrame, skipped: bool) -> tuple[bool, Any]:
+        if skipped:
+            return False, None
+        by_name, call = await located(called(rt, fr), at)
+        return by_name, lambda name, value: located(call(name, value), at)
 
     return run
 

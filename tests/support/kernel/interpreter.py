@@ -56,18 +56,9 @@ class Interpreter:
     async def value(self, node: Node, fr: list[Any]) -> Any:
         """The value of a node, or TAIL for a call in tail position."""
         self.level += 1
-        program_span = node.at  # `span_of_frame` reads it
         try:
-            if self.level % _LEVELS:
-                return await self.rules[type(node)](node, fr)
-            return await hopped(self.rules[type(node)](node, fr))
-        except AgentflowError as error:
-            _place(error, program_span)
-            raise
-        except Exception as error:
-            placed = annotate(error)
-            _place(placed, program_span)
-            raise placed from error
+            work = located(self.rules[type(node)](node, fr), node.at)
+            return await (work if self.level % _LEVELS else hopped(work))
         finally:
             self.level -= 1
 
@@ -239,9 +230,13 @@ class Interpreter:
 
     async def link(self, node: nodes.EitherLink, skipped: bool, fr: list[Any]) -> tuple[bool, Any]:
         """Whether an operator takes a named argument, and how it is called; None for one that is an argument's name itself."""
-        rt, d = fr[STRAND], fr[DEPTH]
         if skipped:
             return False, None
+        by_name, call = await located(self.called(node, fr), node.at)
+        return by_name, lambda name, value: located(call(name, value), node.at)
+
+    async def called(self, node: nodes.EitherLink, fr: list[Any]) -> tuple[bool, Callable[[str, Any], Any]]:
+        rt, d = fr[STRAND], fr[DEPTH]
         make = node.effect
         if make is not None:
             return True, lambda name, value: rt.perform(make(self.env, {name: value}), node.at)
@@ -442,6 +437,19 @@ async def hopped(work: Any) -> Any:
     if left is not None:
         raise left
     return value
+
+
+async def located(work: Any, program_span: Span | None) -> Any:
+    """The value of a part, with the place of its errors; ``span_of_frame`` reads the variable."""
+    try:
+        return await work
+    except AgentflowError as error:
+        _place(error, program_span)
+        raise
+    except Exception as error:
+        placed = annotate(error)
+        _place(placed, program_span)
+        raise placed from error
 
 
 def _place(error: AgentflowError, span: Span | None) -> None:
