@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from agentflow.evals.cases import Case, Cases, Scorer
     from agentflow.evals.forecast import Forecast
     from agentflow.evals.improvement.improve_options import ImproveOptions
+    from agentflow.evals.improvement.improvement_forecast import ImprovementForecast
     from agentflow.evals.improvement.improvement_report import ImprovementReport
     from agentflow.evals.online import OnlineScoring
     from agentflow.evals.options import EvaluationOptions
@@ -610,9 +611,35 @@ class AgentFlow(ProgramMethods, DurableMethods):
 
         return await Evaluation(self.engine, self._durable_runs(), self.ask, plan).report()
 
+    @overload
     async def improve(
-        self, program: Any, cases: Cases, scorers: Sequence[Scorer] = (), **options: Unpack[ImproveOptions]
-    ) -> ImprovementReport:
+        self,
+        program: Any,
+        cases: Cases,
+        scorers: Sequence[Scorer] = ...,
+        *,
+        forecast: Literal[True],
+        **options: Unpack[ImproveOptions],
+    ) -> ImprovementForecast: ...
+    @overload
+    async def improve(
+        self,
+        program: Any,
+        cases: Cases,
+        scorers: Sequence[Scorer] = ...,
+        *,
+        forecast: Literal[False] = False,
+        **options: Unpack[ImproveOptions],
+    ) -> ImprovementReport: ...
+    async def improve(
+        self,
+        program: Any,
+        cases: Cases,
+        scorers: Sequence[Scorer] = (),
+        *,
+        forecast: bool = False,
+        **options: Unpack[ImproveOptions],
+    ) -> ImprovementReport | ImprovementForecast:
         """Search for better instructions of the tasks of a program, by evaluations that pay only for the calls that a candidate
         changes.
 
@@ -631,6 +658,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
         answer is paid for twice. ``told`` gets each candidate when its figures are known. The other options are those of
         :meth:`evaluate`.
 
+        With ``forecast=True`` nothing is carried out: an ``ImprovementForecast`` has the cost of the first evaluation, and the most that follows.
+
         Returns the report: ``report.best``, its ``diff`` and ``evidence``, ``report.save("better.toml")``. Nothing is applied.
         Raises ConfigurationError (``evals/edit``, ``evals/holdout``, ``evals/budget``, ``evals/scorer``, ``evals/score``, those of
         :meth:`evaluate`, ``config/extra`` without the extra).
@@ -647,7 +676,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             return frozenset([f"{each.kind} {each.code}: {each.message}" for each in explored.errors])
 
         search = Search(self.engine, self._durable_runs(), self.ask, plan, self._host.bounds, explore)
-        return await carried_out(search, options.get("by", "own"))
+        return await search.forecast() if forecast else await carried_out(search, options.get("by", "own"))
 
     async def cases(self, where: str = "", *, since: str | None = None, limit: int = 100, **labels: str) -> list[Case]:
         """Recorded runs as cases of an evaluation: at most ``limit`` durable runs that ended, the last changed first.

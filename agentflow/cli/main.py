@@ -32,6 +32,7 @@ from agentflow.cli.shared.options import (
     EvalOptions,
     ExploreOptions,
     FlowOptions,
+    ImproveCommandOptions,
     Programs,
     ResumeOptions,
     Root,
@@ -55,7 +56,7 @@ Exit codes: 0 ok, 1 the workflow failed, 2 usage or settings, 3 diagnostics,
 GROUPS = {
     "Run": ("run", "resume", "repl", "demo"),
     "Check": ("check", "explore", "fmt", "lsp", "skill"),
-    "Evaluate": ("eval", "cases"),
+    "Evaluate": ("eval", "improve", "cases"),
     "Look back": ("runs", "sessions", "memory"),
     "Serve": ("serve", "mcp", "worker", "schedule"),
     "Find": ("index", "search"),
@@ -224,6 +225,28 @@ def evaluate(
     from agentflow.cli.run.evaluate import evaluate_program
 
     sys.exit(run_async(partial(evaluate_program, paths, options), as_json=options.as_json))
+
+
+@app.command()
+@takes_options
+def improve(
+    options: ImproveCommandOptions,
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[PROGRAM] CASES",
+            help="A .sexp or .py program, or with --app a task or workflow; then the cases. Without a program the cases are recorded runs.",
+        ),
+    ],
+) -> None:
+    """Search for better instructions of the tasks of a program.
+
+    Reads the cases with the lowest scores, tries candidates, and decides on cases held out. Prints a diff with its evidence, and
+    applies nothing. The same call with --run-id continues a search. Exit code 1: nothing is better, 5: a limit ended it.
+    """
+    from agentflow.cli.run.improve import improve_program
+
+    sys.exit(run_async(partial(improve_program, paths, options), as_json=options.as_json))
 
 
 @app.command()

@@ -19,6 +19,7 @@ from agentflow.cli.shared.options import (
     DurableOptions,
     EvalOptions,
     FlowOptions,
+    ImproveCommandOptions,
     ResumeOptions,
     takes_options,
 )
@@ -30,6 +31,7 @@ from tests.support.commands import said_by
     [
         ("run", DurableOptions),
         ("eval", EvalOptions),
+        ("improve", ImproveCommandOptions),
         ("cases", CasesOptions),
         ("resume", ResumeOptions),
         ("repl", FlowOptions),

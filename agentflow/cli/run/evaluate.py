@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agentflow.cli.run.durable import parse_overrides
 from agentflow.cli.shared.approving import answerer
 from agentflow.cli.shared.common import Exit, UsageError, write_json, write_out
-from agentflow.cli.shared.options import CasesOptions, EvalOptions, open_flow, parse_limits
+from agentflow.cli.shared.options import CaseOptions, CasesOptions, EvalOptions, open_flow, parse_limits
 from agentflow.cli.shared.references import function_named, is_reference, resolve
 from agentflow.cli.shared.state import stored_at, stored_runs
 from agentflow.cli.shared.wrapping import say
@@ -27,6 +27,7 @@ from agentflow.lib.text.suggest import did_you_mean
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
     from agentflow.evals.forecast import Forecast
+    from agentflow.evals.improvement.improvement_forecast import ImprovementForecast
     from agentflow.evals.report import EvaluationReport
     from agentflow.evals.sample import Sample
 
@@ -43,7 +44,7 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
 
     if len(paths) > 2:
         raise UsageError("eval takes a program and a file of cases", hint="agentflow eval answer.sexp cases.jsonl")
-    scorers = [_scorer(text) for text in options.scorer or ["exact"]]
+    scorers = [scorer_named(text) for text in options.scorer or ["exact"]]
     below, drop = _thresholds("--fail-below", options.fail_below), _thresholds("--fail-drop", options.fail_drop)
     variants = _variants(options)
     cases = await asyncio.to_thread(partial(read_cases, Path(paths[-1]), where=" ".join(options.where or ())))
@@ -56,7 +57,7 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
     async with open_flow(options, durable=stored_at(options.db), limits=Limits(), approve=None) as flow:
         evaluate = partial(
             flow.evaluate,
-            (function or _program(flow, paths[0], options)) if len(paths) == 2 else None,
+            (function or program_named(flow, paths[0], options)) if len(paths) == 2 else None,
             cases,
             variants=variants,
             scorers=scorers,
@@ -71,9 +72,9 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
             told=_told(),
         )
         if options.plan:
-            return _show(await evaluate(forecast=True), options)
-        answer = _answerer(options)
-        if answer is not None and not await _agreed(await evaluate(forecast=True), answer):
+            return show_forecast(await evaluate(forecast=True), options)
+        answer = spending_answerer(options)
+        if answer is not None and not await agreed(await evaluate(forecast=True), answer):
             return Exit.INTERRUPTED
         report = await evaluate()
     for name in options.save or ():
@@ -86,7 +87,7 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
     return Exit.FAILED if wrong else Exit.LIMIT if report.partial else Exit.OK
 
 
-def _show(forecast: Forecast, options: EvalOptions) -> int:
+def show_forecast(forecast: Forecast | ImprovementForecast, options: CaseOptions) -> int:
     """Print a forecast. Returns the exit code."""
     if options.as_json:
         write_json(forecast.to_dict())
@@ -95,14 +96,14 @@ def _show(forecast: Forecast, options: EvalOptions) -> int:
     return Exit.OK
 
 
-def _answerer(options: EvalOptions) -> Any:
+def spending_answerer(options: CaseOptions) -> Any:
     """The callback that asks before paid calls; None without a terminal, in CI, and with ``--yes``."""
     return None if options.yes or os.environ.get("CI") else answerer()
 
 
-async def _agreed(forecast: Forecast, answer: Any) -> bool:
+async def agreed(forecast: Forecast | ImprovementForecast, answer: Any) -> bool:
     """Whether the user at the terminal agrees to a forecast; one that costs nothing needs no answer."""
-    if forecast.free:
+    if getattr(forecast, "free", False):
         return True
     say(f"{forecast}\n")
     return await answer(Question(question="Run it?", schema={"type": "boolean"}))
@@ -117,7 +118,7 @@ async def print_cases(options: CasesOptions) -> int:
     return Exit.OK
 
 
-def _program(flow: AgentFlow, name: str, options: EvalOptions) -> Any:
+def program_named(flow: AgentFlow, name: str, options: CaseOptions) -> Any:
     """The program to evaluate: a file, or a task or workflow of the application by its name."""
     path = Path(name)
     if path.suffix in (".sexp", ".py") or path.exists():
@@ -151,7 +152,8 @@ def _variants(options: EvalOptions) -> dict[str, Any]:
     return variants
 
 
-def _scorer(text: str) -> Any:
+def scorer_named(text: str) -> Any:
+    """The scorer of a text of ``--scorer``. Raises UsageError."""
     from agentflow import evals
     from agentflow.evals.scorers import ACCOUNT
 

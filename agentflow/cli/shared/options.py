@@ -393,31 +393,15 @@ class DemoOptions(OutputOptions, ModelOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalOptions(DatabaseOptions, FlowOptions):
-    """The options of the command that evaluates a program on cases."""
+class CaseOptions(DatabaseOptions, FlowOptions):
+    """The options of commands that run a program on cases."""
 
-    variant: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--variant",
-            metavar="NAME=FILE",
-            help="A variant: a TOML file with a table of fields for each task, or another program; the name may be left out (repeatable).",
-        ),
-    ] = None
     where: Annotated[
         list[str] | None,
         typer.Option(
             "--where",
             metavar="FILTER",
             help="Only the cases that fit: 'tag=hard name=refund* metadata.level>2' (repeatable).",
-        ),
-    ] = None
-    override: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="TASK.FIELD=VALUE",
-            help="One field of a task in a variant called 'set'; * stands for all tasks (repeatable).",
         ),
     ] = None
     scorer: Annotated[
@@ -431,6 +415,52 @@ class EvalOptions(DatabaseOptions, FlowOptions):
     repeat: Annotated[
         int, typer.Option("--repeat", metavar="N", min=1, help="How often each case is drawn under each variant.")
     ] = 1
+    live_tool: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--live-tool",
+            metavar="NAME",
+            help="Call this tool although it does not declare that it may be repeated (repeatable).",
+        ),
+    ] = None
+    run_id: Annotated[
+        str | None,
+        typer.Option(
+            "--run-id",
+            metavar="ID",
+            help="The evaluation or search to continue: one that a limit ended pays for the rest.",
+        ),
+    ] = None
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Print the reused calls, the new calls and their cost; run nothing."),
+    ] = False
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask on the terminal before anything is paid for.")
+    ] = False
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalOptions(CaseOptions):
+    """The options of the command that evaluates a program on cases."""
+
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--variant",
+            metavar="NAME=FILE",
+            help="A variant: a TOML file with a table of fields for each task, or another program; the name may be left out (repeatable).",
+        ),
+    ] = None
+    override: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="TASK.FIELD=VALUE",
+            help="One field of a task in a variant called 'set'; * stands for all tasks (repeatable).",
+        ),
+    ] = None
     fail_below: Annotated[
         list[str] | None,
         typer.Option(
@@ -477,14 +507,6 @@ class EvalOptions(DatabaseOptions, FlowOptions):
             help="Write the report to FILE, by its ending: .html, .xml (JUnit), .md, .jsonl, .txt (repeatable).",
         ),
     ] = None
-    live_tool: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--live-tool",
-            metavar="NAME",
-            help="Call this tool although it does not declare that it may be repeated (repeatable).",
-        ),
-    ] = None
     rerun: Annotated[
         list[str] | None,
         typer.Option(
@@ -493,20 +515,60 @@ class EvalOptions(DatabaseOptions, FlowOptions):
             help="Run this tool or task again, and its callers, in place of their records (repeatable).",
         ),
     ] = None
-    run_id: Annotated[
-        str | None,
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImproveCommandOptions(CaseOptions):
+    """The options of the command that searches for a better program."""
+
+    edit: Annotated[
+        list[str] | None,
         typer.Option(
-            "--run-id", metavar="ID", help="The evaluation to continue: one that a limit ended pays for the rest."
+            "--edit",
+            metavar="TASK",
+            help="A task whose instructions may change (repeatable). Default: all that the cases call.",
         ),
     ] = None
-    plan: Annotated[
-        bool,
-        typer.Option("--plan", help="Print the reused calls, the new calls and their cost; run nothing."),
-    ] = False
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask on the terminal before anything is paid for.")
-    ] = False
-    as_json: AsJson = False
+    by: Annotated[
+        str, typer.Option("--by", metavar="NAME", help="own, or gepa with the extra gepa: it proposes instructions.")
+    ] = "own"
+    proposer: Annotated[
+        str | None,
+        typer.Option("--proposer", metavar="MODEL", help="The model that proposes. Default: that of the flow."),
+    ] = None
+    operator: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--operator",
+            metavar="NAME",
+            help="Also try: model, effort, few_shot, critic, vote, retry, check, drop, merge, split, concurrent (repeatable).",
+        ),
+    ] = None
+    try_model: Annotated[
+        list[str] | None,
+        typer.Option("--try-model", metavar="MODEL", help="A model for --operator model (repeatable)."),
+    ] = None
+    holdout: Annotated[
+        float, typer.Option("--holdout", metavar="PART", help="The part of the cases that decides at the end.")
+    ] = 0.3
+    generations: Annotated[
+        int, typer.Option("--generations", metavar="N", min=1, help="Maximum number of generations of candidates.")
+    ] = 4
+    width: Annotated[int, typer.Option("--width", metavar="N", min=1, help="Proposals in each generation.")] = 3
+    primary: Annotated[
+        str | None, typer.Option("--primary", metavar="SCORE", help="The score to raise. Default: the first one.")
+    ] = None
+    finalists: Annotated[
+        int, typer.Option("--finalists", metavar="N", min=1, help="Candidates that are drawn on the held-out cases.")
+    ] = 2
+    save: Annotated[
+        str | None,
+        typer.Option(
+            "--save",
+            metavar="FILE",
+            help="Write the best candidate, if one is better: a .toml file of fields of tasks; a changed program next to it, .sexp or .py.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

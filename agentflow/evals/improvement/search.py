@@ -29,6 +29,7 @@ from agentflow.durable.samples import SampleEnd
 from agentflow.evals.cases import Case, Scorer
 from agentflow.evals.evaluation import Evaluation, Plan, Subject, Variation, opened_purse
 from agentflow.evals.figures import BASE
+from agentflow.evals.forecast import Forecast, Forecaster
 from agentflow.evals.improvement.candidates import (
     Figures,
     ProgramCandidate,
@@ -41,6 +42,7 @@ from agentflow.evals.improvement.candidates import (
 )
 from agentflow.evals.improvement.editable import EditableTask, as_text, check_called, editable_tasks
 from agentflow.evals.improvement.gates import Explore, Gates, TextReach
+from agentflow.evals.improvement.improvement_forecast import ImprovementForecast
 from agentflow.evals.improvement.improvement_report import ImprovementReport
 from agentflow.evals.improvement.operators import Material, changes_of
 from agentflow.evals.improvement.proposals import (
@@ -229,16 +231,31 @@ class Search:
         self._stopped = report.stopped or self._stopped
         return evaluation, report
 
+    async def forecast(self) -> ImprovementForecast:
+        """The forecast, which makes no call. Raises ConfigurationError as :meth:`report`."""
+        plan = self._plan
+        await editable_tasks(self._engine, plan.program, plan.edit, self.train)
+        operated = self.rounds if plan.operators else 0
+        screened = (self.rounds + 2 * operated) * min(plan.shown, len(self.train))
+        candidates = self.rounds + operated
+        return ImprovementForecast(
+            first=await self._first_forecast(),
+            proposals=self.rounds,
+            candidates=candidates,
+            samples=(screened + candidates * len(self.train)) * plan.repeat,
+            decision=(1 + 2 * plan.finalists) * len(self.held) * plan.repeat,
+            limit_usd=None if plan.limits is None else plan.limits.usd,
+        )
+
+    async def _first_forecast(self) -> Forecast:
+        plan = self._evaluation(self.train, {})
+        return await Forecaster(self._engine, self._runs, self._ask, plan, self._bounds).forecast()
+
     async def _check_forecast(self) -> None:
         """Raise ConfigurationError (``evals/budget``) if the first evaluation is known to cost more than the limit."""
         limit = None if self._limits is None else self._limits.usd
-        if limit is None:
-            return
-        from agentflow.evals.forecast import Forecaster
-
-        plan = self._evaluation(self.train, {})
-        about = (await Forecaster(self._engine, self._runs, self._ask, plan, self._bounds).forecast()).all.about
-        if about is not None and about > limit:
+        about = None if limit is None else (await self._first_forecast()).all.about
+        if limit is not None and about is not None and about > limit:
             raise _budget(
                 f"the limit of ${limit:g} is below the cost of the unchanged program, about ${about:.4f}", self._id
             )
