@@ -1,7 +1,26 @@
-"""Parts of prompts other than text: images, documents and sound. :func:`attachment` makes a part from bytes, an address or
-a file."""
+"""Messages and their parts: texts, images, documents and sound, calls of tools and their results. :func:`attachment` makes a part of a
+prompt from bytes, an address or a file."""
 
 from agentflow.core.data.media import attachment
-from agentflow.core.data.messages import AudioPart, ContentPart, DocumentPart, ImagePart, TextPart
+from agentflow.core.data.messages import (
+    AudioPart,
+    ContentPart,
+    DocumentPart,
+    ImagePart,
+    Message,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
 
-__all__ = ["AudioPart", "ContentPart", "DocumentPart", "ImagePart", "TextPart", "attachment"]
+__all__ = [
+    "AudioPart",
+    "ContentPart",
+    "DocumentPart",
+    "ImagePart",
+    "Message",
+    "TextPart",
+    "ToolCallPart",
+    "ToolResultPart",
+    "attachment",
+]

@@ -340,9 +340,11 @@ class Line:
         span: Span | None,
         worth: Callable[[BaseException | None], bool] | None = None,
     ) -> T:
-        """The value of ``start()``, called again when a task or tool in it fails, at most ``times`` times in all; ``worth`` says
+        """The value of ``start()``, called again when a task, tool or step in it fails, at most ``times`` times in all; ``worth`` says
         after which failures (None: all)."""
-        return await _unwrapped(recovery.retry(self.strand, 0, span or _NOWHERE, times, self._thunk(start), worth))
+        return await _unwrapped(
+            recovery.retry(self.strand, 0, span or _NOWHERE, times, self._thunk(start), worth, steps=True)
+        )
 
     def _thunk(self, start: Start) -> Callable[[Runtime, int], Coroutine[Any, Any, Any]]:
         return lambda rt, d: _guarded(self.body(start))

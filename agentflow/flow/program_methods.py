@@ -576,9 +576,9 @@ class ProgramMethods:
         return WorkCall(self._host, "flow.timeout", span, lambda line: line.timeout(seconds, part, span), parts=(part,))
 
     def retry(self, times: int, function: Callable[[], Awaitable[T]]) -> FlowCall[T]:
-        """The result of ``function()``, called again after a growing pause if a task or tool fails in it.
+        """The result of ``function()``, called again after a growing pause if a task, tool or step fails in it.
 
-        ``times`` is the total number of calls; the error of the last one is raised. Your own errors end it at once.
+        ``times`` is the total number of calls; the error of the last one is raised. Errors that your workflow raises itself end it at once.
         """
         span = self._host.spans.here()
         return WorkCall(self._host, "flow.retry", span, lambda line: line.retry(times, function, span))

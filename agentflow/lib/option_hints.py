@@ -109,6 +109,7 @@ _ABSENT: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("args_validator", "failure_error_function"), _TOLD),
         **dict.fromkeys(("session", "thread_id", "conversation_id"), _SESSION),
         **dict.fromkeys(("limits", "usage_limits"), _LIMITS),
+        "keep_partial": "a conversation has it: Session(keep_partial=True), or flow.session('user-42', keep_partial=True)",
         "input_filter": "handoffs=[Handoff(billing, keep=function)] chooses the messages that go along",
         "checkpointer": "runs are stored by the flow: AgentFlow(durable='sqlite:///runs.db'), flow.start(call, run_id='r')",
         "answer": "the flow has who answers questions: AgentFlow(answer=function); or flow.send does, while approval_ttl= keeps them open",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
 from dataclasses import dataclass
 from datetime import date
@@ -14,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from agentflow import AgentFlow, CallContext, ConfigurationError, Limits, Retry, Session
 from agentflow.errors import TaskError
+from agentflow.media import Message, TextPart
 from agentflow.testing import Script
 from tests.ports.replies import calls, told
 from tests.support.model_server import ModelServer
@@ -315,9 +315,8 @@ async def test_the_history_of_structured_answers_has_no_schema_text(flow: AgentF
 
 async def test_a_conversation_that_was_built_by_hand_goes_in(flow: AgentFlow, script: Script) -> None:
     """Pydantic AI, ``message_history=[ModelRequest(...), ModelResponse(...)]``: messages from elsewhere are the history of an agent."""
-    told = [{"role": "user", "text": "I am Ada."}, {"role": "assistant", "text": "Hello, Ada."}]
-    turn = [{"role": each["role"], "parts": [{"type": "text", "text": each["text"]}]} for each in told]
-    session = Session.from_json(json.dumps({"session": 1, "turns": [turn]}))
+    session = Session()
+    session.commit((Message("user", (TextPart("I am Ada."),)), Message("assistant", (TextPart("Hello, Ada."),))))
     script.on("ask", "You are Ada.")
     assert await flow.ask("Who am I?", session=session) == "You are Ada."
     assert [(each.role, each.text) for each in script.requests("ask")[0].messages] == [

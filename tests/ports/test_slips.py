@@ -109,6 +109,7 @@ async def test_a_slip_says_what_to_write(flow: AgentFlow, script: Script, writte
         ("task", "thread_id", "session=session"),
         ("task", "input_filter", "Handoff(billing, keep=function)"),
         ("task", "checkpointer", "durable="),
+        ("task", "keep_partial", "Session(keep_partial=True)"),
     ],
 )
 def test_an_option_of_another_framework_names_ours(place: Any, word: str, hint: str) -> None:

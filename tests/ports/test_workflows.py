@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
@@ -221,6 +221,45 @@ async def test_a_retry_policy_of_ones_own_for_calls_of_the_model(flow: AgentFlow
     with pytest.raises(ProviderError):
         await flow.ask("Explain back-off.", around_model=[policy])
     assert log == ["retry 1", "retry 2", "stop after 1"]
+
+
+async def test_a_step_is_tried_again_until_it_succeeds(tmp_path: Path) -> None:
+    """LangGraph, ``RetryPolicy(max_attempts=3)`` of a node: failures are recorded, so that a run that goes on elsewhere makes one call
+    alone. An error that the workflow raises itself is not tried again."""
+    tried, held = list[str](), asyncio.Event()
+
+    async def fetch(page: str) -> str:
+        tried.append(page)
+        if len(tried) < 3:
+            raise ConnectionError("reset")
+        if len(tried) == 3:
+            held.set()
+            await asyncio.Event().wait()
+        return f"read {page}"
+
+    def declared(flow: AgentFlow) -> Any:
+        @flow.workflow
+        async def read(page: str) -> str:
+            return await flow.retry(3, lambda: flow.step(fetch, page))
+
+        return read
+
+    url = f"sqlite:///{tmp_path}/runs.db"
+    async with AgentFlow(durable=url) as flow:
+        await flow.start(declared(flow)("index"), run_id="r")
+        await held.wait()
+    async with AgentFlow(durable=url) as flow:
+        declared(flow)
+        assert (await (await flow.resume("r")).result()).value == "read index"
+        assert len(tried) == 4
+
+        async def mine() -> str:
+            tried.append("mine")
+            raise ValueError("mine")
+
+        with pytest.raises(ValueError, match="mine"):
+            await flow.retry(3, mine)
+        assert tried.count("mine") == 1
 
 
 async def test_a_step_is_tried_again_after_errors_of_one_kind(tmp_path: Path) -> None:

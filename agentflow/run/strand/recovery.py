@@ -240,11 +240,18 @@ async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> 
 
 
 async def retry(
-    rt: Strand, d: int, span: Span, tries: Any, thunk: Code, worth: Callable[[BaseException | None], bool] | None = None
+    rt: Strand,
+    d: int,
+    span: Span,
+    tries: Any,
+    thunk: Code,
+    worth: Callable[[BaseException | None], bool] | None = None,
+    *,
+    steps: bool = False,
 ) -> Any:
     """``(retry tries form)``: evaluate ``form`` again after a TaskError or a FAILED result, at most ``tries``
-    times in all, and return its value. ``worth`` says which of these failures are tried again (None: all). Nothing is tried again
-    while a call of a plain function still works on its thread."""
+    times in all, and return its value. ``worth`` says which of these failures are tried again (None: all), ``steps`` that a function of the
+    host which raised is one too. Nothing is tried again while a call of a plain function still works on its thread."""
     asked, tries = tries, bare(tries)
     if type(tries) is not int or tries < 1:
         error = SexpEvaluationError(
@@ -266,6 +273,9 @@ async def retry(
                 return value
         except TaskError as error:
             if not again(error):
+                raise
+        except SexpEvaluationError as error:
+            if not (steps and error.code == "host/raised" and again(error)):
                 raise
         await rt.perform(Timer(min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** (attempt - 1)), jitter=True), span)
     raise AssertionError("a retry ends in its last try")
