@@ -86,6 +86,7 @@ def test_the_best_candidate_is_printed_and_saved_for_the_other_commands(project:
     assert told["variants"][1]["shouts"]["mean"] == 1.0
 
 
+@pytest.mark.slow
 def test_nothing_better_and_a_limit_are_exit_codes(project: Path) -> None:
     """1 with no file where nothing is better, 5 at a limit, 2 for a wrong option."""
     done = improved(project, "--primary", "shouts", "--generations", "1", "--save", "x.toml", "--scorer", "cost")
@@ -103,6 +104,7 @@ def test_nothing_better_and_a_limit_are_exit_codes(project: Path) -> None:
     assert wrong.returncode != 0 and "did you mean 'reply'?" in wrong.stderr
 
 
+@pytest.mark.slow
 async def test_the_forecast_comes_first(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With ``--plan`` alone; on a terminal before a question, and no answers no."""
     done = improved(project, "--plan", "--json")

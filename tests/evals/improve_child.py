@@ -1,4 +1,5 @@
-"""A process that carries out one improvement, and dies in its n-th model call: ``python improve_child.py DIRECTORY N BY``; N is 0 for never."""
+"""A process that carries out one improvement, and dies in its n-th model call: ``python improve_child.py DIRECTORY N BY``; N is 0 for never. BY is an
+optimiser, or ``operators`` for those on a text."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from agentflow import AgentFlow, Limits, ScriptedProvider
 from agentflow.evals import judge
 
 HERE, DEATH, BY = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+TEXT = "(value-of (reply (text (value-of (draft (question question))))))"
 CASES = [{"question": f"q{number}", "expected": f"Q{number}"} for number in range(10)]
 ASKED: list[str] = []
 
@@ -60,12 +62,14 @@ async def main() -> None:
         async def answer(question: str) -> str:
             return await reply(await draft(question))
 
+        operators = ["drop", "critic", "few_shot", "retry"] if BY == "operators" else []
         report = await flow.improve(
-            answer,
+            TEXT if operators else answer,
             CASES,
             [has, judge("loud")],
             edit=[draft, reply],
-            by=BY,  # type: ignore[typeddict-item]
+            by="gepa" if BY == "gepa" else "own",
+            operators=operators,
             generations=2,
             concurrency=3,
             run_id="improvement",

@@ -158,7 +158,7 @@ def asked(directory: Path) -> Counter[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by", OPTIMISERS)
+@pytest.mark.parametrize("by", [*OPTIMISERS, "operators"])
 def test_killed_improvements_pay_for_nothing_twice(tmp_path: Path, by: str) -> None:
     """Killed in a model call: each kill loses the calls in progress at most, and the report is that of one that was not killed."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -239,6 +239,26 @@ async def test_mistakes_say_what_to_write(
         with pytest.raises(ConfigurationError, match=re.escape(problem)) as caught:
             await flow.improve(answer, listed, scorers, **options)
         assert caught.value.code == code and hint in (caught.value.hint or "")
+
+
+async def test_cases_that_cannot_run_are_named(tmp_path: Path) -> None:
+    """With the reason: an improvement needs samples with a score."""
+    model = ScriptedProvider(lambda request: {"text": "no", "cost_usd": 0.01})
+    async with AgentFlow(provider=model, durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+
+        @flow.tool
+        async def pay(question: str) -> str:
+            """Pay."""
+            raise NotImplementedError
+
+        @flow.workflow
+        async def answer(question: str) -> str:
+            return await flow.call_tool("pay", question=question)
+
+        listed = [{"question": f"q{number}", "expected": "yes"} for number in range(8)]
+        with pytest.raises(ConfigurationError, match="would call the tool 'pay'") as wrong:
+            await flow.improve(answer, listed, [contains()])
+        assert wrong.value.code == "evals/score"
 
 
 async def test_invalid_instructions_are_refused_before_they_cost_anything(tmp_path: Path) -> None:

@@ -132,6 +132,8 @@ async def test_a_step_too_many_a_smaller_model_and_examples_are_found(tmp_path: 
         report = await flow.improve(program, cases_of("right"), [exact()], operators=["drop"], generations=1)
         assert report.improved and report.best.change == "without polish, its text in its place"
         assert report.best.cost_usd == 0.01 and report.difference is not None and report.difference.mean == 0.0
+        again = await flow.evaluate(program, cases_of("right"), variants={"less": report.best}, scorers=[exact()])
+        assert again["less"].difference("exact").mean == 0.0 and again["less"].cost_usd == 0.12
 
 
 # -- gates -------------------------------------------------------------------------------------------------------------

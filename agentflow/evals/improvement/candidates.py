@@ -158,10 +158,14 @@ def chosen_score(report: EvaluationFigures, primary: str | None, account: Sequen
         return primary
     quality = [name for name in report.names if name not in account]
     if not quality:
+        ended = next(iter(report.failures()), None)
+        why = (
+            "cost, latency, calls and steps are an account" if ended is None else f"'{ended.case.name}' {ended.reason}"
+        )
         raise ConfigurationError(
-            "no case has a score to raise: cost, latency, calls and steps are an account",
+            f"no case has a score to raise: {why}",
             code="evals/score",
-            hint="give a scorer of the answer: scorers=[contains(), cost]",
+            hint="give a scorer of the answer, and cases that the unchanged program can run: scorers=[contains(), cost]",
         )
     return quality[0]
 

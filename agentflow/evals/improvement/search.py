@@ -396,7 +396,10 @@ class Search:
             self._gates = Gates(self._engine, self._bounds, self._explore, inputs, usd)
         assert before is not None
         if before.text not in self._reaches:
-            self._reaches[before.text] = await self._gates.reach(before)
+            try:
+                self._reaches[before.text] = await self._gates.reach(before)
+            except AgentflowError as error:
+                return f"its parent cannot be explored: {error.message}"
         return await self._gates.why_refused(program, self._reaches[before.text])
 
     def _in_order(self, candidate: ProgramCandidate) -> list[Trace]:
@@ -482,9 +485,8 @@ class Search:
         """A new candidate, unless there is an equal one, or it did not pass (``why_not``), or its tasks are invalid: then it stays as a
         refused one."""
         name = f"{len(self._all)}"
-        child = replace(
-            parent, name=name, parent=parent.name, change=change, score=None, cost_usd=None, paid_calls=0, **fields
-        )
+        fresh = ProgramCandidate(name=name, parent=parent.name, change=change)
+        child = replace(fresh, **{"overrides": parent.overrides, "program": parent.program, **fields})
         if self._is_there(child.overrides, child.program):
             return None
         why = why_not or self.why_invalid(child.overrides)
