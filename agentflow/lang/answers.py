@@ -48,6 +48,6 @@ def answering(tree: IR) -> list[tuple[int, int]]:
             pending.append(node.other)
         elif isinstance(node, ir.Seq | ir.Logic) and node.items:
             pending.append(node.items[-1])
-        elif isinstance(node, ir.Let | ir.Apart | ir.NamedLoop):
+        elif isinstance(node, ir.Let | ir.NamedLoop):
             pending.append(node.body)
     return calls

@@ -395,14 +395,6 @@ class Try:
     final: Thunk | None
 
 
-@slotted
-class Apart:
-    """A large piece with a nested function for its code, so that it can be compiled separately."""
-
-    at: Node
-    body: IR
-
-
 IR: TypeAlias = (
     Const
     | Quote
@@ -433,5 +425,4 @@ IR: TypeAlias = (
     | Repeat
     | While
     | Try
-    | Apart
 )

@@ -1,7 +1,7 @@
 """Large functions of generated code: parts of them become nested functions, which can be compiled separately
-(:mod:`agentflow.lang.cutting`).
+(:mod:`agentflow.lang.pieces`).
 
-Like :mod:`agentflow.lang.linking` for the nodes of S-expressions, but on Python's own. The pass goes from the leaves to the
+Like :mod:`agentflow.lang.kernel.hoisting` for the nodes of S-expressions, but on Python's own. The pass goes from the leaves to the
 root: large groups of adjacent statements continue in a function, as does a single large expression, or several adjacent
 operands. A part shares with the function around it the variables that both use. A part of statements returns None when it
 reaches its end, ``(value,)`` where they return, and True or False where they break out of a loop around them or continue
@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from agentflow.lang.cutting import HOLDING, nodes_below
+from agentflow.lang.pieces import HOLDING, nodes_below
 
 _CALL = 12
 """Number of Python nodes in the call of such a function."""

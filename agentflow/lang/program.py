@@ -17,7 +17,6 @@ from agentflow.lang.abi import Code
 from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.analyzer import Analyzer, Describe
 from agentflow.lang.calling import whole
-from agentflow.lang.checks import certain_failures
 from agentflow.lang.cutting import Part, in_order, split
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.forms import FORMS
@@ -382,6 +381,8 @@ def assemble(
     analyzer, tree = analysis_of(source, forms, describe, limits, allow, macros, port, allowance)
     wrong = list(analyzer.errors)
     if strict:
+        from agentflow.lang.checks import certain_failures  # programs that the host writes are not refused for these
+
         wrong += [each.error for each in certain_failures(analyzer, tree, closed=True) if not each.caught]
     if wrong:
         errors = sorted(wrong, key=start_of)
@@ -393,11 +394,11 @@ def assemble(
     filename = _filename(source)
     trees = split(tree)
     if len(trees) == 1:
-        parts = [compiled_part(analyzer, tree, forms[0], filename, labelled=labelled)]
+        parts = [compiled_part(analyzer, tree, trees[0][1], forms[0], filename, labelled=labelled)]
     else:
         parts = [
-            compiled_part(analyzer, each, each.items[0].at, filename, defined_in(each), labelled=labelled)
-            for each in trees
+            compiled_part(analyzer, each, size, each.items[0].at, filename, defined_in(each), labelled=labelled)
+            for each, size in trees
         ]
     own, doubts = frozenset(analyzer.own), analyzer.doubts
     return Program(source, filename, parts, analyzer.asked, own, allow, limits, labelled=labelled, doubts=doubts)

@@ -13,7 +13,6 @@ from agentflow.core.data.source import Source
 from agentflow.core.events.events import ProgramBounds
 from agentflow.core.ports.ports import ToolPort
 from agentflow.lang.allowance import StepAllowance
-from agentflow.lang.diagnosis import check_program
 from agentflow.lang.program import Program, as_source
 from agentflow.run.bounds.estimator import LateEstimator
 from agentflow.run.strand.budget import budget_of
@@ -42,6 +41,8 @@ class Admission:
         here, source = self._compiler.names(None, call.definitions), as_source(program)
 
         def check(allowance: StepAllowance) -> Sequence[AgentflowError]:
+            from agentflow.lang.diagnosis import check_program  # most flows check no program before they run it
+
             return check_program(
                 source, names=here, limits=call.run.limits, allow=allow, env_names=names, allowance=allowance
             )

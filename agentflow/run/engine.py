@@ -29,7 +29,6 @@ from agentflow.core.ports.memory_ports import ContextFinder
 from agentflow.core.ports.ports import SolverPort, TemplatePort, ToolPort, WorkflowPort
 from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.closure import Closure
-from agentflow.lang.diagnosis import check_program
 from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, as_source, compile_program, describer
 from agentflow.lang.support import apply
@@ -180,6 +179,8 @@ class ProgramCheck:
         here, source = NamesInForce(self._names), as_source(program)
 
         def check(allowance: StepAllowance) -> Sequence[AgentflowError]:
+            from agentflow.lang.diagnosis import check_program  # most flows check no program before they run it
+
             return check_program(
                 source, names=here, limits=self._limits, allow=allow, env_names=names, allowance=allowance
             )

@@ -70,6 +70,11 @@ async def test_a_case_is_a_tail_call() -> None:
     assert await evaluate(text) == 30_000
 
 
+async def test_a_procedure_within_changes_the_list_of_further_arguments() -> None:
+    """The parameter after the dot is a variable as every other: ``set!`` in a procedure of its scope changes it for all that read it."""
+    assert await evaluate("(define (f . more) (let ((change (lambda () (set! more 5)))) (change) more)) (f 1 2)") == 5
+
+
 async def test_names_of_a_template_are_new_each_time() -> None:
     """Two uses of a macro, one inside the other, do not share a variable; nor do two programs in one environment."""
     flow = FakeFlow()

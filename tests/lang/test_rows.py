@@ -56,7 +56,7 @@ TABLES = {
     "bounds/python/facts.py": ["_COPIES", "_FUNCTIONS"],
     "builtins/labelled.py": ["_LAST_OPENED"],
     "builtins/strict.py": ["_LOOKED_AT"],
-    "emit_values.py": ["_ARITHMETIC", "_COMPARE"],
+    "kernel/generate_values.py": ["_ARITHMETIC", "_COMPARE"],
     "answers.py": ["_AS_IT_IS"],
     "python/builtins.py": ["KINDS"],
     "python/calls.py": ["_OF_LISTS"],

@@ -32,6 +32,8 @@ FLOWS = {
     "do": "(do ((i 0 (+ i 1))) ((= i s) 0) (send (to i)))",
     "loop": "(loop s (send (to 1)))",
     "the value of loop": "(send (to (length (loop-values))))",
+    "the value of the last round": "(send (to (loop s 7)))",
+    "a variable defined in an arm": "(define (f) (if (> s 1) (define x 1)) (try (begin x 7) (catch (e) 0))) (send (to (f)))",
     "named let": "(let go ((i 0)) (if (< i s) (begin (send (to i)) (go (+ i 1))) 0))",
     "rounds of a named let": "(send (to (let go ((i 0) (n 0)) (if (< i s) (go (+ i 1) (+ n 1)) n))))",
     "recursion": "(define (f i) (if (< i s) (+ 1 (f (+ i 1))) 0)) (send (to (f 0)))",
@@ -115,6 +117,7 @@ FLOWS = {
 SAME = {"the value of loop", "retry", "apply", "finally", "a task defined in an arm"}
 """Those that are refused otherwise, or show nothing without a strict policy either."""
 GOES_ON = {
+    "a choice of many clauses": f'(define (f x) (cond {" ".join([f"((= x {n}) {n})" for n in range(700)])})) (f 3) (send (to "a"))',
     "after an arm": '(define x (if (> s 1) 1 2)) (send (to "a"))',
     "after a procedure": '(define (f n) (if (> s n) 1 2)) (f 0) (send (to "a"))',
     "after try": '(try (first items) (catch (e) 0)) (send (to "a"))',

@@ -48,10 +48,22 @@ def frozen(
     return wrap if cls is None else wrap(cls)
 
 
+@overload
+def slotted(cls: type[T], /) -> type[T]: ...
+@overload
+def slotted(*, eq: bool = True) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(field_specifiers=(field,))
-def slotted(cls: type[T]) -> type[T]:
-    """Make a class a slotted dataclass with settable fields, as cheaply as :func:`frozen` does."""
-    return _made(cls, {"__init__": _setting, "__eq__": _comparison}, {"__hash__": None, "__repr__": _shown}, {})
+def slotted(cls: type[Any] | None = None, /, *, eq: bool = True) -> Any:
+    """Make a class a slotted dataclass with settable fields, as cheaply as :func:`frozen` does; without ``eq`` it is equal to itself alone."""
+
+    def wrap(plain: type[Any]) -> type[Any]:
+        late: dict[str, Any] = {"__init__": _setting}
+        shared: dict[str, Any] = {"__repr__": _shown}
+        if eq:
+            late["__eq__"], shared["__hash__"] = _comparison, None
+        return _made(plain, late, shared, {})
+
+    return wrap if cls is None else wrap(cls)
 
 
 def _made(plain: type[Any], late: dict[str, Any], shared: dict[str, Any], options: dict[str, bool]) -> Any:

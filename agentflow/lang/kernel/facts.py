@@ -17,7 +17,7 @@ from agentflow.core.data.labels import NO_SOURCES, bare, box, joined, outer_sour
 from agentflow.lang.builtins.labelled import twin_of as primitive_twin_of
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.container_labels import CONTAINERS
-from agentflow.lang.kernel import lowered_functions, nodes
+from agentflow.lang.kernel import inline, lowered_functions, nodes
 from agentflow.lang.python import builtins, changes, compare, expressions, labelled, methods, support, values
 from agentflow.lang.python.repeated import set_of
 from agentflow.lang.python.rows import Row, traits_of
@@ -251,9 +251,9 @@ _SPECIAL: dict[Any, Callable[[Any], CallFacts]] = {
     lowered_functions.entries_of: _entries,
     lowered_functions.gathered_of: _gathered,
     lowered_functions.as_set: lambda _: _kept(lambda rt, *keys: set_of(list(keys)), looks="r"),
-    **dict.fromkeys((lowered_functions.as_list, lowered_functions.as_dict, lowered_functions.as_tuple, fresh), _made),
-    lowered_functions.owned: lambda function: _kept(function, "part"),
-    lowered_functions.operator_of: lambda function: _kept(function, "part"),
+    **dict.fromkeys((inline.as_list, inline.as_dict, lowered_functions.as_tuple, fresh), _made),
+    inline.owned: lambda function: _kept(function, "part"),
+    inline.operator_of: lambda function: _kept(function, "part"),
     lowered_functions.is_false: _of_outer(lowered_functions.is_false),
     support.listed: lambda _: CallFacts(_listed, "o", gives="new"),
     tuple: lambda _: _kept(lambda rt, items: _AS_TUPLE(items)),

@@ -11,10 +11,9 @@ from agentflow.core.data.known_names import RecordInfo
 from agentflow.core.data.source import Span
 from agentflow.core.events.effects import CallTool, CallWorkflow, Draw, GetContext, LogMessage
 from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel.inline import as_dict, as_list
 from agentflow.lang.kernel.lower_texts import TextLowering, name_of
 from agentflow.lang.kernel.lowered_functions import (
-    as_dict,
-    as_list,
     call_main,
     call_method,
     call_with_names,

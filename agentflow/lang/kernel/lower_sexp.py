@@ -6,12 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from agentflow.core.data.labels import Following
 from agentflow.core.data.source import Source, Span
-from agentflow.core.events import effects
 from agentflow.lang import ir
+from agentflow.lang.closure import LambdaInfo
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.kernel import nodes
-from agentflow.lang.kernel.lowered_functions import as_dict, as_list, operator_of, owned
+from agentflow.lang.kernel.inline import as_dict, as_list, operator_of, owned
 from agentflow.lang.kernel.nodes import (
     Const,
     Env,
@@ -25,33 +26,42 @@ from agentflow.lang.kernel.nodes import (
     Variable,
     owner_of,
 )
+from agentflow.lang.stack import LEVELS, on_fresh_stack
 from agentflow.lang.support import fresh, rounds
-
-_EFFECTS: dict[str, Callable[[Any, str, dict[str, Any]], Any]] = {
-    "task": lambda env, name, arguments: effects.TaskCall(name, arguments, env),
-    "tool": lambda env, name, arguments: effects.CallTool(name, arguments, env),
-    "workflow": lambda env, name, arguments: effects.CallWorkflow(name, arguments, env),
-    "context": lambda env, name, arguments: effects.GetContext(arguments),
-    "items": lambda env, name, arguments: effects.GetContext(arguments, True),
-}
 
 
 class SexpLowering:
-    """One lowering. ``free`` are the variables of the environment that it met."""
+    """One lowering. ``free`` are the variables of the environment that it met; ``procedures`` the nodes of lambdas by their identity.
 
-    def __init__(self, source: Source) -> None:
+    ``follows``: how its code treats values in boxes.
+    """
+
+    def __init__(self, source: Source, follows: Following) -> None:
         self.source = source
+        self.follows: Following = follows
+        self.level = 0
         self.frame = FrameLayout(None)
         self.free: set[str] = set()
         self.variables: dict[ir.Var, Variable] = {}
         self.loops: dict[ir.Var, nodes.NamedLet] = {}
+        self.procedures: dict[int, nodes.Lambda] = {}
+        self.named: dict[int, Variable] = {}
+        """The variables that always hold a procedure, by the identity of its lambda."""
         self.direct: set[int] = set()
         """The definitions that are steps of a body, in no arm."""
+
+    def whole(self, tree: ir.Seq) -> Node:
+        """A program, or a part of one."""
+        self.enter(tree)
+        return self.node(tree)
 
     def node(self, at: ir.IR, *, tail: bool = False) -> Node:
         """A node lowered; ``tail``: its value is that of the code around."""
         lower: Callable[[Any, Any, bool], Node] = _RULES[type(at)]
-        return lower(self, at, tail)
+        self.level = level = self.level + 1
+        node = lower(self, at, tail) if level % LEVELS else on_fresh_stack(lambda: lower(self, at, tail))
+        self.level = level - 1
+        return node
 
     def all(self, items: list[Any]) -> list[Node]:
         return [self.node(each) for each in items]
@@ -61,7 +71,8 @@ class SexpLowering:
         self.direct.update([id(each) for each in items if isinstance(each, ir.Define | ir.DefineGlobal)])
 
     def span(self, at: Any) -> Span:
-        return self.source.span(at.at.start, at.at.end)
+        syntax = at.at
+        return Span(self.source, syntax.start, syntax.end)
 
     def cell(self, name: str) -> str:
         self.free.add(name)
@@ -70,23 +81,29 @@ class SexpLowering:
     def declared(self, var: ir.Var) -> Variable:
         variable = self.variables[var] = Variable(var.name, self.frame, shared=var.shared)
         variable.private = not var.captured and not var.shared
+        variable.python_name, variable.is_assigned = var.py, var.mutated
+        variable.unsure, variable.is_value = var.early, var.escapes
+        if var.known is not None:
+            self.named[id(var.known)] = variable
         return variable
 
     def temporary(self) -> Variable:
-        return Variable("", self.frame)
+        variable = Variable("", self.frame)
+        variable.is_assigned = False
+        return variable
 
     # -- variables ------------------------------------------------------------------------------------------------
 
     def local(self, at: ir.Local, tail: bool) -> Node:
         return Ref(self.span(at), self.variables[at.var])
 
-    def named(self, at: ir.Global | ir.Unknown, tail: bool) -> Node:
+    def free_name(self, at: ir.Global | ir.Unknown, tail: bool) -> Node:
         return Ref(self.span(at), self.cell(at.name))
 
     def set_local(self, at: ir.SetLocal, tail: bool) -> Node:
         variable, value = self.variables[at.var], self.node(at.value)
         if at.foreign:
-            owner = Ref(None, owner_of(variable.frame))
+            owner = Ref(None, owner_of(variable))
             value = Prim(self.span(at), owned, [value, owner, Const(None, at.var.name)], takes_rt=True)
         return Set(self.span(at), variable, value, "set")
 
@@ -97,7 +114,9 @@ class SexpLowering:
         return Set(self.span(at), self.cell(at.name), self.node(at.value), "define", id(at) in self.direct)
 
     def define(self, at: ir.Define, tail: bool) -> Node:
-        return Set(self.span(at), self.variables[at.var], self.node(at.value), "define", id(at) in self.direct)
+        variable, direct = self.variables[at.var], id(at) in self.direct
+        variable.unsure = variable.unsure or not direct
+        return Set(self.span(at), variable, self.node(at.value), "define", direct)
 
     def let(self, at: ir.Let, tail: bool) -> Node:
         outer, own = self.frame, None
@@ -106,18 +125,19 @@ class SexpLowering:
         self.enter(at.body)
         for each in at.vars:
             self.declared(each)
-        # A procedure may outlive one round of a loop: a value of an earlier round must not be seen before a definition.
-        early = [each for each in at.vars if each.early]
-        items: list[Node] = [Set(None, self.variables[each], Const(None, UNBOUND)) for each in early if own is None]
+        # A value of an earlier round must not be seen before a definition.
+        items: list[Node] = [Set(None, self.variables[each], Const(None, UNBOUND)) for each in at.vars if each.early]
         items += [Set(self.span(value), self.variables[var], self.node(value)) for var, value in at.inits]
-        whole = Seq(self.span(at), [*items, self.node(at.body, tail=tail)], own)
+        bound = {var for var, _ in at.inits}
+        variables = [self.variables[each] for each in at.vars if each not in bound]
+        whole = Seq(self.span(at), [*items, self.node(at.body, tail=tail)], own, variables)
         self.frame = outer
         return whole
 
     # -- data -----------------------------------------------------------------------------------------------------
 
     def const(self, at: ir.Const, tail: bool) -> Node:
-        return Const(self.span(at), at.value)
+        return Const(None, at.value)
 
     def quote(self, at: ir.Quote, tail: bool) -> Node:
         return Prim(self.span(at), fresh, [Const(None, at.value)])
@@ -126,7 +146,7 @@ class SexpLowering:
         return Prim(self.span(at), partial(as_dict, tuple(at.keys)), self.all(at.values))
 
     def prim(self, at: ir.Prim, tail: bool) -> Node:
-        return Const(self.span(at), at.primitive)
+        return Const(None, at.primitive)
 
     def prim_call(self, at: ir.PrimCall, tail: bool) -> Node:
         primitive = at.primitive
@@ -140,16 +160,16 @@ class SexpLowering:
     # -- procedures and calls -------------------------------------------------------------------------------------
 
     def procedure(self, at: ir.Lambda, tail: bool) -> Node:
-        info = LoweredInfo(
+        info = (LoweredInfo if self.follows == "strict" else LambdaInfo)(
             at.name,
-            tuple(each.name for each in at.params),
+            tuple([each.name for each in at.params]),
             at.rest.name if at.rest else None,
             self.source,
             at.at.start,
             at.at.end,
             at.body_place,
             at.portable,
-            follows="strict",
+            follows=self.follows,
         )
         outer, loops = self.frame, self.loops
         frame = self.frame = FrameLayout(outer)
@@ -160,7 +180,12 @@ class SexpLowering:
             each.parameter = True
         body = self.node(at.body, tail=True)
         self.frame, self.loops = outer, loops
-        return nodes.Lambda(self.span(at), info, params, [None] * len(params), frame, body, rest, gives_body=True)
+        whole = nodes.Lambda(self.span(at), info, params, [None] * len(params), frame, body, rest, gives_body=True)
+        self.procedures[id(at)] = whole
+        variable = self.named.get(id(at))
+        if variable is not None:
+            variable.procedure = whole
+        return whole
 
     def operator(self, at: ir.IR) -> Node:
         """The operator of a call; an unbound name is an error of the whole call."""
@@ -190,16 +215,11 @@ class SexpLowering:
     def link(self, at: ir.Link) -> nodes.EitherLink:
         if at.effect is None:
             return nodes.EitherLink(self.span(at), self.operator(at.operator))
-        make, name = _EFFECTS[at.effect], at.name
-        return nodes.EitherLink(self.span(at), Const(None, None), lambda env, arguments: make(env, name, arguments))
+        return nodes.EitherLink(self.span(at), Const(None, None), nodes.NamedEffect(at.effect, at.name, ()))
 
     def effect(self, at: ir.EffectCall, tail: bool) -> Node:
-        make, name, names = _EFFECTS[at.kind], at.name, at.names
-
-        def made(env: Any, *values: Any) -> Any:
-            return make(env, name, dict(zip(names, values, strict=True)))
-
-        return nodes.Perform(self.span(at), made, self.all(at.args))
+        effect = nodes.NamedEffect(at.kind, at.name, tuple(at.names))
+        return nodes.Perform(self.span(at), effect, self.all(at.args))
 
     def operation(self, at: ir.RuntimeCall, tail: bool) -> Node:
         return nodes.Op(self.span(at), at.op, list(at.constants), self.all(at.args))
@@ -224,21 +244,18 @@ class SexpLowering:
     # -- control --------------------------------------------------------------------------------------------------
 
     def choice(self, at: ir.If, tail: bool) -> Node:
-        return nodes.If(
-            self.span(at), self.node(at.test), self.node(at.then, tail=tail), self.node(at.other, tail=tail)
-        )
+        clauses = [(self.node(at.test), self.node(at.then, tail=tail))]
+        return nodes.If(self.span(at), clauses, self.node(at.other, tail=tail))
 
     def cond(self, at: ir.Cond, tail: bool) -> Node:
-        whole: list[tuple[Node, Node]] = []
+        clauses: list[tuple[Node, Node]] = []
         for clause in at.clauses:
             test = self.node(clause.test)
             if clause.bind is not None:
                 test = Set(None, self.declared(clause.bind), test)
-            whole.append((test, self.node(clause.body, tail=tail)))
-        rest = self.node(at.other, tail=tail)
-        for test, body in reversed(whole):
-            rest = nodes.If(self.span(at), test, body, rest)
-        return rest
+            clauses.append((test, self.node(clause.body, tail=tail)))
+        other = self.node(at.other, tail=tail)
+        return nodes.If(self.span(at), clauses, other) if clauses else other
 
     def logic(self, at: ir.Logic, tail: bool) -> Node:
         last = len(at.items) - 1
@@ -247,9 +264,6 @@ class SexpLowering:
 
     def seq(self, at: ir.Seq, tail: bool) -> Node:
         return Seq(self.span(at), [*self.all(at.items[:-1]), self.node(at.items[-1], tail=tail)])
-
-    def apart(self, at: ir.Apart, tail: bool) -> Node:
-        return self.node(at.body, tail=tail)
 
     def named_loop(self, at: ir.NamedLoop, tail: bool) -> Node:
         outer, own = self.frame, None
@@ -263,10 +277,8 @@ class SexpLowering:
         return loop
 
     def repeat(self, at: ir.Repeat, tail: bool) -> Node:
-        span, last = self.span(at), self.temporary()
-        over = Prim(span, rounds, [self.node(at.count)])
-        body = nodes.For(span, over, None, Set(None, last, self.node(at.body)), watched=True)
-        return Seq(span, [Set(None, last, Prim(None, list, [])), body, Ref(None, last)])
+        span = self.span(at)
+        return nodes.For(span, Prim(span, rounds, [self.node(at.count)]), None, self.node(at.body), counts=True)
 
     def loop(self, at: ir.While, tail: bool) -> Node:
         test, body = self.node(at.test), self.node(at.body)
@@ -278,13 +290,19 @@ class SexpLowering:
         body = self.node(at.body)
         handlers: list[tuple[tuple[str, ...] | None, Variable | str | None, Node]] = []
         if at.handler is not None and at.var is not None:
-            caught = self.temporary()
-            outer, own = self.frame, FrameLayout(self.frame, is_function=False)
-            self.frame = own
-            bound = Set(None, self.declared(at.var), Ref(None, caught))
-            handlers.append((None, caught, Seq(None, [bound, self.node(at.handler)], own)))
-            self.frame = outer
+            handlers.append(self.handler(at.var, at.handler))
         return nodes.Try(self.span(at), body, handlers, None, final)
+
+    def handler(self, var: ir.Var, handler: ir.IR) -> tuple[None, Variable, Node]:
+        """A handler. A procedure may outlive one round of a loop, so the variable that it reads is new each time."""
+        if not var.captured:
+            return None, self.declared(var), self.node(handler)
+        caught, outer, own = self.temporary(), self.frame, FrameLayout(self.frame, is_function=False)
+        self.frame = own
+        bound = Set(None, self.declared(var), Ref(None, caught))
+        whole = Seq(None, [bound, self.node(handler)], own)
+        self.frame = outer
+        return None, caught, whole
 
 
 _RULES: dict[type[Any], Callable[..., Node]] = {
@@ -292,8 +310,8 @@ _RULES: dict[type[Any], Callable[..., Node]] = {
     ir.Quote: SexpLowering.quote,
     ir.MakeDict: SexpLowering.make_dict,
     ir.Local: SexpLowering.local,
-    ir.Global: SexpLowering.named,
-    ir.Unknown: SexpLowering.named,
+    ir.Global: SexpLowering.free_name,
+    ir.Unknown: SexpLowering.free_name,
     ir.Prim: SexpLowering.prim,
     ir.Dynamic: SexpLowering.dynamic,
     ir.CurrentEnvironment: SexpLowering.environment,
@@ -317,5 +335,4 @@ _RULES: dict[type[Any], Callable[..., Node]] = {
     ir.Repeat: SexpLowering.repeat,
     ir.While: SexpLowering.loop,
     ir.Try: SexpLowering.recovery,
-    ir.Apart: SexpLowering.apart,
 }

@@ -10,17 +10,15 @@ from typing import Any
 
 from agentflow.core.data.source import Span
 from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel.inline import as_dict, as_list, owned
 from agentflow.lang.kernel.local_variables import captured, finally_names, perhaps_unbound
 from agentflow.lang.kernel.lowered_functions import (
-    as_dict,
-    as_list,
     as_set,
     as_tuple,
     entries_of,
     gathered_of,
     is_false,
     is_within,
-    owned,
 )
 from agentflow.lang.kernel.nodes import (
     Const,
@@ -85,7 +83,7 @@ class TextLowering:
                 self.checks.append(Prim(at, support.check_global, args, takes_rt=True))
         elif var.shared and var.scope is not self.scope:
             assert isinstance(variable, Variable)
-            owner = Ref(None, owner_of(variable.frame))
+            owner = Ref(None, owner_of(variable))
             self.checks.append(Prim(at, owned, [Const(None, None), owner, Const(None, name)], takes_rt=True))
         return variable
 
@@ -151,7 +149,7 @@ class TextLowering:
             case ast.Delete():
                 return [one for each in node.targets for one in self.deleted(each)]
             case ast.If():
-                return [nodes.If(at, self.value(node.test), self.suite(node.body), self.suite(node.orelse))]
+                return [nodes.If(at, [(self.value(node.test), self.suite(node.body))], self.suite(node.orelse))]
             case ast.While():
                 test = self.value(node.test)
                 before = self.flushed()
@@ -172,7 +170,7 @@ class TextLowering:
                     Const(at, "") if node.msg is None else Prim(at, texts.text, [self.value(node.msg)], takes_rt=True)
                 )
                 failed = Prim(at, failure.raised, [Const(at, "AssertionError"), message])
-                return [nodes.If(at, self.value(node.test), Const(None, None), nodes.Raise(at, failed))]
+                return [nodes.If(at, [(self.value(node.test), Const(None, None))], nodes.Raise(at, failed))]
             case ast.Try():
                 return [self.recovery(node, at)]
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -362,7 +360,7 @@ class TextLowering:
             case ast.BoolOp():
                 return nodes.Logic(at, isinstance(node.op, ast.And), self.values(node.values))
             case ast.IfExp():
-                return nodes.If(at, self.value(node.test), self.value(node.body), self.value(node.orelse))
+                return nodes.If(at, [(self.value(node.test), self.value(node.body))], self.value(node.orelse))
             case ast.Compare():
                 return self.comparison(node, at)
             case ast.Lambda():
@@ -521,7 +519,7 @@ class TextLowering:
             tests = self.values(generator.ifs)
             body = rounds_from(index + 1)
             for test in reversed(tests):
-                body = nodes.If(at, test, body, Const(None, None))
+                body = nodes.If(at, [(test, body)], Const(None, None))
             return nodes.For(at, over, item, Seq(None, [*self.flushed(), *inside, body]))
 
         frame, body = self.within(node, lambda: rounds_from(0))

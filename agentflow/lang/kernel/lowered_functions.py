@@ -1,4 +1,4 @@
-"""Functions that only lowered programs call, in place of displays and statements that compiled code writes out."""
+"""Functions that only lowered texts in Python call, in place of displays and statements that compiled code writes out."""
 
 from __future__ import annotations
 
@@ -8,28 +8,6 @@ from typing import Any
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import OrderedSet
 from agentflow.lang.python import compare, expressions, methods, requests, support, values
-
-
-def owned(rt: Any, value: Any, owner: Any, name: str) -> Any:
-    """``value``, if the strand may assign a variable of ``owner``. Raises ``concurrency/shared-set``."""
-    if owner is not rt:
-        rt.check_owner(owner, name)
-    return value
-
-
-def operator_of(rt: Any, env: Any, name: str) -> Any:
-    """The meaning of a name in operator position that was unbound at compile time."""
-    return rt.operator(env, name)
-
-
-def as_list(*items: Any) -> list[Any]:
-    """A list of these items."""
-    return list(items)
-
-
-def as_dict(keys: tuple[Any, ...], *items: Any) -> dict[Any, Any]:
-    """A dict of keys that the text gives."""
-    return dict(zip(keys, items, strict=True))
 
 
 def as_tuple(*items: Any) -> tuple[Any, ...]:

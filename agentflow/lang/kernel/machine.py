@@ -335,11 +335,28 @@ class Machine:
 
     def upgrade(self, items: Iterable[Node]) -> Upgrade | None:
         """Marks the variables and containers that ``items`` may change, once a test has decided whether they are done; None if there are none."""
-        merged: dict[Any, set[Change]] = {}
+        merged: dict[Target, set[Change]] = {}
+        self.note_written(items, merged)
+        return self.marking(merged)
+
+    def upgrades(self, groups: Sequence[Sequence[Node]]) -> list[Upgrade | None]:
+        """The same for tests one after the other: each decides on its own group, and on those after it."""
+        merged: dict[Target, set[Change]] = {}
+        upgrades: list[Upgrade | None] = []
+        for group in reversed(groups):
+            self.note_written(group, merged)
+            upgrades.append(self.marking(merged))
+        return upgrades[::-1]
+
+    def note_written(self, items: Iterable[Node], merged: dict[Target, set[Change]]) -> None:
+        """Add the variables that ``items`` may change, or the parts around that are then skipped."""
         for each in items:
             for other in (each, *self.around(each)):
                 for target, how in written(other, changed).items():
                     merged.setdefault(target, set()).update(how)
+
+    def marking(self, merged: dict[Target, set[Change]]) -> Upgrade | None:
+        """Marks these variables and containers."""
         marks: list[Mark] = []
         for target, how in merged.items():
             if isinstance(target, str):
@@ -411,10 +428,11 @@ class Machine:
                 value = value.value
         return self.truth(value)
 
-    def deciding(self, test: Node, items: Sequence[Node]) -> Callable[[Any, RuntimeFrame], Awaitable[tuple[Any, bool]]]:
-        """A test because of which ``items`` are done or not: its value, and whether it counts as true. They are marked if it fails, too."""
+    def deciding(
+        self, test: Node, upgrade: Upgrade | None
+    ) -> Callable[[Any, RuntimeFrame], Awaitable[tuple[Any, bool]]]:
+        """A test: its value, and whether it counts as true. ``upgrade`` marks the parts that it decides on, also if it fails."""
         code = self.code(test)
-        upgrade = self.upgrade(items)
         now, run, decided = code.now, code.run, self.decided
 
         async def decide(rt: Any, fr: RuntimeFrame) -> tuple[Any, bool]:

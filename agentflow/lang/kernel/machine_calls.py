@@ -306,8 +306,8 @@ async def passed(rt: Any, function: Any, args: list[Any]) -> list[Any]:
     return await give_out(rt, args)
 
 
-def _performed(rt: Any, make: Callable[..., Any], env: SexpEnvironment, at: Span | None, name: str, value: Any) -> Any:
-    return rt.perform(make(env, {name: value}), at)
+def _performed(rt: Any, effect: nodes.NamedEffect, env: SexpEnvironment, at: Span | None, name: str, value: Any) -> Any:
+    return rt.perform(effect.of(env, name, value), at)
 
 
 def captured(closure: Closure) -> dict[str, Any] | None:

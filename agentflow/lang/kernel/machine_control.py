@@ -48,13 +48,20 @@ from agentflow.lang.python.repeated import Repeated
 
 @rule(nodes.If)
 def choice(m: Machine, node: nodes.If) -> Code:
-    arms = [node.then, node.other]
-    decide, then, other = m.deciding(node.test, arms), m.code(node.then), m.code(node.other)
-    stays = is_left_early(arms)
+    tests, arms = [each for each, _ in node.clauses], [each for _, each in node.clauses]
+    # A test decides on its own arm, and on the later tests and arms.
+    after = [[each] for each in tests[1:]] + [[node.other]]
+    upgrades = m.upgrades([[arm, *more] for arm, more in zip(arms, after, strict=True)])
+    decisions = [m.deciding(test, upgrade) for test, upgrade in zip(tests, upgrades, strict=True)]
+    clauses = list(zip(decisions, [m.code(each) for each in arms], strict=True))
+    other, stays = m.code(node.other), is_left_early([*arms, node.other])
 
     async def run(rt: Any, fr: RuntimeFrame) -> Any:
-        before = rt.ambient
-        arm = then if (await decide(rt, fr))[1] else other
+        before, arm = rt.ambient, other
+        for decide, chosen in clauses:
+            if (await decide(rt, fr))[1]:
+                arm = chosen
+                break
         if arm.now is None:
             value = await arm.run(rt, fr)
         else:
@@ -71,7 +78,8 @@ def choice(m: Machine, node: nodes.If) -> Code:
 @rule(nodes.Logic)
 def logic(m: Machine, node: nodes.Logic) -> Code:
     *first, last = node.items
-    tests = [m.deciding(each, node.items[at:]) for at, each in enumerate(first, 1)]
+    upgrades = m.upgrades([[each] for each in node.items[1:]])
+    tests = [m.deciding(each, upgrade) for each, upgrade in zip(first, upgrades, strict=True)]
     every, otherwise = node.every, m.code(last).run
 
     async def run(rt: Any, fr: RuntimeFrame) -> Any:
@@ -125,7 +133,7 @@ def _ending(node: Node) -> Callable[[Any, Sources], None]:
 @rule(nodes.While)
 def while_node(m: Machine, node: nodes.While) -> Code:
     with m.in_loop(node):
-        decide, body = m.deciding(node.test, [node]), m.code(node.body).run
+        decide, body = m.deciding(node.test, m.upgrade([node])), m.code(node.body).run
     other, ended, sense, first = (
         m.code(node.other).run if node.other else None,
         _ending(node),
@@ -161,16 +169,16 @@ def for_each(m: Machine, node: nodes.For) -> Code:
     with m.in_loop(node):
         upgrade, body = m.upgrade([node]), m.code(node.body)
     store = m.storing(node.item) if node.item is not None else None
-    other, ended, watched, at = (
+    other, ended, counts, at = (
         m.code(node.other).run if node.other else None,
         _ending(node),
-        node.watched,
+        node.counts,
         node.at,
     )
     now, jumps, collects = body.now, True in exits(node.body), m.place.out is not None
 
-    async def run(rt: Any, fr: RuntimeFrame) -> None:
-        before = rt.ambient
+    async def run(rt: Any, fr: RuntimeFrame) -> Any:
+        before, last = rt.ambient, [] if counts else None
         try:
             items, sources = await over(rt, fr)
         except AgentflowError as error:
@@ -183,7 +191,7 @@ def for_each(m: Machine, node: nodes.For) -> Code:
         if upgrade is not None:
             await upgrade(rt, fr, before)
         live = type(items) is list  # its rounds follow the list, which may change meanwhile
-        for item in rt.rounds(items, at) if watched else items:
+        for item in rt.rounds(items, at) if counts else items:
             if store is not None:
                 store(rt, fr, box(item, sources) if sources else item)
             rt.fuel -= 1
@@ -192,11 +200,11 @@ def for_each(m: Machine, node: nodes.For) -> Code:
                 if collects:
                     check_collection(rt, len(fr[-1][0]), "a comprehension")
             if now is not None:
-                value = now(rt, fr)
-                if type(value) is Sliced:
-                    await rt.work(value.work)
+                last = now(rt, fr)
+                if type(last) is Sliced:
+                    last = await rt.work(last.work)
             elif not jumps:
-                await body.run(rt, fr)
+                last = await body.run(rt, fr)
             elif not await _round(body.run, rt, fr):
                 break
             if live and not (label := shape(rt, items)) <= rt.ambient:
@@ -207,7 +215,9 @@ def for_each(m: Machine, node: nodes.For) -> Code:
         else:
             if other is not None:
                 await other(rt, fr)
+        value = last if not counts or rt.ambient is before else box(last, rt.ambient)
         ended(rt, before)
+        return value if counts else None
 
     return Code(None, run)
 
@@ -296,7 +306,7 @@ def element(m: Machine, node: nodes.Yield) -> Code:
     kind, whole = m.place.out
     if kind in ("any", "all"):
         assert node.value is not None
-        decide, settles = m.deciding(node.value, [whole]), kind == "any"
+        decide, settles = m.deciding(node.value, m.upgrade([whole])), kind == "any"
 
         async def settle(rt: Any, fr: RuntimeFrame) -> None:
             if (await decide(rt, fr))[1] is settles:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import field
 from typing import Any, Literal
 
-from agentflow.core.data.frozen import frozen
+from agentflow.core.data.frozen import frozen, slotted
 from agentflow.core.data.source import Span
+from agentflow.core.events import effects
 from agentflow.lang.abi import Operation
 from agentflow.lang.closure import LambdaInfo
 
@@ -36,6 +37,14 @@ class Variable:
     unsure = False
     """It may have no value when it is read."""
     parameter = False
+    python_name = ""
+    """Its name in generated code, unique in the program; a variable that no text names gets one when it is first written."""
+    is_assigned = True
+    """It may get another value than its first."""
+    is_value = True
+    """Its value is used other than by being called with as many arguments as its procedure takes."""
+    procedure: Lambda | None = None
+    """The procedure that it always holds."""
 
     def __init__(self, name: str, frame: FrameLayout, *, shared: bool = False) -> None:
         self.name = name
@@ -45,15 +54,16 @@ class Variable:
         frame.size += 1
 
 
-def owner_of(frame: FrameLayout) -> Variable:
-    """The strand that a frame belongs to, as if it were a variable in it."""
-    owner = Variable("", frame)
-    frame.size -= 1
+def owner_of(variable: Variable) -> Variable:
+    """The strand that a variable belongs to, as if it were a variable in the same frame."""
+    owner = Variable("", variable.frame)
+    variable.frame.size -= 1
     owner.slot = STRAND
+    owner.python_name = f"o_{variable.python_name}"
     return owner
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Node:
     """A node; ``at`` is its place in the text, for errors."""
 
@@ -65,7 +75,7 @@ class LoweredInfo(LambdaInfo):
     """The description of a procedure that asks containers for their labels: it gets its arguments as they are."""
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Const(Node):
     """A constant. For a function of the language as a value, ``row`` is its row; for a method the type, its name, and its notation."""
 
@@ -73,12 +83,12 @@ class Const(Node):
     row: Any = None
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Env(Node):
     """The environment that the program is linked to."""
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Ref(Node):
     """The value of a local variable, or of one of the environment by name. ``hint`` is for an unbound one."""
 
@@ -86,7 +96,7 @@ class Ref(Node):
     hint: str | None = None
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Set(Node):
     """Gives a variable a value, which is also the value of the node.
 
@@ -99,14 +109,14 @@ class Set(Node):
     direct: bool = False
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Del(Node):
     """Takes the value of a variable away."""
 
     variable: Variable | str
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Prim(Node):
     """A function of the language, called with values; ``takes_rt``: with the strand first.
 
@@ -124,7 +134,7 @@ class Prim(Node):
     row: Any = None
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Call(Node):
     """A procedure value, called; ``names`` are the keywords of the last arguments.
 
@@ -138,7 +148,7 @@ class Call(Node):
     picks_first: bool = False
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Either(Node):
     """``(f (name value) ...)``: a call with named arguments if ``f`` takes names, else of ``f`` with the results of other calls.
 
@@ -150,7 +160,7 @@ class Either(Node):
     is_tail: bool = False
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class EitherPair(Node):
     """An operand of :class:`Either`: ``applied`` is ``name`` called with ``value``, which ``variable`` then holds."""
 
@@ -161,15 +171,15 @@ class EitherPair(Node):
     applied: Node
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class EitherLink(Node):
-    """An operator of a pair that is not yet known to take names; ``effect`` makes the effect that it certainly is."""
+    """An operator of a pair that is not yet known to take names; ``effect`` is the effect that it certainly makes."""
 
     function: Node
-    effect: Callable[[Any, dict[str, Any]], Any] | None = None
+    effect: NamedEffect | None = None
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Effect(Node):
     """A task or tool by name. ``spread`` are dicts with more arguments. ``gives``: its data, or its result."""
 
@@ -180,7 +190,33 @@ class Effect(Node):
     gives: Literal["data", "outcome"] = "data"
 
 
-@dataclass(eq=False)
+_EFFECTS: dict[str, Callable[[Any, str, dict[str, Any]], Any]] = {
+    "task": lambda env, name, arguments: effects.TaskCall(name, arguments, env),
+    "tool": lambda env, name, arguments: effects.CallTool(name, arguments, env),
+    "workflow": lambda env, name, arguments: effects.CallWorkflow(name, arguments, env),
+    "context": lambda env, name, arguments: effects.GetContext(arguments),
+    "items": lambda env, name, arguments: effects.GetContext(arguments, True),
+}
+
+
+@frozen
+class NamedEffect:
+    """An effect with named arguments; its kind is that of :class:`~agentflow.lang.ir.EffectCall`."""
+
+    kind: str
+    name: str
+    names: tuple[str, ...]
+
+    def __call__(self, env: Any, *values: Any) -> Any:
+        """The effect with these values of its arguments."""
+        return _EFFECTS[self.kind](env, self.name, dict(zip(self.names, values, strict=True)))
+
+    def of(self, env: Any, name: str, value: Any) -> Any:
+        """The effect with one argument."""
+        return _EFFECTS[self.kind](env, self.name, {name: value})
+
+
+@slotted(eq=False)
 class Perform(Node):
     """An effect that ``make`` builds of the environment and the values."""
 
@@ -188,7 +224,7 @@ class Perform(Node):
     args: list[Node]
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Op(Node):
     """An operation of the runtime; ``constants`` are its first arguments."""
 
@@ -197,7 +233,7 @@ class Op(Node):
     args: list[Node]
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Lambda(Node):
     """A procedure. ``defaults``: for each parameter None (required), :data:`MISSING_KEYWORD`, or the node of its default.
 
@@ -218,7 +254,7 @@ MISSING_KEYWORD = object()
 """In place of a default: the keyword is required."""
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Thunk(Node):
     """A part of the program as code that the runtime runs. ``steps``: running it takes a step."""
 
@@ -227,16 +263,15 @@ class Thunk(Node):
     steps: bool = False
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class If(Node):
-    """A choice."""
+    """A choice: the arm of the first of the ``clauses``, each a test and an arm, with a test that is true; else ``other``."""
 
-    test: Node
-    then: Node
+    clauses: list[tuple[Node, Node]]
     other: Node
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Logic(Node):
     """``and`` (``every``) or ``or``."""
 
@@ -244,15 +279,21 @@ class Logic(Node):
     items: list[Node]
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Seq(Node):
-    """Nodes one after the other, with the value of the last. ``frame``: variables that are new each time."""
+    """Nodes one after the other, with the value of the last. ``frame``: variables that are new each time.
+
+    ``variables`` are those of a scope that get their values in it. ``apart``: its generated code is a nested function, which can be
+    compiled separately.
+    """
 
     items: list[Node]
     frame: FrameLayout | None = None
+    variables: Sequence[Variable] = ()
+    apart: bool = False
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class While(Node):
     """Rounds of ``body`` as long as ``test`` is ``sense``. ``steps_first``: the step of a round is taken before its test."""
 
@@ -263,18 +304,21 @@ class While(Node):
     steps_first: bool = False
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class For(Node):
-    """A round of ``body`` for each element of ``over``, which ``item`` gets. ``watched``: its rounds are reported."""
+    """A round of ``body`` for each element of ``over``, which ``item`` gets.
+
+    ``counts``: its rounds are numbers, which are reported, and its value is that of the last (without one, an empty list).
+    """
 
     over: Node
     item: Variable | str | None
     body: Node
     other: Node | None = None
-    watched: bool = False
+    counts: bool = False
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Collect(Node):
     """A comprehension: ``body`` is a loop around a :class:`Yield`. ``any`` and ``all`` end at the value that decides."""
 
@@ -283,7 +327,7 @@ class Collect(Node):
     body: Node
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Yield(Node):
     """An element of the comprehension around it."""
 
@@ -291,7 +335,7 @@ class Yield(Node):
     value: Node | None
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class NamedLet(Node):
     """A named let with calls that are all its next rounds. ``frame``: its variables are new in each."""
 
@@ -301,7 +345,7 @@ class NamedLet(Node):
     frame: FrameLayout | None
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Again(Node):
     """The next round of a :class:`NamedLet`."""
 
@@ -309,7 +353,7 @@ class Again(Node):
     args: list[Node]
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Try(Node):
     """``handlers``: (names of classes, or None for each; variable; body)."""
 
@@ -319,27 +363,16 @@ class Try(Node):
     final: Thunk | None = None
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Raise(Node):
     """Raises the exception that ``value`` is; without, the one in hand again."""
 
     value: Node | None
 
 
-@dataclass(eq=False)
+@slotted(eq=False)
 class Leave(Node):
     """``return``, ``break``, ``continue``."""
 
     how: Literal["return", "break", "continue"]
     value: Node | None = None
-
-
-def parts(node: Node) -> Iterator[Node]:
-    """The nodes directly within one."""
-    pending: list[Any] = [getattr(node, each.name) for each in fields(node) if each.name != "loop"]
-    while pending:
-        at = pending.pop(0)
-        if isinstance(at, Node):
-            yield at
-        elif isinstance(at, list | tuple):
-            pending = [*at, *pending]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 from agentflow.lang.kernel import nodes
-from agentflow.lang.kernel.nodes import FrameLayout, Node, Variable, parts
+from agentflow.lang.kernel.nodes import FrameLayout, Node, Variable
+from agentflow.lang.kernel.walking import parts
 from agentflow.lang.python import values
 
 Target = Variable | str

@@ -31,14 +31,9 @@ def python_part(g: Emitter) -> Part:
 
 def sexp_part(analyzer: Analyzer, tree: Seq) -> Part:
     """The code of an analysed program, or of one of its parts."""
-    lowering = SexpLowering(analyzer.source)
-
-    def lowered() -> Node:
-        lowering.enter(tree)
-        return lowering.node(tree)
-
+    lowering = SexpLowering(analyzer.source, "strict")
+    root = lowering.whole(tree)
     deep = analyzer.deepest > _SHALLOW
-    root = on_fresh_stack(lowered) if deep else lowered()
     return _part(root, lowering, set(analyzer.globals_defined), python=False, deep=deep)
 
 
@@ -49,4 +44,4 @@ def _part(root: Node, lowering: PythonLowering | SexpLowering, defined: set[str]
         machine = Machine(env, dict(zip(free, cells, strict=True)), python=python)
         return on_fresh_stack(lambda: machine.whole(root, frame)) if deep else machine.whole(root, frame)
 
-    return Part(link, (), tuple([(name, name in defined) for name in free]))
+    return Part(link, tuple([(name, name in defined) for name in free]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from agentflow.lang.abi import Operation
-from agentflow.lang.generated import LOAD
+from agentflow.lang.code_writer import LOAD
 from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.forms import form, keywords_of, misused, optional
 from agentflow.lang.python.functions import procedure, thunk

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentflow.lang.calling import MAX_STACK_CALLS
-from agentflow.lang.generated import LOAD, as_bool
+from agentflow.lang.code_writer import LOAD, as_bool
 from agentflow.lang.python import world
 from agentflow.lang.python.absent import ABSENT, DOTTED, HIDDEN, METHODS_ABSENT, MODULES
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS, KINDS, is_instance, sort

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Sequence
-from types import CodeType
 from typing import Any
 
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
@@ -14,9 +13,11 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.checks import SHORTEST_MISSPELLING
-from agentflow.lang.cutting import ROOM, Part, compile_in_pieces
-from agentflow.lang.generated import STORE
+from agentflow.lang.code_writer import STORE
+from agentflow.lang.cutting import Part
+from agentflow.lang.linking import part_of
 from agentflow.lang.outlining import outline
+from agentflow.lang.pieces import ROOM
 from agentflow.lang.python import (
     branches,
     calls,
@@ -32,7 +33,6 @@ from agentflow.lang.python.names import ProgramScopes as Scopes
 from agentflow.lang.python.reader import read_python
 from agentflow.lang.python.support import binding
 from agentflow.lang.stack import on_fresh_stack
-from agentflow.lang.trace import CodeInfo, stamp
 from agentflow.lib.text.suggest import meant
 
 RULES = (branches, calls, comprehensions, declarations, expressions, operators, statements, world)
@@ -199,14 +199,7 @@ def _link(g: Emitter, tree: ast.Module) -> ast.FunctionDef:
     dead: list[ast.stmt] = []
     if declared:
         dead = [ast.If(g.const(False), [ast.Assign(declared, g.const(None), **g.loc)], [], **g.loc)]
-    arguments = ast.arguments([], [ast.arg(each, None, **g.loc) for each in ("rt", "d")], None, [], [], None, [])
-    main = ast.AsyncFunctionDef("main", arguments, [*dead, *unset, *g.at_start.values(), *body], [], None, **g.loc)
-    names = ["E", *g.cells.values()]
-    args = ast.arguments([], [ast.arg(each, None, **g.loc) for each in names], None, [], [], None, [])
-    link = ast.FunctionDef("link", args, [main, ast.Return(g.name("main"), **g.loc)], [], **g.loc)
-    for each in (main, link):
-        each.type_params = []  # type: ignore[attr-defined]
-    return link
+    return g.link(g.coroutine("main", (), [*dead, *unset, *g.at_start.values(), *body]))
 
 
 def _last(g: Emitter, node: ast.stmt) -> list[ast.stmt]:
@@ -229,10 +222,6 @@ def _last(g: Emitter, node: ast.stmt) -> list[ast.stmt]:
         return [*written, ast.Return(g.await_(g.call(g.name(py), [g.name("rt"), g.deeper(), *values])), **g.loc)]
 
 
-def _cells(g: Emitter) -> dict[str, str]:
-    return {py: name for name, py in g.cells.items()}
-
-
 def assembled(g: Emitter, link: ast.FunctionDef, filename: str, room: int | None = None) -> Part:
     """The code of ``link``. For a long text it is compiled in pieces of some ``room`` Python nodes (None: as many as compile quickly).
 
@@ -241,19 +230,10 @@ def assembled(g: Emitter, link: ast.FunctionDef, filename: str, room: int | None
     if room is None and sum(len(each.nodes) for each in g.scopes.scopes.values()) > _MAYBE_LARGE:
         room = ROOM
 
-    def compiler(module: ast.Module) -> CodeType:
-        def work() -> CodeType:
-            return compile(module, filename, "exec", dont_inherit=True)
-
-        return on_fresh_stack(work) if g.deepest > _SHALLOW else work()
-
-    pieces: dict[str, CodeType] = {}
     try:
-        if room is None:
-            compiled = compiler(ast.Module([link], []))
-        else:
+        if room is not None:
             outline(link, room // 4)
-            compiled, pieces = compile_in_pieces(link, compiler, room)
+        return part_of(g, link, filename, deep=g.deepest > _SHALLOW, room=room)
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise LimitExceeded(
             f"the text is nested too deep for Python's compiler: {error}",
@@ -261,9 +241,3 @@ def assembled(g: Emitter, link: ast.FunctionDef, filename: str, room: int | None
             allowed=20,
             hint="move inner parts into functions",
         ) from None
-    code = stamp(compiled, CodeInfo(g.positions, g.names, _cells(g), g.lambdas), pieces)
-    # A global costs a call nothing until it is read; a variable of ``link`` would be copied into every call and every procedure.
-    space: dict[str, Any] = {"__builtins__": {}, "K": tuple(g.packed), **dict(g.constants)}
-    exec(code, space)
-    cells = tuple((name, name in g.scopes.defined) for name in g.cells)
-    return Part(space.pop("link"), (), cells)

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentflow.core.data.values import OrderedSet
 from agentflow.lang.charging import check_collection
-from agentflow.lang.generated import LOAD, STORE, as_bool
+from agentflow.lang.code_writer import LOAD, STORE, as_bool
 from agentflow.lang.python import compare, values
 from agentflow.lang.python.builtins import rounds
 from agentflow.lang.python.changes import store

@@ -1,6 +1,6 @@
 """Writes code: the parts shared by the rules for statements, expressions and calls.
 
-The small builders and the parameters of ``link`` are those of the S-expression generator. A rule takes a node of the parsed
+The small builders and the parameters of ``link`` are those of :mod:`agentflow.lang.code_writer`. A rule takes a node of the parsed
 tree and returns new nodes, which carry its position. Expressions stay expressions, so that Python itself keeps the order of
 evaluation.
 """
@@ -22,9 +22,8 @@ from agentflow.core.data.source import Source, Span
 from agentflow.core.data.values import OrderedSet
 from agentflow.lang.abi import Operation
 from agentflow.lang.calling import Sliced
-from agentflow.lang.codegen import Generator as CodeGenerator
+from agentflow.lang.code_writer import LOAD, STORE, CodeWriter, PyFn, as_bool, is_bool
 from agentflow.lang.environment import UNBOUND
-from agentflow.lang.generated import LOAD, STORE, PyFn, as_bool, is_bool
 from agentflow.lang.python.absent import REFUSED
 from agentflow.lang.python.kinds import Kinds
 from agentflow.lang.python.labelled import twin_of
@@ -35,60 +34,6 @@ from agentflow.lang.python.rows import traits_of
 from agentflow.lang.python.support import check_global, unbound_name
 from agentflow.lang.python.values import truth
 from agentflow.lang.stack import LEVELS, on_fresh_stack
-
-_new_name, _new_constant, _new_call, _new_attribute, _new_choice, _new_comparison = (
-    each.__new__ for each in (ast.Name, ast.Constant, ast.Call, ast.Attribute, ast.IfExp, ast.Compare)
-)
-_IS, _IS_NOT = ast.Is(), ast.IsNot()
-
-
-class Nodes(CodeGenerator):
-    """A generator that creates its small nodes without calling their classes, with their needless checks."""
-
-    def name(self, name: str) -> ast.expr:
-        """A name. Most nodes are names; this takes half the time of their class."""
-        node = _new_name(ast.Name)
-        node.__dict__ = {**self.loc, "id": name, "ctx": LOAD}
-        return node
-
-    def const(self, value: Any) -> ast.expr:
-        """A constant, likewise."""
-        node = _new_constant(ast.Constant)
-        node.__dict__ = {**self.loc, "value": value, "kind": None}
-        return node
-
-    def call(self, function: ast.expr, args: Sequence[ast.expr]) -> ast.Call:
-        """A call, likewise."""
-        node = _new_call(ast.Call)
-        node.__dict__ = {**self.loc, "func": function, "args": list(args), "keywords": []}
-        return node
-
-    def attr(self, value: ast.expr, name: str) -> ast.expr:
-        """An attribute, likewise."""
-        node = _new_attribute(ast.Attribute)
-        node.__dict__ = {**self.start, "value": value, "attr": name, "ctx": LOAD}
-        return node
-
-    def rt(self, name: str) -> ast.expr:
-        """A member of the strand."""
-        return self.attr(self.name("rt"), name)
-
-    def await_(self, value: ast.expr) -> ast.expr:
-        """``await value``."""
-        return ast.Await(value, **self.loc)
-
-    def ifexp(self, test: ast.expr, then: ast.expr, other: ast.expr) -> ast.expr:
-        """``then if test else other``."""
-        node = _new_choice(ast.IfExp)
-        node.__dict__ = {**self.loc, "test": test, "body": then, "orelse": other}
-        return node
-
-    def is_(self, a: ast.expr, b: ast.expr, *, negate: bool = False) -> ast.expr:
-        """``a is b``, or ``a is not b``."""
-        node = _new_comparison(ast.Compare)
-        node.__dict__ = {**self.loc, "left": a, "ops": [_IS_NOT if negate else _IS], "comparators": [b]}
-        return node
-
 
 _KINDS = {
     "r": (UNBOXED, "UNBOXED"),
@@ -104,9 +49,7 @@ def is_simple(value: ast.expr) -> bool:
     return isinstance(value, ast.Name | ast.Constant)
 
 
-def unless_boxed(
-    g: CodeGenerator, letters: str, values: Sequence[ast.expr], plain: Written, boxed: Written
-) -> ast.expr:
+def unless_boxed(g: CodeWriter, letters: str, values: Sequence[ast.expr], plain: Written, boxed: Written) -> ast.expr:
     """``plain`` for values outside of boxes that hold no relevant box; else ``boxed``.
 
     Relevant are: for the letter ``o`` of a value none of the boxes in it, for ``r`` all, for ``c`` those in lists and tuples, for ``n`` those of keys.
@@ -133,11 +76,11 @@ def unless_boxed(
     return g.ifexp(test, plain(again), boxed(again))
 
 
-def _named(g: CodeGenerator, value: ast.expr) -> ast.expr:
-    return ast.NamedExpr(ast.Name(g.tmp(), STORE, **g.loc), value, **g.loc)
+def _named(g: CodeWriter, value: ast.expr) -> ast.expr:
+    return g.named(g.tmp(), value)
 
 
-def _test(g: CodeGenerator, letter: str, value: ast.expr) -> ast.expr:
+def _test(g: CodeWriter, letter: str, value: ast.expr) -> ast.expr:
     kind = g.call(g.const_param(type, "type_"), [value])
     if letter == "o":
         return g.is_(kind, g.const_param(Label, "T_Label"), negate=True)
@@ -182,7 +125,7 @@ class TooManyMistakes(Exception):
     """Raised after so many mistakes that more would not help."""
 
 
-class Emitter(Nodes):
+class Emitter(CodeWriter):
     """One translation of a text.
 
     ``meanings`` holds the meanings of calls and of names other than variables, and ``templates`` the tasks that the text
@@ -374,7 +317,7 @@ class Emitter(Nodes):
     def walrus(self, value: ast.expr) -> tuple[ast.expr, ast.expr]:
         """``value`` assigned to a temporary, and the temporary for reading it again."""
         name = self.tmp()
-        return ast.NamedExpr(ast.Name(name, STORE, **self.loc), value, **self.loc), self.name(name)
+        return self.named(name, value), self.name(name)
 
     def exact(self, value: ast.expr) -> type[Any] | None:
         """The exact type that a value always has; None if it varies."""
@@ -404,10 +347,6 @@ class Emitter(Nodes):
         named, again = self.walrus(value)
         work = self.await_(self.call(self.rt("work"), [self.attr(again, "work")]))
         return [ast.If(self.is_(named, self.const(None), negate=True), [ast.Expr(work, **self.loc)], [], **self.loc)]
-
-    def tuple_of(self, values: list[ast.expr]) -> ast.expr:
-        """A tuple."""
-        return ast.Tuple(values, LOAD, **self.loc)
 
     def operation_at(self, op: Operation, node: ast.AST, *arguments: ast.expr) -> ast.expr:
         """An operation of the runtime, awaited."""
@@ -509,7 +448,7 @@ class Emitter(Nodes):
         step: bool = True,
     ) -> ast.AsyncFunctionDef:
         """``async def py(rt, d, *parameters)`` with the statements that ``build`` writes, in ``scope`` (None: the same)."""
-        fn = PyFn("python", tail_ok=False)
+        fn = PyFn()
         handlers = self.handlers
         saved = (self.fn, self.scope, self.blocks, self.before, self.rounds, self.bound)
         self.fn, self.blocks, self.before, self.rounds, self.bound, self.handlers = fn, 0, [], [], [], 0
@@ -525,25 +464,13 @@ class Emitter(Nodes):
         shared = [var for var in used if var.shared]
         self.fn, self.scope, self.blocks, self.before, self.rounds, self.bound = saved
         self.handlers = handlers
-        head: list[ast.stmt] = []
-        if fn.nonlocals:
-            head.append(ast.Nonlocal(sorted(fn.nonlocals), **self.loc))
-            for name in fn.nonlocals:
-                self.owner.setdefault(name, fn)
-        declared: list[ast.expr] = [ast.Name(each, STORE, **self.loc) for each in sorted(fn.declared - set(parameters))]
-        if declared:
-            head.append(ast.If(self.const(False), [ast.Assign(declared, self.const(None), **self.loc)], [], **self.loc))
+        head = self.shared_variables(fn, parameters)
         for var in shared:
             owner = ast.Name(f"o_{var.py}", STORE, **self.loc)
             head.append(ast.Assign([owner], self.name("rt"), **self.loc))
         if step:
             head.extend(self.fuel())
-        names = [ast.arg(each, None, **self.loc) for each in ("rt", "d", *parameters)]
-        args = ast.arguments([], names, None, [], [], None, [])
-        whole = [*head, *body] or [ast.Pass(**self.loc)]
-        definition = ast.AsyncFunctionDef(py, args, whole, [], None, **self.loc)
-        definition.type_params = []  # type: ignore[attr-defined]
-        return definition
+        return self.coroutine(py, parameters, [*head, *body])
 
     @contextmanager
     def nested(self, node: ast.AST, count: int = 1) -> Generator[None]:

@@ -14,8 +14,8 @@ from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.charging import charge_collection, check_collection
 from agentflow.lang.closure import Closure, LambdaInfo
+from agentflow.lang.code_writer import LOAD
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.generated import LOAD
 from agentflow.lang.python import compare, values
 from agentflow.lang.python.absent import DOTTED, HIDDEN, METHODS_ABSENT
 from agentflow.lang.python.builtins import CONSTANTS, KINDS

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agentflow.lang.closure import Closure, LambdaInfo
-from agentflow.lang.generated import STORE
+from agentflow.lang.code_writer import STORE
 from agentflow.lang.python.emitter import Emitter, expression, statement
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.names import COMPREHENSIONS, FUNCTIONS, Function, LocalVariable, parameters

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from agentflow.lang.generated import PyFn
+from agentflow.lang.code_writer import PyFn
 from agentflow.lang.python.reader import children
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentflow.core.data.walk import CHARACTERS_PER_STEP
 from agentflow.lang.charging import check_collection
-from agentflow.lang.generated import LOAD
+from agentflow.lang.code_writer import LOAD
 from agentflow.lang.python.emitter import Emitter, is_simple
 from agentflow.lang.python.kinds import as_kind
 from agentflow.lang.python.methods import append, method

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentflow.core.data.walk import CHARACTERS_PER_STEP
-from agentflow.lang.generated import as_bool, is_bool
+from agentflow.lang.code_writer import as_bool, is_bool
 from agentflow.lang.python import compare, values
 from agentflow.lang.python.changes import add_to, subtract_from
 from agentflow.lang.python.emitter import Emitter, expression, is_simple, unless_boxed

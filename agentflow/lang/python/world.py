@@ -8,7 +8,7 @@ from typing import Any
 
 from agentflow.core.data.known_names import ASK, DEFINE, ENDORSE, PUBLISH, SIGNAL, NameInfo
 from agentflow.core.events.effects import CallTool, CallWorkflow, Draw, GetContext, LogMessage
-from agentflow.lang.generated import LOAD
+from agentflow.lang.code_writer import LOAD
 from agentflow.lang.literals import mismatch
 from agentflow.lang.python.declarations import answer_schema, define_at_start
 from agentflow.lang.python.emitter import Emitter

@@ -31,7 +31,6 @@ from agentflow.lang.abi import Code, Fork, Operation, Runtime
 from agentflow.lang.analyzer import EFFECT_NAMES
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.calling import MAX_STACK_CALLS, TAIL, bounce
-from agentflow.lang.checks import name_hint
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, Cell, NamesInForce, SexpEnvironment, unbound
 from agentflow.lang.forms import FORMS
@@ -228,6 +227,8 @@ class StrandNaming:
         )
 
     def _hint(self, env: SexpEnvironment | None, name: str) -> str | None:
+        from agentflow.lang.checks import name_hint  # most runs know every name
+
         names = {*PRIMITIVES, *FORMS, *self.names(env).known_names(), *(env.names() if env is not None else ())}
         return name_hint(name, names)
 

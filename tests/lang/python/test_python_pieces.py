@@ -15,9 +15,9 @@ from agentflow.core.data.errors import AgentflowError, LimitExceeded
 from agentflow.core.data.known_names import Names
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
-from agentflow.lang.cutting import ROOM, compile_in_pieces
 from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.outlining import outline
+from agentflow.lang.pieces import ROOM, compile_in_pieces
 from agentflow.lang.portable import dump_closure, load_closure
 from agentflow.lang.program import Program, compile_program, describer
 from agentflow.lang.python.compiling import assembled, emitter_of, read_tree, written

@@ -239,7 +239,7 @@ class Interpreter:
         rt, d = fr[STRAND], fr[DEPTH]
         make = node.effect
         if make is not None:
-            return True, lambda name, value: rt.perform(make(self.env, {name: value}), node.at)
+            return True, lambda name, value: rt.perform(make.of(self.env, name, value), node.at)
         function = await self.value(node.function, fr)
         if self.takes_names(rt, function):
             return True, lambda name, value: rt.call_named(d, function, (name,), (value,), node.at, self.env)
@@ -249,7 +249,10 @@ class Interpreter:
     # -- control --------------------------------------------------------------------------------------------------
 
     async def choice(self, node: nodes.If, fr: list[Any]) -> Any:
-        return await self.value(node.then if await self.test(node.test, fr) else node.other, fr)
+        for test, arm in node.clauses:
+            if await self.test(test, fr):
+                return await self.value(arm, fr)
+        return await self.value(node.other, fr)
 
     async def logic(self, node: nodes.Logic, fr: list[Any]) -> Any:
         for each in node.items[:-1]:
@@ -280,7 +283,8 @@ class Interpreter:
 
     async def each(self, node: nodes.For, fr: list[Any]) -> Any:
         over, rt = await self.value(node.over, fr), fr[STRAND]
-        for item in rt.rounds(over, node.at) if node.watched else over:
+        value: Any = []
+        for item in rt.rounds(over, node.at) if node.counts else over:
             if node.item is not None:
                 self.store(node.item, item, fr)
             rt.fuel -= 1
@@ -288,8 +292,12 @@ class Interpreter:
                 await rt.tick()
                 if isinstance(fr[KIND], CollectFrame):
                     check_collection(rt, len(fr[-1]), "a comprehension")
-            if not await self.round(node.body, fr):
+            if node.counts:
+                value = await self.value(node.body, fr)
+            elif not await self.round(node.body, fr):
                 return None
+        if node.counts:
+            return value
         return await self.value(node.other, fr) if node.other is not None else None
 
     async def round(self, body: Node, fr: list[Any]) -> bool:

@@ -28,7 +28,7 @@ def interpreted(program: Program, names: Any) -> Program:
 
         return main
 
-    part = Part(link, (), tuple((name, name in own) for name in free))
+    part = Part(link, tuple((name, name in own) for name in free))
     return Program(
         program.source,
         program.filename,
@@ -45,8 +45,8 @@ def _of_sexp(program: Program, names: Any) -> tuple[Node, FrameLayout, list[str]
     forms = read(program.source, limits=program.limits)
     describe = program.free.__getitem__
     analyzer, tree = analysis_of(program.source, forms, describe, program.limits, program.allow, port=names)
-    lowering = SexpLowering(program.source)
-    root = lowering.node(tree)
+    lowering = SexpLowering(program.source, False)
+    root = lowering.whole(tree)
     return root, lowering.frame, sorted(lowering.free), set(analyzer.globals_defined)
 
 
