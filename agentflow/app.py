@@ -387,6 +387,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             around_tool=middleware("around_tool", around_tool),
             around_model=middleware("around_model", around_model),
         )
+        self.engine.find_model = self.router.resolve
         self._stored_purses = None if store is None else store.purses
         self.engine.purses = purses_of(purses, self._stored_purses, settings.purses)
         self._recording = recording_of(record, url, self.redactor, self.router) if record else None
@@ -397,7 +398,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             if store is None or stored is None
             else durable_runs(self.engine, store, self.redactor, stored, records=self._recording)
         )
-        self._takes_over = stored is not None and stored.takes_over
+        self._stored = stored
         self._host = FlowHost(
             self.engine,
             self.tools,
@@ -495,8 +496,11 @@ class AgentFlow(ProgramMethods, DurableMethods):
     async def __aenter__(self) -> AgentFlow:
         try:
             await self.connect()
-            if self._durable is not None and self._takes_over:
-                await self._durable.take_over()
+            if self._durable is not None and self._stored is not None:
+                if self._stored.is_there:
+                    self._durable.gather_again()
+                if self._stored.takes_over:
+                    await self._durable.take_over()
         except BaseException:  # nothing stays open of a flow that could not connect, even when cancelled
             await self.aclose()
             raise

@@ -149,6 +149,8 @@ def run(
         or options.run_id is not None
         or options.db is not None
         or options.session is not None
+        or options.batch
+        or options.batch_within
     ):
         if names_function(file, expression, options.app):
             from agentflow.cli.run.execute import execute_function

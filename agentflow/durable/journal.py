@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agentflow.core.call.call import CallContext, RunOverrides, RunPort, view_of
 from agentflow.core.call.journal_port import Content
+from agentflow.core.call.spending import Reservation
 from agentflow.core.data.errors import (
     UNRECORDED,
     AgentflowError,
@@ -67,7 +68,7 @@ from agentflow.durable.values.record_values import (
     with_span,
     without_below,
 )
-from agentflow.durable.waiting import answered, rested, signalled, slept
+from agentflow.durable.waiting import answered, batched, rested, signalled, slept
 from agentflow.lang.trace import annotate
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import holds_secret, redacted_json, redaction
@@ -78,6 +79,7 @@ from agentflow.run.strand.perform import EffectRunner
 if TYPE_CHECKING:  # few runs have one
     from agentflow.core.call.inbox import Inbox, SaidText
     from agentflow.core.call.run_state import RunState
+    from agentflow.core.data.batches import BatchedCall
 
 _FIELDS = len(fields(Usage))
 
@@ -97,12 +99,12 @@ class Meter:
         """Count a model call; ``cost`` in US dollars, None if unknown. The surrounding effects count it themselves."""
         self._count(write_usage(usage), cost, 1)
 
-    def charging(self, run: RunPort) -> Callable[[Usage, float | None], None]:
+    def charging(self, run: RunPort) -> Callable[..., None]:
         """A function that counts a model call here and charges ``run`` for it."""
 
-        def charge_usage(usage: Usage, cost: float | None) -> None:
-            self.add(usage, cost)
-            run.charge_usage(usage, cost)
+        def charge_usage(usage: Usage, cost_usd: float | None, put_by: bool = False) -> None:
+            self.add(usage, cost_usd)
+            run.charge_usage(usage, cost_usd, put_by)
 
         return charge_usage
 
@@ -471,6 +473,24 @@ class RunJournal:
     async def signal(self, awaited: Question, content: Content, call: CallContext) -> Any:
         """The value of a signal; see :meth:`~agentflow.core.call.call.JournalPort.signal`."""
         return await signalled(self, awaited, content, call)
+
+    def holds_secret(self, data: Any) -> bool:
+        """Whether ``data`` has a secret, and may not be stored."""
+        return self.redactor is not None and holds_secret(data, self.redactor)
+
+    async def batched(
+        self, asked: BatchedCall, content: Content, call: CallContext, reserved: Reservation | None
+    ) -> Mapping[str, Any]:
+        return await batched(self, asked, self._part(content), call, reserved)
+
+    def is_put_by(self, call: CallContext) -> bool:
+        row = self.records.find(call.path)
+        return row is not None and "purse" in row.value
+
+    async def close_hold(self, call: CallContext, usage: Usage | None = None, cost: float | None = None) -> None:
+        row = self.records.find(call.path)
+        if row is not None and "purse" in row.value:
+            await self.records.close_hold(row.value, usage, cost)
 
     async def inbox(self) -> Inbox | None:
         return await self.records.looked_into()

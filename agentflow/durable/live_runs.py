@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
-from typing import Any, cast
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, cast
 
 from agentflow.core.call.call import contained
 from agentflow.core.data.errors import AgentflowError, DataError, JournalError, RunStopped, SessionBusy, WorkflowError
@@ -18,7 +19,7 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import is_long
 from agentflow.core.data.walk import LEAVES
-from agentflow.core.events.journal_rows import ENDED, BranchEnd, OnInflight, OwnedRun, RunRow, SessionChanges
+from agentflow.core.events.journal_rows import ENDED, BranchEnd, EffectRow, OnInflight, OwnedRun, RunRow, SessionChanges
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.branch_runs import BranchRuns, Ended
 from agentflow.durable.change_signals import RunChanges
@@ -55,6 +56,11 @@ from agentflow.run.reservation import RunFunds
 from agentflow.run.run import Run
 from agentflow.run.run_spec import RunSpec
 from agentflow.run.run_stream import RunDoors
+
+if TYPE_CHECKING:  # few runs are batched
+    from agentflow.durable.batch_desk import BatchDesk
+
+_log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 """Seconds between two queries for answers from other processes."""
@@ -243,6 +249,7 @@ class LiveRuns:
             purse=spec.purse or row.input.get("purse"),
             state=row.input.get("state"),
             at_limit=row.input.get("at_limit"),
+            batch=row.input.get("batch", False),
             on_inflight=spec.on_inflight or self._on_inflight,
         )
         work = RunWork(program, spec, row.status in ENDED)
@@ -375,6 +382,46 @@ class LiveRuns:
                 await asyncio.wait([live.task])
             yield
 
+    @cached_property
+    def batches(self) -> BatchDesk:
+        """The gatherer of model calls that wait for batches."""
+        from agentflow.durable.batch_desk import BatchDesk  # few runs have any
+
+        assert self._engine.find_model is not None, "a flow has providers"
+        return BatchDesk(self._store, self._codec, self._engine.find_model, self.answered)
+
+    def gather(self) -> BatchDesk:
+        """Gather the model calls that wait for batches, in the background, until none waits."""
+        self._open()
+        self.batches.begin(self._gathering)
+        return self.batches
+
+    def gather_again(self) -> None:
+        """Gather in the background for processes that have ended, if calls of theirs wait."""
+        self._open()
+        self._gathering(self._gather_left())
+
+    async def _gather_left(self) -> None:
+        waiting = self._store.batches
+        try:
+            if await waiting.unfinished() or any([each.run for each in await waiting.waiting()]):
+                self.gather()
+        except AgentflowError as error:  # the first use of the database raises it
+            _log.info("batches of model calls: %s", error)
+
+    def _gathering(self, work: Coroutine[Any, Any, None]) -> None:
+        self._beside(work, "batches of model calls")
+
+    async def answered(self, run_id: str, row: EffectRow, data: Any) -> None:
+        """Pass an answer that was stored for ``row`` to its run, if it is in this process."""
+        live = self.find(run_id)
+        if live is None:
+            return
+        if live.resting:
+            await self.look(run_id, due=True)
+        elif live.records is not None:
+            live.records.parking.answer(row.path, data)
+
     async def watch(self, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work`` in the background until the runs are given up."""
         self._open()
@@ -442,6 +489,7 @@ class LiveRuns:
         assert root is not None
         on_inflight = work.spec.on_inflight or self._on_inflight
         records = Records(self._store, owned, root, worker_forms, on_inflight, cancelling=handle.cancelled)
+        records.gathers = self.gather
         handle.write_to(records)
         if owned.run.queue is not None:
             records.branches = self.branches

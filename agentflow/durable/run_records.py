@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from agentflow.core.call.call import CallContext
+from agentflow.core.call.spending import Reservation
 from agentflow.core.data.at_limit import fits_in, raised_value
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.frozen import frozen
@@ -29,10 +31,13 @@ from agentflow.durable.pool import Pool
 from agentflow.durable.values.codec import read_usage
 from agentflow.durable.values.error_codec import NO_VALUE
 from agentflow.run.handle import AccountedRun
+from agentflow.run.questions import permits_of
 from agentflow.run.reservation import RunFunds
 from agentflow.run.strand.budget import Permits, without_permit
 
 if TYPE_CHECKING:
+    from agentflow.core.data.batches import BatchedCall
+    from agentflow.durable.batch_desk import BatchDesk
     from agentflow.durable.stored_inbox import StoredInbox
 
 PARKED_S = 5.0
@@ -270,6 +275,8 @@ class Records:
         self.adopted_cost: float | None = 0.0
         self.on_inflight: OnInflight = on_inflight
         self.cancelling = cancelling
+        self.gathers: Callable[[], BatchDesk] | None = None
+        """Begins to gather the model calls that wait for batches, in this process."""
         self.suspending = False
         self.rest: Rest | None = None
         self.fatal: JournalError | None = None
@@ -316,6 +323,32 @@ class Records:
         self.rest = Rest(self.parking.questions, self.parking.wake_at)
         self.suspending = True
         self.root.cancel()
+
+    async def new_batched(self, reserved: Reservation | None) -> dict[str, Any]:
+        """The data of the record of a call that begins to wait for a batch: its id, and the purse that has set its cost aside."""
+        id = f"af-{secrets.token_hex(16)}"
+        hold = None if reserved is None else await reserved.put_by(id)
+        return {"id": id} if hold is None else {"id": id, "purse": [*hold]}
+
+    async def close_hold(self, data: Mapping[str, Any], usage: Usage | None, cost: float | None) -> None:
+        """Have the purse pay for the call of a record, once, in place of the amount that it has set aside."""
+        from agentflow.core.data.allowances import Spending  # few runs have a purse
+
+        spent = Spending()
+        if usage is not None:
+            spent = Spending(usd=cost or 0.0, tokens=usage.total_tokens, model_calls=1)
+        purse, period = data["purse"]
+        try:
+            await self.store.purses.close(purse, period, data["id"], spent)
+        except JournalError as error:
+            await self.stop(error)
+
+    async def in_batch(self, asked: BatchedCall, call: CallContext) -> Any:
+        """The answer to a model call in a batch, which is delivered to its record. Its process waits for nothing."""
+        assert self.gathers is not None
+        await self.gathers().ask(asked)
+        self.gathers()  # which may have ended before the call was stored
+        return await self.parking.wait(call, permits_of(call))
 
     def deliveries(self) -> RunDeliveries:
         """The order of outcomes in the run, which it has once tasks of asyncio make calls in it."""

@@ -101,6 +101,15 @@ class DurableRuns:
         self._generations = Generations(engine, store, self._input, self._runs.taken_from)
         self.questions = OpenQuestions(store, self._runs, self._codec, self._input, self.send_signal)
         self.samples = Samples(engine, store, self._codec, self._input, redactor)
+        self.samples.gathers = self._runs.gather
+
+    def gather(self) -> None:
+        """Gather the model calls that wait for batches in the background, until none waits."""
+        self._runs.gather()
+
+    def gather_again(self) -> None:
+        """Gather in the background for processes that have ended, if model calls of theirs wait for batches."""
+        self._runs.gather_again()
 
     @cached_property
     def _mail(self) -> RunMail:
@@ -228,6 +237,8 @@ class DurableRuns:
             fields["overrides"] = {name: dict(each) for name, each in spec.overrides.items()}
         if spec.at_limit:
             fields["at_limit"] = dict(spec.at_limit)
+        if spec.batch:
+            fields["batch"] = spec.batch
         if spec.state is not None:
             from agentflow.core.call.run_state import data_of  # few runs have one
 

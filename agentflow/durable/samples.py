@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from types import CodeType
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from agentflow.core.call.call import CallContext, contained
+from agentflow.core.call.spending import Reservation
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import CompiledTask
@@ -39,8 +42,14 @@ from agentflow.durable.values.codec import Codec, write_usage
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
 from agentflow.run.engine import Engine
+from agentflow.run.questions import permits_of
 from agentflow.run.run_spec import RunSpec
+from agentflow.run.strand.budget import without_permit
 from agentflow.tasks.template_registry import tasks_below
+
+if TYPE_CHECKING:  # few runs have batches
+    from agentflow.core.data.batches import BatchedCall
+    from agentflow.durable.batch_desk import BatchDesk
 
 KEPT = "36500d"
 """How old the result of a sample may be to be used again: as old as the database keeps it."""
@@ -100,6 +109,19 @@ class SampleRecords(Records):
     ) -> None:
         """Keep the row; nothing is stored."""
         self.commit_soon([row])
+
+    async def new_batched(self, reserved: Reservation | None) -> dict[str, Any]:
+        """The data of a record; the reservation stays in the memory, as the sample does."""
+        return {"id": ""}
+
+    async def in_batch(self, asked: BatchedCall, call: CallContext) -> Any:
+        """The answer to a model call in a batch, waited for in the memory: equal calls of the same draw are one."""
+        assert self.gathers is not None
+        since = 0.0 if self.anew is None else self.anew.since
+        text = json.dumps([asked.model, asked.endpoint, asked.body, self.draw, since, call.path])
+        name = f"af-{blake2b(text.encode(), digest_size=24).hexdigest()}"
+        async with without_permit(permits_of(call)):
+            return {"ok": await self.gathers().answer(replace(asked, id=name, run="", key=b""))}
 
     async def looked_into(self) -> None:
         """Nothing reaches a sample."""
@@ -175,6 +197,8 @@ class Samples:
         self._codec = codec
         self._stored = stored
         self._redactor = redactor
+        self.gathers: Callable[[], BatchDesk] | None = None
+        """Begins to gather the model calls that wait for batches."""
 
     async def case(self, run_id: str) -> tuple[RunRow, list[EffectRow]]:
         """A recorded run with its effects. Raises JournalError (``durable/unknown-run``)."""
@@ -267,6 +291,7 @@ class Samples:
     ) -> tuple[SampleRecords, RunJournal]:
         """The records of a sample, and its journal."""
         records = SampleRecords(self._store, owned, root, draw, answers, anew)
+        records.gathers = self.gathers
         return records, RunJournal(records, self._codec, self._redactor, program=program)
 
     async def _end(

@@ -12,10 +12,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.journal_port import Content
+from agentflow.core.call.spending import Reservation
 from agentflow.core.data.values import plain
 from agentflow.core.events.effects import Timer
 from agentflow.core.events.events import WaitStarted
@@ -26,6 +27,9 @@ from agentflow.durable.run_records import CLEANUP, PARKED_S, Records
 from agentflow.durable.values.codec import Codec
 from agentflow.durable.values.record_values import STATE, fingerprint, marks_of, with_marks
 from agentflow.run.questions import fitting_signal, permits_of, unanswered, waiting
+
+if TYPE_CHECKING:  # few runs have batches
+    from agentflow.core.data.batches import BatchedCall
 
 
 class WaitRecords(Protocol):
@@ -44,6 +48,7 @@ class WaitRecords(Protocol):
     def take_state(self, data: Mapping[str, Any], call: CallContext) -> None: ...
     def state_changed(self, state: Any) -> None: ...
     def clean(self, text: str) -> str: ...
+    def holds_secret(self, data: Any) -> bool: ...
     def row(
         self, kind: str, name: str, digest: bytes, call: CallContext, data: Any, meter: None, started: float
     ) -> EffectRow: ...
@@ -127,6 +132,36 @@ async def signalled(journal: WaitRecords, awaited: Question, content: Content, c
         raise
 
 
+async def batched(
+    journal: WaitRecords, asked: BatchedCall, content: Content, call: CallContext, reserved: Reservation | None
+) -> Mapping[str, Any]:
+    """The answer to a model call in a batch: from its record, or from the process that gathers batches. Nothing is asked twice.
+
+    The purse's part of ``reserved`` is set aside before the record is made. A call without its record is not sent any more.
+    """
+    records = journal.records
+    row = await _begin(journal, "batch", asked.model, content, call)
+    if row is not None and row.state != EffectState.OPEN:
+        return cast("Mapping[str, Any]", journal.replayed(row, call))
+    if journal.holds_secret(asked.body):
+        return {"fallback": "its request has a secret, which is not stored"}
+    if CLEANUP in call.path:
+        return {"fallback": "a clean-up has no time to wait"}
+    try:
+        if row is None:
+            data = await records.new_batched(reserved)
+            row = _row(journal, "batch", asked.model, content, call, EffectState.OPEN, data)
+            await records.commit(row)
+        purse, period = row.value.get("purse", ("", 0.0))
+        asked = replace(asked, id=row.value["id"], run=records.run.run, key=row.key, purse=purse, period=period)
+        data = await records.in_batch(asked, call)
+        return cast("Mapping[str, Any]", journal.outcome(data, call))
+    except asyncio.CancelledError:
+        if not records.suspending:
+            records.commit_soon([], drop=[effect_key(call.path)])  # its answer is wanted no more
+        raise
+
+
 async def slept(journal: WaitRecords, effect: Timer, call: CallContext) -> list[Any]:
     """Wait until the end of ``effect``, counted from its first beginning in any process."""
     content = {"the time": effect.seconds, "whether it varies": effect.jitter}
@@ -170,6 +205,10 @@ async def _begin(journal: WaitRecords, kind: str, name: str, content: Content, c
         row = journal.records.find(call.path)
         if row is not None and row.content != digest:
             await journal.records.stop(mismatch(row, f"{kind} {name}", content))
+    if (
+        row is None and journal.records.run.slice > 1
+    ):  # a wait of an effect that failed, which is tried again, may have ended
+        journal.records.commit_soon([], drop=[effect_key(call.path)])
     return row
 
 

@@ -12,6 +12,7 @@ from agentflow.durable.runs import DurableRuns
 from agentflow.durable.takeover import Trials
 
 _AWAY_S = 5.0
+_GATHER_S = 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +33,9 @@ async def work_on(
             hint="queues={'default': 0, 'slow': 5}: at most 5 of the queue 'slow' at a time, in all workers together",
         )
     async with asyncio.TaskGroup() as group:
-        beside = [group.create_task(work) for work in (_release_late(runs, stop, drain_s), _cancel(runs))]
+        beside = [
+            group.create_task(work) for work in (_release_late(runs, stop, drain_s), _cancel(runs), _gather(runs))
+        ]
         try:
             await runs.jobs.work(_Worker(runs).do, queues, slots, stop, runs.build())
         finally:
@@ -47,6 +50,13 @@ async def _cancel(runs: DurableRuns) -> None:
         except* JournalError as errors:
             _log.warning("cannot ask which runs were cancelled: %s", errors.exceptions[0])
         await asyncio.sleep(_AWAY_S)
+
+
+async def _gather(runs: DurableRuns) -> None:
+    """Gather the model calls that wait for batches, also those of runs that no process works on."""
+    while True:
+        runs.gather()
+        await asyncio.sleep(_GATHER_S)
 
 
 async def _release_late(runs: DurableRuns, stop: asyncio.Event, drain_s: float) -> None:

@@ -19,6 +19,7 @@ from agentflow.core.data.allowances import Allowance
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, PurseEmpty, clip
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
+from agentflow.core.data.messages import Batching
 from agentflow.core.data.results import NO_USAGE, TaskResult
 from agentflow.core.data.source import Source
 from agentflow.core.events.journal_rows import EffectRow, RunRow
@@ -73,6 +74,12 @@ _CONTINUED_S = 30 * 86_400.0
 """Seconds during which you can continue an evaluation under one limit, from its first call on."""
 
 
+AT_ONCE = 16
+"""The usual number of cases that are carried out at a time."""
+AT_ONCE_IN_BATCHES = 10_000
+"""The number of cases at a time in batches: their model calls together fill these."""
+
+
 @frozen(kw_only=True)
 class Plan:
     """The plan of an evaluation: the ``program`` (None: that of each recorded case), its ``variants`` by name, and how.
@@ -92,7 +99,8 @@ class Plan:
     live_tools: frozenset[str] = frozenset()
     rerun: frozenset[str] = frozenset()
     deps: Any = None
-    concurrency: int = 16
+    concurrency: int = AT_ONCE
+    batch: Batching = False
     seed: int = 0
     run_id: str | None = None
     baseline: str | EvaluationReport | None = None
@@ -146,7 +154,13 @@ class Evaluation:
         self._before = None if saved is None else SavedBaseline(saved, plan.cases)
         self._baseline = BEFORE if self._before is not None else str(plan.baseline or self._subjects[0].name)
         self._scoring = Scoring(
-            runs.samples, ask, tasks=self._subjects[0].tasks, whose=self._id, purse=self._purse, anew=self._anew
+            runs.samples,
+            ask,
+            tasks=self._subjects[0].tasks,
+            whose=self._id,
+            purse=self._purse,
+            anew=self._anew,
+            batch=plan.batch,
         )
 
     def _check(self) -> None:
@@ -352,6 +366,7 @@ class Evaluation:
             deps=plan.deps,
             labels={"evaluation": self._id, "variant": subject.name, "draw": str(draw)},
             around_tool=(self._only_repeatable,),
+            batch=plan.batch,
         )
 
     async def _only_repeatable(

@@ -61,7 +61,8 @@ class Forecast:
     """The calls of an evaluation and their cost. ``forecast["short"]`` is the part of a variant, ``forecast.judges`` that of the judges.
 
     ``all`` is the sum. Its ``at_most`` is the lesser of the static bound and ``limit_usd``, the limit of the evaluation in US dollars;
-    None if there is neither. ``repeats`` is the part of ``about`` for the draws after the first. ``print(forecast)`` is a table.
+    None if there is neither. With ``batch`` the calls are made in batches: the amounts are those of ordinary calls, which cost twice as
+    much. ``repeats`` is the part of ``about`` for the draws after the first. ``print(forecast)`` is a table.
     """
 
     variants: tuple[ForecastPart, ...]
@@ -71,6 +72,7 @@ class Forecast:
     repeat: int
     repeats: float | None = 0.0
     limit_usd: float | None = None
+    batch: bool = False
 
     def __getitem__(self, name: str) -> ForecastPart:
         parts = {each.name: each for each in self.variants}
@@ -88,7 +90,14 @@ class Forecast:
             {each.name: getattr(part, each.name) for each in fields(part)} for part in (*self.variants, self.judges)
         ]
         whole = {each.name: getattr(self.all, each.name) for each in fields(self.all)}
-        return {**whole, "parts": parts, "cases": self.cases, "repeat": self.repeat, "repeats": self.repeats}
+        return {
+            **whole,
+            "parts": parts,
+            "cases": self.cases,
+            "repeat": self.repeat,
+            "repeats": self.repeats,
+            "batch": self.batch,
+        }
 
     def __str__(self) -> str:
         parts = [*self.variants, *([self.judges] if self.judges.samples else []), self.all]
@@ -97,6 +106,8 @@ class Forecast:
         lines = [f"Forecast in model calls: {self.cases} cases{draws}", "", *aligned([head, *map(self._row, parts)])]
         if self.repeat > 1:
             lines += ["", f"Draws 2 to {self.repeat}: about {_usd(self.repeats)} of it"]
+        if self.batch:
+            lines += ["", "In batches: half of it, as far as no call has to be made as an ordinary one"]
         if self.all.ended:
             lines += [
                 "",
@@ -184,6 +195,7 @@ class Forecaster(Evaluation):
             repeat=self._plan.repeat,
             repeats=self._part("repeats", later).about,
             limit_usd=limit,
+            batch=self._plan.batch is not False,
         )
 
     # -- samples --------------------------------------------------------------------------------------------------------

@@ -10,10 +10,11 @@ from typing import Any, TypedDict, cast
 from agentflow.core.call.approval import Approver
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.limits import Limits
+from agentflow.core.data.messages import Batching
 from agentflow.core.events.questions import Answerer
 from agentflow.durable.override_files import OVERRIDES, read_overrides
 from agentflow.evals.cases import Cases, Scorer
-from agentflow.evals.evaluation import Plan, Variant, names_in, read_baseline, read_listed
+from agentflow.evals.evaluation import AT_ONCE, AT_ONCE_IN_BATCHES, Plan, Variant, names_in, read_baseline, read_listed
 from agentflow.evals.report import EvaluationReport
 from agentflow.evals.sample import Sample
 from agentflow.flow.program_methods import check_run
@@ -36,6 +37,7 @@ class EvaluationOptions(TypedDict, total=False):
     primary: Iterable[str]
     until: float | None
     concurrency: int
+    batch: Batching
     seed: int
     run_id: str | None
     told: Callable[[Sample, int, int], None] | None
@@ -67,13 +69,14 @@ async def plan_of(program: Any, cases: Cases, options: EvaluationOptions) -> Pla
                 hint=hint,
                 details={"option": name},
             )
-    check_run(None, options.get("limits"))
+    check_run(None, options.get("limits"), batch=options.get("batch", False))
     for name in ("live_tools", "rerun", "primary"):
         chosen[name] = names_in(name, cast("Iterable[str]", chosen.get(name, ())))
     chosen |= {
         "variants": await asyncio.to_thread(_read_variants, options.get("variants") or {}),
         "scorers": tuple(options.get("scorers", ())),
         "primary": tuple(sorted(cast("frozenset[str]", chosen["primary"]))),
+        "concurrency": options.get("concurrency", AT_ONCE_IN_BATCHES if options.get("batch") else AT_ONCE),
         "baseline": await read_baseline(options.get("baseline")),
     }
     return Plan(program=program, cases=await read_listed(cases), **cast("dict[str, Any]", chosen))

@@ -11,6 +11,7 @@ from typing import Any, cast
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import ConfigurationError, PurseEmpty, RunStopped, clip
 from agentflow.core.data.limits import total
+from agentflow.core.data.messages import Batching
 from agentflow.durable.generations import TaskOverrides
 from agentflow.durable.samples import Anew, SampleEnd, Samples, plain_row
 from agentflow.durable.stored_input import PythonProgram
@@ -38,7 +39,7 @@ class Scoring:
 
     Parameters: ``samples`` carry out the tasks that judge, with the ``tasks`` of :meth:`~agentflow.durable.samples.Samples.changed`; ``ask`` asks a
     model; ``whose`` names the evaluation or the run in the records of judges; ``purse`` pays for them; ``anew`` are the
-    samples without answers in records.
+    samples without answers in records; with ``batch`` judges are asked in batches.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Scoring:
         whose: str,
         purse: Purse | None,
         anew: Anew | None = None,
+        batch: Batching = False,
     ) -> None:
         self._samples = samples
         self._ask = ask
@@ -57,6 +59,7 @@ class Scoring:
         self._whose = whose
         self._purse = purse
         self._anew = anew
+        self._batch: Batching = batch
         self.calls = 0
         """The model calls that judging paid for."""
         self.usd: float | None = 0.0
@@ -141,7 +144,7 @@ class Scoring:
         """The value of a task that judges, as a sample of its own: kept, and paid by the evaluation. Raises its error."""
         program = PythonProgram(target)
         row = plain_row(f"{self._whose}.score", program.source.name, program.source.text)
-        spec = RunSpec(bindings=values, purse=self._purse, attended=False)
+        spec = RunSpec(bindings=values, purse=self._purse, attended=False, batch=self._batch)
         end = await self._samples.carry_out(row, program, spec, tasks=self._tasks, draw=draw, anew=self._anew)
         self.calls += end.paid_usage.requests
         self.usd = total((self.usd, end.paid))

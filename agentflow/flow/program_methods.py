@@ -16,7 +16,7 @@ from agentflow.core.call.host_threads import as_async
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.limits import Limits, OnLimit
 from agentflow.core.data.media import PromptParts, load_parts
-from agentflow.core.data.messages import TextPart
+from agentflow.core.data.messages import Batching, TextPart
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Surface
 from agentflow.core.events.effects import (
@@ -91,6 +91,7 @@ class RunOptions(TypedDict, total=False):
     on_limit: OnLimit
     warn_at: float
     wrap_up: bool
+    batch: Batching
     around_tool: Sequence[ToolMiddleware]
     around_model: Sequence[ModelMiddleware]
 
@@ -117,6 +118,7 @@ class StartOptions(TypedDict, total=False):
     on_limit: OnLimit
     warn_at: float
     wrap_up: bool
+    batch: Batching
 
 
 RUN = RunOptions.__optional_keys__
@@ -139,7 +141,7 @@ def spec_of(where: str, names: Collection[str], program: object, options: Mappin
             from agentflow.lib.option_hints import unknown_field
 
             raise unknown_field(name, where, names)
-    check_run(program, options.get("limits"), options.get("session"))
+    check_run(program, options.get("limits"), options.get("session"), options.get("batch", False))
     state: object = options.get("state")
     if state is not None and not isinstance(state, Mapping):
         if isinstance(program, FlowCall):
@@ -185,8 +187,8 @@ def _read_middleware(where: str, options: dict[str, Any], program: object) -> No
         raise
 
 
-def check_run(program: object, limits: object, session: object = None) -> None:
-    """Check the ``limits`` and the ``session`` of a run. Raises ConfigurationError (``config/option``) unless they have
+def check_run(program: object, limits: object, session: object = None, batch: object = False) -> None:
+    """Check the ``limits``, the ``session`` and ``batch`` of a run. Raises ConfigurationError (``config/option``) unless they have
     these types or are None."""
     problem: ConfigurationError | None = None
     if limits is not None and not isinstance(limits, Limits):
@@ -198,6 +200,10 @@ def check_run(program: object, limits: object, session: object = None) -> None:
         name = repr(session) if isinstance(session, str) else "'user-42'"
         hint = f"async with flow.session({clip(name, 80)}) as session: ... session=session; or agentflow.Session()"
         problem = wrong_value("a run", "session", session, "is not a session", hint)
+    elif batch is not False:
+        from agentflow.core.data.batches import wrong_batch  # few runs are batched
+
+        problem = wrong_batch("a run", batch)
     if problem is not None:
         if isinstance(program, FlowCall):
             program.close()

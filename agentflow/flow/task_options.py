@@ -13,7 +13,7 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.call.endings import called_by_host
 from agentflow.core.data.errors import TaskError
 from agentflow.core.data.known_names import CompiledTask, Template
-from agentflow.core.data.messages import Effort, PromptCache
+from agentflow.core.data.messages import Batching, Effort, PromptCache
 from agentflow.core.data.source import Span
 from agentflow.core.data.templates import Clear, ContextManagement, HistoryConfig
 from agentflow.core.events.effects import TaskCall
@@ -99,6 +99,7 @@ class AskSettings(TypedDict, total=False):
     reuse_key: str
     version: str
     prompt_cache: PromptCache
+    batch: Batching
     priority: int
     decompose: int
     around_tool: Sequence[ToolMiddleware]

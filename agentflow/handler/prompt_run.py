@@ -72,6 +72,7 @@ from agentflow.handler.tool_registry import ToolTurn
 
 if TYPE_CHECKING:  # few runs have an inbox, few prompts clear anything
     from agentflow.core.call.inbox import SaidText
+    from agentflow.handler.batched_model import BatchRoute
     from agentflow.handler.clearing import Clearing
     from agentflow.handler.wrapping_up import WrapUp
 
@@ -127,7 +128,7 @@ class PromptRun:
     name for it; ``system`` is the whole system text; ``shape`` is the form the answer must have;
     ``offer`` chooses the tools of each later turn (None: they stay);
     ``calibration`` and ``caching`` are shared by the prompts of a turn loop; ``pricing`` knows the cost of calls;
-    ``rated`` says that adapters need the length of requests. ``clock`` is the prompt's time, if limited.
+    ``rated`` says that adapters need the length of requests; ``batch`` says where its calls are batched, if they are. ``clock`` is the prompt's time, if limited.
     """
 
     __slots__ = (
@@ -136,6 +137,7 @@ class PromptRun:
         "_around",
         "_asked",
         "_at",
+        "_batch",
         "_cache_key",
         "_calibration",
         "_call",
@@ -146,6 +148,7 @@ class PromptRun:
         "_funds",
         "_guard",
         "_heard",
+        "_in_batch",
         "_lost",
         "_may_call",
         "_messages",
@@ -158,7 +161,6 @@ class PromptRun:
         "_prompt",
         "_prompt_cache",
         "_rated",
-        "_reserved",
         "_said",
         "_said_first",
         "_said_late",
@@ -173,6 +175,8 @@ class PromptRun:
         "arrived",
         "clock",
         "due",
+        "put_by",
+        "reserved",
         "shown",
     )
 
@@ -192,7 +196,11 @@ class PromptRun:
         caching: PromptCaching,
         pricing: Pricing | None = None,
         rated: bool = False,
+        batch: BatchRoute | None = None,
     ) -> None:
+        self._batch = batch
+        self._in_batch = False
+        self.put_by = False
         self._prompt = prompt
         self._call = call
         own = cast("Toolbox | None", prompt.toolbox)
@@ -213,7 +221,7 @@ class PromptRun:
         self._calibration = calibration
         self._pricing = pricing
         self._funds = call.run.funds
-        self._reserved: Reservation | None = None
+        self.reserved: Reservation | None = None
         self._estimator: Estimator | None = None
         self._guard: ContextGuard | None = None
         self._rated = rated
@@ -359,8 +367,8 @@ class PromptRun:
                 self._put_back()
             if self._asked is not None:
                 run.under_way(self.so_far, False)
-            if self._reserved is not None:
-                self._reserved.free()
+            if self.reserved is not None:
+                self.reserved.free()
 
     def stopped(self, error: BaseException) -> tuple[Message, ...] | None:
         """The exchange of the prompt at the moment that ``error`` stops it; None for a failure before the model has said anything."""
@@ -437,13 +445,13 @@ class PromptRun:
         try:
             response = await self._ask(request, call, progress)
             usage, cost = response.usage, self.cost_of(response)
-            self._call.run.charge_usage(usage, cost)
+            self._call.run.charge_usage(usage, cost, self.put_by)
         finally:
             self.due = False
-            if self._reserved is not None:
-                self._reserved.free()
-        if self._reserved is not None:
-            self._reserved.check(response)
+            if self.reserved is not None:
+                self.reserved.free()
+        if self.reserved is not None:
+            self.reserved.check(response)
         for tokens, price in self._lost[lost:]:
             usage, cost = usage + tokens, added(cost, price)
         return response, usage, cost
@@ -457,6 +465,13 @@ class PromptRun:
             if self._guard is not None:
                 await self._guard.before(request, tokens)
         run, waits, asked = call.run, call.run.waits_at_limits, request
+        adapter = self._adapter
+        if self._batch is not None and run.journal is not None:
+            from agentflow.handler.batched_model import BatchedModel  # few tasks ask for it
+
+            content = {"the model": self._model, "the turn": self._turns + 1, "the conversation": self._said}
+            adapter = BatchedModel(adapter, self._batch, call, run.journal, content, self)
+            self._in_batch = True
         while True:
             try:
                 if self._funds is not None:
@@ -468,8 +483,8 @@ class PromptRun:
             except LimitExceeded as error:  # at a limit that may be raised the call waits; it is sent whole then
                 if not waits:
                     raise
-                if self._reserved is not None:
-                    self._reserved.free()
+                if self.reserved is not None:
+                    self.reserved.free()
                 await run.beyond(error, call)
         self._turns += 1
         cleared = self._clearing is not None and self._clearing.announce(call)
@@ -481,9 +496,9 @@ class PromptRun:
                 run.under_way(self.so_far, True)
             self._asked = request
         if progress is None:
-            response = await model_turn(self._adapter, request, call, self._turns, self._shape, self)
+            response = await model_turn(adapter, request, call, self._turns, self._shape, self)
         else:
-            response = await answered(self._adapter, request, progress, self)
+            response = await answered(adapter, request, progress, self)
         if watch is not None:
             watch.after(request, response, call, fallbacks=bool(self._prompt.fallbacks))
         if self._may_call or ToolCallPart not in map(type, response.parts):
@@ -511,7 +526,11 @@ class PromptRun:
             quote = await self._pricing.quote(self._adapter, model, tokens, request.prompt_cache)
             if quote is None:
                 model = self._pricing.unpriced(self._adapter, model)
-        self._reserved = reserved = funds.reserve(tokens, cap, quote, model, priority=call.priority, exact=exact)
+            elif self._in_batch:
+                quote = self._pricing.batched(quote)
+        self.reserved = reserved = funds.reserve(
+            tokens, cap, quote, model, priority=call.priority, exact=exact, put_by=self.put_by
+        )
         if reserved.waits:
             self.waits(False)
             async with waiting(call, "budget", code="limits/waiting", message=WAITING):
@@ -521,12 +540,16 @@ class PromptRun:
 
     async def again(self, request: ModelRequest) -> None:
         """Reserve again for a request that broke and was charged, before it is sent again unchanged."""
-        funds, reserved, estimator = self._funds, self._reserved, self._estimator
+        funds, reserved, estimator = self._funds, self.reserved, self._estimator
         if funds is None or reserved is None or estimator is None:
             return
         tokens = estimator.input_tokens(request)
         reserved.free()
         await self._grant(request, funds, tokens, reserved.cap, self._call, exact=True)
+
+    async def unbatched(self, request: ModelRequest) -> None:
+        self._in_batch = self.put_by = False
+        await self.again(request)
 
     def waits(self, over: bool) -> None:
         """Stop the prompt's clock while a call waits for its rate or budget."""
@@ -728,11 +751,11 @@ class PromptRun:
         run = self._call.run
         if not charged:
             try:
-                run.charge_usage(usage, cost)
+                run.charge_usage(usage, cost, self.put_by)
             finally:
-                if self._reserved is not None:
-                    self._reserved.free()
-                    self._reserved.check(response)
+                if self.reserved is not None:
+                    self.reserved.free()
+                    self.reserved.check(response)
         if len(text := response.text) > PAID_TEXT:
             run.charge_text(len(text))
         calls = checked_calls(response, request, self._adapter, run.limits.string)

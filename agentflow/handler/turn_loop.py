@@ -32,7 +32,8 @@ from agentflow.handler.tool_lists import Offer, named_tools, searched, with_chos
 from agentflow.handler.tool_registry import NO_TOOLS
 from agentflow.handler.tools import SEARCH_TOOLS
 
-if TYPE_CHECKING:  # few prompts clear anything
+if TYPE_CHECKING:  # few prompts clear anything, or are batched
+    from agentflow.handler.batched_model import BatchRoute
     from agentflow.handler.clearing import KeptResults
 
 
@@ -161,6 +162,12 @@ class TurnLoop:
                 break
         else:
             raise ConfigurationError("the prompt is empty", code="handler/empty-prompt", hint="write a prompt")
+        batch = call.run.batches if prompt.batch is None else prompt.batch
+        route: BatchRoute | None = None
+        if batch:
+            from agentflow.handler.batched_model import batch_route
+
+            route = batch_route(self._router, prompt.model, batch, call.run)
         adapter, model = self._route(prompt) if prompt.fallbacks else self._router.resolve(prompt.model)
         rules = prompt.rules
         own = prompt.toolbox
@@ -189,7 +196,7 @@ class TurnLoop:
         offer: Offer | None = None
         if rules.chooser is not None or (toolbox and SEARCH_TOOLS in toolbox):
             offer = partial(self._offer, prompt, call, inner, (adapter, model), kept)
-        work = self._work(prompt, inner, adapter, model, self._system(prompt), specs, offer)
+        work = self._work(prompt, inner, adapter, model, self._system(prompt), specs, offer, route)
         if kept is not None:
             kept.messages = work.conversation
         try:
@@ -248,6 +255,7 @@ class TurnLoop:
         system: str,
         offered: tuple[ToolSpec, ...],
         offer: Offer | None = None,
+        batch: BatchRoute | None = None,
     ) -> PromptRun:
         """The run of a prompt; ``call`` has a path of its own and the authority of the offered tools."""
         return PromptRun(
@@ -264,6 +272,7 @@ class TurnLoop:
             caching=self._caching,
             pricing=self._pricing,
             rated=self._rated,
+            batch=batch,
         )
 
     def _route(self, prompt: Prompt) -> tuple[ProviderAdapter, str]:

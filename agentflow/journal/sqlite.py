@@ -69,8 +69,16 @@ create index af_run_due on af_run(status, wake_at);
 create index af_session_holder on af_session(holder);
 create index af_result_at on af_result(at);
 """
-_ADDED = ("create index if not exists af_run_updated on af_run(updated desc, run)",)
-"""The columns that tables created by an earlier release may lack, and get when they are opened."""
+_ADDED = (
+    "create index if not exists af_run_updated on af_run(updated desc, run)",
+    "create table if not exists af_batch(id text primary key, model text not null, endpoint text not null, "
+    "state text not null, vendor text not null, created real not null, due real not null, sender text not null) without rowid",
+    "create table if not exists af_batch_call(id text primary key, run text not null, key blob not null, model text not null, "
+    "endpoint text not null, body text not null, within_s real not null, at real not null, "
+    "purse text not null, period real not null, batch text not null, answer text)",
+    "create index if not exists af_batch_call_batch on af_batch_call(batch)",
+)
+"""The parts that tables created by an earlier release may lack, and get when they are opened."""
 EVENT_SCHEMA = """
 create table if not exists af_event(number integer primary key, run text not null, slice integer not null,
   seq integer not null, line blob not null);

@@ -36,6 +36,7 @@ from agentflow.journal.cleaning import StorageSurvey
 from agentflow.journal.connection import C, DatabaseConnection, Row
 from agentflow.journal.errors import owned_run, unknown_run
 from agentflow.journal.rows import OWNER, REF, Rows, escape, parse, selected, unescape
+from agentflow.journal.stored_batches import StoredBatches
 from agentflow.journal.stored_purses import StoredPurses
 from agentflow.journal.writer import Put, Writer
 
@@ -120,6 +121,7 @@ class Journal(ABC, Generic[C]):
         self._rows = rows
         self.results = Results(writer, rows)
         self.purses = StoredPurses(writer, self._lender, self._lender_lives)
+        self.batches = StoredBatches(writer, self._lender, self._lender_lives)
 
     # -- parts of a subclass -------------------------------------------------------------------------------------------
 

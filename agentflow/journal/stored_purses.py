@@ -3,7 +3,8 @@
 ``af_purse`` has the spending in each period of a purse, ``af_purse_lease`` the amounts that each process has set aside for its
 calls in progress. A lease is never larger than the rest, so the sum never exceeds the allowance. A process ends its lease when
 its calls have ended, and says their cost. The lease of a process that died, or that let it
-expire, counts as spent: its calls may have been paid for. Money is whole nano-dollars.
+expire, counts as spent: its calls may have been paid for. A call that outlives its process, in a batch, has a lease of its own,
+a hold, which counts as spent until its cost is known. Money is whole nano-dollars.
 """
 
 from __future__ import annotations
@@ -34,6 +35,15 @@ insert into af_purse_lease as l(name, starts, owner, number, expires) values ($1
 on conflict (name, starts, owner) do update set nanos = 0, tokens = 0, calls = 0, number = excluded.number
 where l.number < excluded.number
 """
+_HOLD = """
+insert into af_purse_lease(name, starts, owner, nanos, tokens, calls, expires) values ($1, $2, $3, $4, $5, $6, 0)
+on conflict (name, starts, owner) do nothing
+"""
+_LEND_LESS = """
+update af_purse_lease set nanos = nanos - $4, tokens = tokens - $5, calls = calls - $6
+where name = $1 and starts = $2 and owner = $3
+"""
+_CLOSE = "delete from af_purse_lease where name = $1 and starts = $2 and owner = $3"
 _SPEND = """
 update af_purse set nanos = nanos + $3, tokens = tokens + $4, calls = calls + $5 where name = $1 and starts = $2
 """
@@ -106,6 +116,28 @@ class StoredPurses:
 
         await self._writer.do(work)
 
+    async def hold(self, name: str, starts: float, ends: float | None, id: str, held: Spending) -> None:
+        owner = self._me = await self._lender()
+        amounts = (nanos_covering(held.usd), held.tokens, held.model_calls)
+
+        async def work(db: DatabaseConnection) -> None:
+            at = await self._open(db, name, starts, ends)
+            if changed(await db.execute(_HOLD, name, starts, _holder(id), *amounts)):
+                _, _, mine = await self._read(db, name, starts, at, " for update")
+                less = [min(amount, lent) for amount, lent in zip(amounts, mine, strict=True)]
+                await db.execute(_LEND_LESS, name, starts, owner, *less)
+
+        await self._writer.do(work)
+
+    async def close(self, name: str, starts: float, id: str, spent: Spending) -> None:
+        amounts = (round(spent.usd * NANO), spent.tokens, spent.model_calls)
+
+        async def work(db: DatabaseConnection) -> None:
+            if changed(await db.execute(_CLOSE, name, starts, _holder(id))):
+                await db.execute(_SPEND, name, starts, *amounts)
+
+        await self._writer.do(work)
+
     async def look(self, name: str, starts: float) -> PurseUse:
         return await self._writer.do(lambda db: self._use(db, name, starts))
 
@@ -156,6 +188,11 @@ class StoredPurses:
                 else:
                     spent = _sum(spent, lent)
         return spent, leased, mine
+
+
+def _holder(id: str) -> str:
+    """The owner of a hold: no process has such a name."""
+    return f"call {id}"
 
 
 def _amounts(row: Sequence[int]) -> _Amounts:

@@ -40,6 +40,11 @@ class Durable:
         """Whether a flow resumes the runs of processes that died."""
         return is_postgres(self.url) if self.take_over is None else self.take_over
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a database: a server, or a file that exists."""
+        return is_postgres(self.url) or database_file(self.url).exists()
+
 
 def durable_of(durable: object) -> Durable | None:
     """The argument ``durable=`` of a flow as :class:`Durable`. Raises ConfigurationError (``config/durable``) for a value of another type."""

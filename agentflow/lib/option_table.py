@@ -81,6 +81,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("reuse_key", "str", _PYTHON, "with `reuse`: identifies the values in tools that are closures, bound methods or partials"),
     Option("version", "str", _PROMPTS, "a text that you change when earlier results are to answer no more: for `reuse`, resumed generations and evaluations"),
     Option("prompt_cache", "PromptCache", _PROMPTS, "how long the provider keeps the beginning of the prompt"),
+    Option("batch", "Batching", _PYTHON, "model calls are made in the vendor's batches, at half the price, within a day or a time such as `\"2h\"`; durable runs only"),
     Option("priority", "int", _PROMPTS, "-1000 to 1000: which call goes first where calls wait"),
     Option("decompose", "int", _PYTHON, "rounds in which a model may split the task by a program, once it ran out of room"),
     Option("around_tool", "Sequence[ToolMiddleware]", _PYTHON, "async functions around each call of a tool: `async def careful(call, run, ctx)`"),

@@ -64,6 +64,7 @@ class AnthropicProvider(HttpAdapter):
     dialect: ClassVar[str] = messages.DIALECT
     provider: ClassVar[str] = "anthropic"
     route: ClassVar[str] = "anthropic"
+    batch_api: ClassVar[str] = "anthropic"
     address = ADDRESS
     hosts = ("anthropic.com",)
     address_variable = "ANTHROPIC_BASE_URL"

@@ -83,6 +83,8 @@ def _check_package(extra: str, module: str) -> None:
 class CloudProvider(AnthropicProvider):
     """Base of the clouds. Model names are those of the cloud."""
 
+    batch_api = ""
+
     shown_headers: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __init__(self, **options: Unpack[AdapterOptions]) -> None:

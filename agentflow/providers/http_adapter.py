@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypedDict, Unpack
 
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, ProviderError
 from agentflow.core.data.frozen import frozen
@@ -64,8 +64,12 @@ from agentflow.providers.known_servers import (
     slots_of,
     traits_of,
 )
-from agentflow.providers.prices import Prices
+from agentflow.providers.prices import Prices, batched_cost
 from agentflow.providers.proxies import ClientPool
+
+if TYPE_CHECKING:  # few flows send batches
+    from agentflow.core.data.batches import BatchAnswer
+    from agentflow.core.ports.batch_ports import BatchApi
 
 
 @frozen
@@ -458,6 +462,54 @@ class HttpAdapter(ABC):
         call.path, data = self._written(request, call.wire, call.streaming, call.headers)
         call.fields = frozenset(data)
         call.body = await body_of(request, data)
+
+    batch_api: ClassVar[str] = ""
+    """The vendor's interface for batches: ``openai``, ``anthropic`` or none."""
+
+    @cached_property
+    def batches(self) -> BatchApi | None:
+        if not self.batch_api:
+            return None
+        from agentflow.providers import batch_calls  # few flows send any
+
+        async def opened() -> tuple[ClientPool, Sdk]:
+            ready = await self._opened.ready(running_loop())
+            return ready.clients, ready.sdk
+
+        kind = batch_calls.AnthropicBatches if self.batch_api == "anthropic" else batch_calls.OpenAIBatches
+        return kind(opened, self.name)
+
+    async def batch_body(self, request: ModelRequest) -> tuple[str, str]:
+        request = replace(self._bounded(request), stream=False)
+        call = HttpCall(request, self._clocks, self.name, self._wire(request))
+        try:
+            await self._write(call)
+        finally:
+            call.watch.close()
+        if call.headers:
+            raise ConfigurationError(
+                "extra_headers= cannot be sent with a call in a batch",
+                code="config/option",
+                hint="leave out batch= of this task, or extra_headers of its settings",
+            )
+        return call.path, call.body.decode()
+
+    def batch_answer(self, request: ModelRequest, answer: BatchAnswer) -> ModelResponse:
+        if answer.status >= 400:
+            raise wire_faults.from_status(
+                answer.status, answer.body, {}, provider=self.name, model=request.model, request_id=None
+            )
+        if not answer.status:
+            raise wire_faults.from_stream(answer.body, provider=self.name, model=request.model)
+        request = replace(self._bounded(request), stream=False)
+        call = HttpCall(request, self._clocks, self.name, self._wire(request))
+        try:
+            decoder = self._decoder(call)
+            response = self._finished(call, decoder, decoder.body, answer.body)[-1].response
+        finally:
+            call.watch.close()
+        assert response is not None
+        return replace(response, cost_usd=batched_cost(response.cost_usd))
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Input tokens of ``request``, estimated at four bytes per token."""

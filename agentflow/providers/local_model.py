@@ -182,6 +182,8 @@ class LocalServer:
 class LocalChat(OpenAIChatProvider):
     """Chat Completions with the server of a :class:`LocalServer`."""
 
+    batch_api = ""
+
     route: ClassVar[str] = ROUTE
 
 

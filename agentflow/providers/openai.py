@@ -83,6 +83,7 @@ class OpenAIChatProvider(OpenAIProvider):
 
     dialect: ClassVar[str] = chat.DIALECT
     route: ClassVar[str] = "openai-chat"
+    batch_api: ClassVar[str] = "openai"
 
     def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
         body = {**chat.encode(request, wire, streaming), **common.cache_fields(request)}
@@ -100,6 +101,7 @@ class OpenAIResponsesProvider(OpenAIProvider):
 
     dialect: ClassVar[str] = responses.DIALECT
     route: ClassVar[str] = "openai"
+    batch_api: ClassVar[str] = "openai"
 
     def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
         body = {**responses.encode(request, wire, streaming), **common.cache_fields(request)}

@@ -29,6 +29,15 @@ HOUR = 1.6
 of a quarter more. https://platform.claude.com/docs/en/build-with-claude/prompt-caching"""
 
 
+BATCHED = 0.5
+"""The price of a call in a batch as a part of that of an ordinary one, with both vendors."""
+
+
+def batched_cost(cost: float | None) -> float | None:
+    """The cost of a call in a batch, from that of an ordinary one; None if that is unknown."""
+    return None if cost is None else round(cost * BATCHED * NANO) / NANO
+
+
 @frozen
 class Price:
     """US dollars per million tokens. ``cache_read`` and ``cache_write`` default to the input price.
@@ -163,6 +172,9 @@ class Prices:
             return quotes[0]
         dearer = HOUR if prompt_cache == "1h" else 1.0
         return PriceQuote(max([each.input_usd for each in quotes]) * dearer, max([each.output_usd for each in quotes]))
+
+    def batched(self, quote: PriceQuote) -> PriceQuote:
+        return PriceQuote(quote.input_usd * BATCHED, quote.output_usd * BATCHED)
 
     def _quote(self, dialect: str, model: str, tokens: int) -> PriceQuote | None:
         listing = None if self._offered else self._find(dialect, model)

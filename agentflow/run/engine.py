@@ -296,6 +296,8 @@ class Engine:
         self.functions: dict[str, PythonTarget] = {}
         self.host: Any = None
         """Binds functions without a flow to the flow of the engine; set by the room of flows."""
+        self.find_model: Callable[[str], tuple[Any, str]] | None = None
+        """Finds the provider of a full model name, for batches; set by the flow."""
         self.recorded: EffectHandler | None = None
         """Carries out the effects of durable runs; set by the room of durable runs."""
         self._throttle: tuple[asyncio.AbstractEventLoop, StartThrottle] | None = None
@@ -400,6 +402,7 @@ class Engine:
             around_model=self.around_model + spec.around_model if spec.around_model else self.around_model,
             at_limit={**(self.at_limit or {}), **spec.at_limit} if spec.at_limit else self.at_limit,
         )
+        run.batches = spec.batch
         if spec.state is not None:
             from agentflow.core.call.run_state import RunState  # few runs have one
 
@@ -440,6 +443,12 @@ class Engine:
                 "state= belongs to a run, and this call is a part of one",
                 code="config/option",
                 hint="change that of the run: ctx.state['key'] = value",
+            )
+        if spec.batch:
+            raise ConfigurationError(
+                "batch= belongs to a run, and this call is a part of one",
+                code="config/option",
+                hint="pass it to the outermost flow.start, or to the task: @flow.task(batch=True)",
             )
         if spec.at_limit:
             raise ConfigurationError(

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from agentflow.core.call.spending import Funds
 from agentflow.core.data.allowances import Allowance, AllowanceTable, PurseBalance, Spending, check_purse_name
-from agentflow.core.data.errors import AgentflowError, ConfigurationError, PurseEmpty, cut
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, LimitExceeded, PurseEmpty, cut
 from agentflow.core.data.limits import Limits, added
 from agentflow.core.data.messages import Usage
 from agentflow.core.ports.store_ports import PurseStore
@@ -53,6 +53,7 @@ class Purse(RunFunds):
         "_last",
         "_loaded",
         "_loop",
+        "_moves",
         "_none_for",
         "_number",
         "_settled",
@@ -90,6 +91,7 @@ class Purse(RunFunds):
         self._settled = Spending()
         # One opened again in this process, after it was dropped, continues above the numbers of its settlements.
         self._number = time.monotonic_ns()
+        self._moves = 0
         self._loaded: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._last: asyncio.Task[Any] | None = None
@@ -131,9 +133,9 @@ class Purse(RunFunds):
 
     async def _learn(self, store: PurseStore) -> Spending:
         """Take note of the spending of others. Returns the sum of their leases."""
-        number, starts = self._number, self._starts
+        before, starts = (self._number, self._moves), self._starts
         use = await self._in_order(store.look(self.name, starts))
-        if number != self._number:  # calls have ended meanwhile, which the store did not count yet
+        if before != (self._number, self._moves):  # calls have ended meanwhile, which the store did not count yet
             return await self._learn(store)
         self._know(use.spent)
         self._loaded = starts
@@ -197,11 +199,15 @@ class Purse(RunFunds):
         return not self._is_overspent and super().fits(held)
 
     def room(self, held: HeldCall) -> tuple[int, str]:
-        if self.model_calls is not None and self.used_calls + 1 > self.model_calls:
-            raise self._no_calls()
-        if self._is_overspent and (error := self.spent_up()) is not None:
-            raise error
-        return super().room(held)
+        try:
+            if self.model_calls is not None and self.used_calls + 1 > self.model_calls:
+                raise self._no_calls()
+            if self._is_overspent and (error := self.spent_up()) is not None:
+                raise error
+            return super().room(held)
+        except LimitExceeded:
+            self.idle()  # which ends the lease of the part that was left
+            raise
 
     @property
     def _is_overspent(self) -> bool:
@@ -324,6 +330,28 @@ class Purse(RunFunds):
         finally:
             self._asking = None
         self.serve()
+
+    async def put_by(self, held: HeldCall, id: str) -> tuple[str, float] | None:
+        if self._store is None:
+            return None
+        self._turn()
+        starts = self._starts
+        await self._in_order(self._put_by(self._store, held, id))
+        return self.name, starts
+
+    async def _put_by(self, store: PurseStore, held: HeldCall, id: str) -> None:
+        """Move the amount of ``held`` from the lease of this process to a hold, which is the spending of others from now on."""
+        moved = Spending(
+            usd=0.0 if self.usd is None else held.cost,
+            tokens=0 if self.tokens is None else held.tokens,
+            model_calls=0 if self.model_calls is None else 1,
+        )
+        await store.hold(self.name, self._starts, self._row_ends, id, moved)
+        self._moves += 1
+        self._settled = self._settled + moved
+        self.used_usd = added(self.used_usd, moved.usd) or 0.0
+        self.used_tokens += moved.tokens
+        self.used_calls += moved.model_calls
 
     def _lack(self, held: HeldCall) -> Spending:
         """The amount ``held`` lacks in addition to the present reservations."""

@@ -218,6 +218,7 @@ class RunFunds:
         *,
         priority: int = 0,
         exact: bool = False,
+        put_by: bool = False,
     ) -> HeldCall:
         """Reserve the maximum cost of a call; see :meth:`agentflow.core.call.spending.Purse.reserve`."""
         if self.unknown:
@@ -227,6 +228,10 @@ class RunFunds:
                 raise self._unpriced(model)
             quote = _FREE
         held = HeldCall(self, input_tokens, cap, quote, exact)
+        if put_by:
+            held.top = self.account
+            if held.settle() is None:  # it has not to wait for others: the purse has its part
+                return held
         root = self.root
         if (root.waiters.entries and root.waiters.first() is not None) or held.settle():
             waiter = root.waiters.join(held, priority)
@@ -322,6 +327,15 @@ class RunFunds:
             f'agentflow.toml [prices."{clip(model, 200)}"] and below it input = 3 and output = 15, then agentflow trust',
         )
 
+    @property
+    def account(self) -> RunFunds | None:
+        """The purse around the funds of the run; None without one."""
+        return None if self.purse is None else self.root
+
+    async def put_by(self, held: HeldCall, id: str) -> tuple[str, float] | None:
+        """Set the amount of ``held`` aside; see :meth:`agentflow.core.call.spending.Reservation.put_by`."""
+        return None
+
     def levels(self) -> list[RunFunds]:
         """These funds and those around them, the innermost first."""
         levels: list[RunFunds] = []
@@ -335,11 +349,25 @@ class RunFunds:
 class HeldCall:
     """The reservation of one call. Implements :class:`~agentflow.core.call.spending.Reservation`."""
 
-    __slots__ = ("_bound", "_funds", "_held", "cap", "cost", "exact", "input_tokens", "quote", "tokens", "waiter")
+    __slots__ = (
+        "_bound",
+        "_funds",
+        "_held",
+        "cap",
+        "cost",
+        "exact",
+        "input_tokens",
+        "quote",
+        "tokens",
+        "top",
+        "waiter",
+    )
 
     def __init__(self, funds: RunFunds, input_tokens: int, cap: int, quote: PriceQuote, exact: bool) -> None:
         self._funds = funds
         self._held = False
+        self.top: RunFunds | None = None
+        """The funds from which on the amount is not held here."""
         self.exact = exact
         self.waiter: asyncio.Future[bool] | None = None
         self._bound: tuple[str, RunFunds] | None = None
@@ -373,14 +401,14 @@ class HeldCall:
         Raises LimitExceeded if too little is left and there is no call to wait for.
         """
         funds: RunFunds | None = self._funds
-        while funds is not None:
+        while funds is not self.top and funds is not None:
             if not funds.fits(self):
                 break
             funds = funds.outer
         else:
             self._take()
             return None
-        short = [each for each in self._funds.levels() if not each.fits(self)]
+        short = [each for each in self._levels() if not each.fits(self)]
         if asking := [each for each in short if each.asks(self)]:
             return asking
         rooms = [(*each.room(self), each) for each in short if not each.calls]
@@ -394,10 +422,14 @@ class HeldCall:
         self._take()
         return None
 
+    def _levels(self) -> list[RunFunds]:
+        levels = self._funds.levels()
+        return levels if self.top is None else levels[: levels.index(self.top)]
+
     def _take(self) -> None:
         self._held = True
         funds: RunFunds | None = self._funds
-        while funds is not None:
+        while funds is not self.top and funds is not None:
             funds.calls += 1
             funds.held_tokens += self.tokens
             funds.held_usd = (round(funds.held_usd * NANO) + round(self.cost * NANO)) / NANO
@@ -414,17 +446,29 @@ class HeldCall:
                 self.waiter.cancel()
             return
         self._held = False
-        funds: RunFunds | None = self._funds
-        while funds is not None:
-            funds.calls -= 1
-            funds.held_tokens -= self.tokens
-            funds.held_usd = (round(funds.held_usd * NANO) - round(self.cost * NANO)) / NANO
-            if not funds.calls:
-                funds.idle()
-            funds = funds.outer
+        for funds in self._levels():
+            self._release(funds)
         root = self._funds.root
         if root.waiters.entries:
             root.serve()
+
+    def _release(self, funds: RunFunds) -> None:
+        funds.calls -= 1
+        funds.held_tokens -= self.tokens
+        funds.held_usd = (round(funds.held_usd * NANO) - round(self.cost * NANO)) / NANO
+        if not funds.calls:
+            funds.idle()
+
+    async def put_by(self, id: str) -> tuple[str, float] | None:
+        account = self._funds.account
+        if account is None or self.top is account:
+            return None
+        hold = await account.put_by(self, id)
+        if hold is not None and self._held:
+            self._release(account)
+            self.top = account
+            account.serve()
+        return hold
 
     @property
     def lowered(self) -> bool:

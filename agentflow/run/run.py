@@ -22,7 +22,7 @@ from agentflow.core.call.spending import Funds
 from agentflow.core.data.errors import ConfigurationError, LimitExceeded, clip
 from agentflow.core.data.labels import stripped
 from agentflow.core.data.limits import NANO, Limits, added
-from agentflow.core.data.messages import Usage
+from agentflow.core.data.messages import Batching, Usage
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Lines
 from agentflow.core.data.values import plain_result
@@ -137,6 +137,7 @@ class Run:
         self._approval_ttl = approval_ttl
         self.limits = limits
         self._wraps_up = False
+        self.batches: Batching = False
         self.root: CallContext | None = None
         self.due: float | None = None
         self._door: LimitDoor | None = None
@@ -300,7 +301,7 @@ class Run:
             usage, cost = usage + used, added(cost, price)
         return usage, cost
 
-    def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
+    def charge_usage(self, usage: Usage, cost_usd: float | None, put_by: bool = False) -> None:
         self.usage = usage if self.usage is _NO_USAGE else self.usage + usage
         total = self.cost_usd
         self.cost_usd = (
@@ -308,7 +309,7 @@ class Run:
         )
         if self._own_funds is not None:
             self._own_funds.spent(usage, cost_usd)
-            if self.payer is not None:
+            if self.payer is not None and not put_by:
                 self.payer.spent(usage, cost_usd)
         if self._warnings is not None:
             self._warnings.look()
@@ -673,6 +674,7 @@ class RunPart(Run):
         self.watched = self._read or outer.watched
         self.streaming = self._read or outer.streaming
         self.waits_at_limits = outer.waits_at_limits
+        self.batches = outer.batches
 
     @property
     def wraps_up(self) -> bool:
@@ -732,11 +734,11 @@ class RunPart(Run):
         super().under_way(call, begins)
         self._outer.under_way(call, begins)
 
-    def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
+    def charge_usage(self, usage: Usage, cost_usd: float | None, put_by: bool = False) -> None:
         try:
-            self._outer.charge_usage(usage, cost_usd)
+            self._outer.charge_usage(usage, cost_usd, put_by)
         finally:
-            super().charge_usage(usage, cost_usd)
+            super().charge_usage(usage, cost_usd, put_by)
 
     async def approve(self, request: ApprovalRequest, call: CallContext) -> Decision:
         if self._asking.approver is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agentflow.core.call.approval import Approver
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
+from agentflow.core.data.messages import Batching
 from agentflow.core.data.session import Session
 from agentflow.core.events.journal_rows import OnInflight
 from agentflow.core.events.questions import Answerer
@@ -26,7 +27,7 @@ class RunSpec:
     that carry out a durable run, ``tenant`` the tenant to charge, and ``on_inflight`` decides about its interrupted calls. ``deps`` are its dependencies, which are never
     stored. ``around_tool`` and ``around_model`` are its
     middleware, ``state`` is the beginning of ``ctx.state``, ``overrides`` are fields of tasks of a durable run. ``at_limit`` are its options of :class:`~agentflow.core.data.at_limit.AtLimit`. ``answer`` answers its questions in place of the flow's answerer; unless
-    it is ``attended``, the flow's answerer and approver are not asked. A new option is a field here and
+    it is ``attended``, the flow's answerer and approver are not asked. With ``batch`` its model calls are made in batches. A new option is a field here and
     a key of :class:`~agentflow.flow.program_methods.RunOptions`; nothing between restates it.
     """
 
@@ -52,6 +53,7 @@ class RunSpec:
     attended: bool = True
     at_limit: Mapping[str, Any] | None = None
     overrides: Mapping[str, Mapping[str, Any]] | None = None
+    batch: Batching = False
 
 
 PLAIN = RunSpec()

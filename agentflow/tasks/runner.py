@@ -267,6 +267,7 @@ def _prompt(
         timeout_s=template.timeout_s,
         prompt_cache=template.prompt_cache,
         effort=template.effort,
+        batch=template.batch,
         provider_tools=tuple(template.provider_tools),
     )
     options = settings.options

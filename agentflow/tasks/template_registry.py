@@ -472,7 +472,7 @@ def jaccard(a: frozenset[str], b: frozenset[str]) -> float:
     return len(a & b) / len(a | b) if a and b else 0.0
 
 
-_NOT_CONTENT = frozenset({"priority", "prompt_cache", "reuse"})
+_NOT_CONTENT = frozenset({"batch", "priority", "prompt_cache", "reuse"})
 """Fields of a task that change its cost or its turn, but not its answer."""
 
 TASKS_BELOW = "the tasks that its model may run"

@@ -39,7 +39,7 @@ from agentflow.core.data.context import AssociativeMatchResult, ContextGeneratio
 from agentflow.core.data.messages import ModelRequest, TextPart, user
 from agentflow.core.data.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.events.effects import CallWorkflow, Solve
-from agentflow.core.ports import executor_ports, memory_ports, ports, store_ports
+from agentflow.core.ports import batch_ports, executor_ports, memory_ports, ports, store_ports
 from agentflow.core.ports.memory_ports import Candidate
 from agentflow.core.ports.ports import Prompt
 from agentflow.durable.catalogue import RunCatalogue
@@ -59,6 +59,7 @@ from agentflow.journal.postgres.shared_rates import PostgresRates
 from agentflow.journal.sessions import Sessions
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.journal.store import Results
+from agentflow.journal.stored_batches import StoredBatches
 from agentflow.journal.stored_purses import StoredPurses
 from agentflow.mcp import FileTokens, McpHttp, MemoryTokens, SignIn, TokenStore
 from agentflow.memory.file_memory import EmbeddingSource, FileMemory
@@ -67,10 +68,12 @@ from agentflow.memory.notes import FlowNotes
 from agentflow.memory.rerank import LlmRanker
 from agentflow.observe.files import EventFile, EventFiles
 from agentflow.observe.recorder import Recorder
+from agentflow.providers.batch_calls import OpenAIBatches
 from agentflow.providers.embeddings import Embeddings
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.fleet_rates import FleetRates
 from agentflow.providers.offline import OfflineProvider
+from agentflow.providers.openai import OpenAIResponsesProvider
 from agentflow.providers.prices import Prices
 from agentflow.providers.rates import ProcessRates
 from agentflow.providers.table import Router, open_provider
@@ -86,6 +89,8 @@ from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver
 from agentflow.tasks.workflows import WorkflowLibrary, make_workflow
+from tests.batches.flows import about, asking, opened
+from tests.support.batch_server import BatchServer
 from tests.support.embedding_server import EmbeddingServer
 from tests.support.model_server import ModelServer
 
@@ -202,6 +207,13 @@ async def a_purse_is_spent_from_its_store(house: House) -> None:
         await flow.ask("hi", purse="team")
         with pytest.raises(LimitExceeded):
             await flow.ask("hi", purse="team")
+
+
+async def a_run_has_answers_of_a_batch(house: House) -> None:
+    server = BatchServer(about)
+    async with server.serving(), opened(server.url, house.root) as flow:
+        result = await (await flow.start(asking(flow)(["a"]), run_id="r1")).result()
+    assert result.value == ["A"] and len(server.batches) == 1
 
 
 async def middleware_awaits_a_model_call(house: House) -> None:
@@ -787,6 +799,9 @@ PAIRS = [
     Pair("ModelRouter", "TurnLoop", OneModel, turn_loop_asks_offline),
     Pair("ModelRouter", "BaseHandler", FallbackRouter, handler_finds_a_model),
     Pair("PurseStore", "Purses", StoredPurses, a_purse_is_spent_from_its_store),
+    Pair("BatchStore", "BatchDesk", StoredBatches, a_run_has_answers_of_a_batch),
+    Pair("BatchApi", "BatchDesk", OpenAIBatches, a_run_has_answers_of_a_batch),
+    Pair("BatchProvider", "BatchedModel", OpenAIResponsesProvider, a_run_has_answers_of_a_batch),
     Pair("TokenStore", "Accounts", FileTokens, signing_in_keeps_its_state(FileTokens)),
     Pair("TokenStore", "Accounts", MemoryTokens, signing_in_keeps_its_state(lambda directory: MemoryTokens())),
     Pair("ModelCall", "middleware", RunningCall, middleware_awaits_a_model_call),
@@ -880,7 +895,7 @@ def ports_of(module: Any) -> dict[str, type]:
 
 PORTS = {
     name.removesuffix("Of"): port
-    for module in (ports, executor_ports, memory_ports, store_ports, run_port, journal_port, token_store)
+    for module in (ports, batch_ports, executor_ports, memory_ports, store_ports, run_port, journal_port, token_store)
     for name, port in ports_of(module).items()
 }
 """All ports; those that are generic in what a call is, by their names for a CallContext."""

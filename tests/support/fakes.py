@@ -127,6 +127,7 @@ class FakeRun:
         return False
 
     waits_at_limits = False
+    batches = False
     wraps_up = False
 
     def calls_left(self) -> None:
@@ -154,7 +155,7 @@ class FakeRun:
     def charge_model_call(self) -> None:
         self.model_calls += 1
 
-    def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
+    def charge_usage(self, usage: Usage, cost_usd: float | None, put_by: bool = False) -> None:
         self.usage += usage
 
     def task(self, name: str, call: CallContext) -> None:

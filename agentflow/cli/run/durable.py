@@ -148,7 +148,13 @@ async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
                     handle = await flow.resume(run_id)
                 else:
                     handle = await flow.start(
-                        program, bindings, run_id=run_id, allow=options.allow, session=session, purse=options.purse
+                        program,
+                        bindings,
+                        run_id=run_id,
+                        allow=options.allow,
+                        session=session,
+                        purse=options.purse,
+                        batch=options.batch_within or options.batch,
                     )
                 if handle.status == "failed" and options.run_id is None:
                     handle = await flow.resume(run_id, bindings=None)
@@ -178,7 +184,13 @@ async def execute_function_durably(reference: str, options: DurableOptions) -> i
             if options.detach:
                 return await _detach(flow, function(**arguments), None, run_id, replace(options, allow=None))
             async with _kept(flow, run_id, options) as kept, _session(flow, options.session) as session:
-                handle = await flow.start(function(**arguments), run_id=run_id, session=session, purse=options.purse)
+                handle = await flow.start(
+                    function(**arguments),
+                    run_id=run_id,
+                    session=session,
+                    purse=options.purse,
+                    batch=options.batch_within or options.batch,
+                )
                 if handle.status == "failed" and options.run_id is None:
                     handle = await flow.resume(run_id)
                 kept.run_id = handle.run_id
@@ -204,6 +216,7 @@ async def _detach(
         priority=options.priority,
         tenant=options.tenant,
         purse=options.purse,
+        batch=options.batch_within or options.batch,
         where="workers",
         queue=options.queue,
     )

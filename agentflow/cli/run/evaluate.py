@@ -62,6 +62,7 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
             variants=variants,
             scorers=scorers,
             repeat=options.repeat,
+            batch=options.batch_within or options.batch,
             limits=limits,
             live_tools=options.live_tool or (),
             rerun=options.rerun or (),

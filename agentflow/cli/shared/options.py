@@ -109,6 +109,19 @@ Otel = Annotated[
     ),
 ]
 
+Batch = Annotated[
+    bool,
+    typer.Option("--batch", help="Make the model calls in the vendor's batches: half the price, within a day."),
+]
+BatchWithin = Annotated[
+    str | None,
+    typer.Option(
+        "--batch-within",
+        metavar="TIME",
+        help="As --batch; a call without an answer by then (2h) is made as an ordinary one.",
+    ),
+]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
@@ -323,6 +336,8 @@ class DurableOptions(DatabaseOptions, QueueOptions, RunCommandOptions):
             "--detach", help="Leave the run to agentflow worker, and print its id; with --db postgresql://..."
         ),
     ] = False
+    batch: Batch = False
+    batch_within: BatchWithin = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -445,6 +460,8 @@ class CaseOptions(DatabaseOptions, FlowOptions):
 class EvalOptions(CaseOptions):
     """The options of the command that evaluates a program on cases."""
 
+    batch: Batch = False
+    batch_within: BatchWithin = None
     variant: Annotated[
         list[str] | None,
         typer.Option(

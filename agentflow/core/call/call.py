@@ -29,7 +29,6 @@ from agentflow.core.data.context import InheritedContext
 from agentflow.core.data.errors import ConfigurationError, HostPanic, StrayExit, clip
 from agentflow.core.data.known_names import Definitions, content_mark, label_mark, narrowed
 from agentflow.core.data.labels import NO_SOURCES, joined
-from agentflow.core.data.messages import Usage
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Source, Span
 from agentflow.core.events.events import (
@@ -753,7 +752,7 @@ class RunOverrides(TypedDict, total=False):
     congested: Callable[[], bool]
     room: Callable[[], Awaitable[None]]
     charge_model_call: Callable[[], None]
-    charge_usage: Callable[[Usage, float | None], None]
+    charge_usage: Callable[..., None]
 
 
 class _RunView:

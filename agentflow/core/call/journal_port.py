@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from agentflow.core.call.deliveries_port import Deliveries
     from agentflow.core.call.inbox import Inbox, SaidText
     from agentflow.core.call.run_state import RunState
+    from agentflow.core.call.spending import Reservation
+    from agentflow.core.data.batches import BatchedCall
 
 C = TypeVar("C", contravariant=True)
 T = TypeVar("T")
@@ -167,6 +169,24 @@ class JournalPortOf(Protocol[C]):
     async def signal(self, awaited: Question, content: Content, call: C) -> Any:
         """The recorded value of the signal at ``call``; ``content`` is its content. Without one the run waits until it is sent, as for
         an answer."""
+        ...
+
+    async def batched(
+        self, asked: BatchedCall, content: Content, call: C, reserved: Reservation | None
+    ) -> Mapping[str, Any]:
+        """The answer to a model call in a batch, recorded at ``call``: waits for it outside of memory, as for an answer.
+
+        ``asked`` has no id, run and key yet; the purse's part of ``reserved`` is set aside. The answer is ``{"status": ..., "body": ...}``, or
+        ``{"fallback": reason}`` where an ordinary call is to be made.
+        """
+        ...
+
+    def is_put_by(self, call: C) -> bool:
+        """Whether a purse has set the cost of the batched call at ``call`` aside, and so pays for it apart from the run."""
+        ...
+
+    async def close_hold(self, call: C, usage: Usage | None = None, cost: float | None = None) -> None:
+        """Have the purse pay for the batched call at ``call``, once, in place of the amount that it has set aside: nothing without ``usage``."""
         ...
 
     async def inbox(self) -> Inbox | None:

@@ -15,7 +15,7 @@ from agentflow.core.call.spending import Funds
 from agentflow.core.data.errors import AgentflowError, LimitExceeded
 from agentflow.core.data.known_names import CompiledTask
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.messages import Usage
+from agentflow.core.data.messages import Batching, Usage
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Lines, Source, Surface
@@ -211,6 +211,11 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         ...
 
     @property
+    def batches(self) -> Batching:
+        """Whether its model calls are made in batches, or within which time."""
+        ...
+
+    @property
     def wraps_up(self) -> bool:
         """Whether the last turn of an agent is kept for its answer."""
         ...
@@ -262,8 +267,8 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         counts them."""
         ...
 
-    def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
-        """Add the cost of a model call. Raises LimitExceeded when the run exceeds its tokens or money."""
+    def charge_usage(self, usage: Usage, cost_usd: float | None, put_by: bool = False) -> None:
+        """Add the cost of a model call, which the purse does not pay if it was ``put_by``. Raises LimitExceeded when the run exceeds its tokens or money."""
         ...
 
     def charge_text(self, characters: int) -> None:

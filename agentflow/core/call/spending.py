@@ -55,6 +55,11 @@ class Reservation(Protocol):
         """Raise LimitExceeded, with the partial text, if a lowered cap has cut the answer off."""
         ...
 
+    async def put_by(self, id: str) -> tuple[str, float] | None:
+        """Set the purse's part aside under the name ``id`` until the cost is known, also after the end of this process. Returns the
+        name and the period of the purse; None without one that a database has."""
+        ...
+
     def free(self) -> None:
         """Return the reservation, once the call is paid for or has failed. Later calls do nothing."""
         ...
@@ -84,12 +89,13 @@ class Funds(Protocol):
         *,
         priority: int = 0,
         exact: bool = False,
+        put_by: bool = False,
     ) -> Reservation:
         """Reserve the maximum cost of a call of ``model``, before it is sent; the reservation is freed when the call is
         paid for.
 
         If it does not fit, it waits for other reservations to be returned, the highest ``priority`` first; without any, its
-        output cap is lowered to the rest, unless it is ``exact``. Raises LimitExceeded when the rest is too small, and
+        output cap is lowered to the rest, unless it is ``exact``. With ``put_by`` the purse's part was set aside before. Raises LimitExceeded when the rest is too small, and
         (``limits/unpriced``) when money is bounded and there is no ``quote``.
         """
         ...

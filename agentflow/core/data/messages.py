@@ -22,6 +22,8 @@ StopReason: TypeAlias = Literal[
 ]
 Effort: TypeAlias = Literal["none", "low", "medium", "high", "max"]
 """How hard a model is asked to think before it answers."""
+Batching: TypeAlias = bool | str
+"""``batch=``: whether model calls are made in batches, or within which time, such as ``"2h"``."""
 PromptCache: TypeAlias = Literal["5m", "1h", False]
 """The time that a provider is asked to cache the beginning of a prompt, so that the next call reads it for less."""
 
@@ -382,9 +384,9 @@ class Notice:
 
 @frozen
 class Waiting:
-    """A call waits before it is sent: for its ``rate`` or at the adapter's ``gate``; ``over`` says that it has waited."""
+    """A call waits before it is sent: for its ``rate``, at the adapter's ``gate`` or for its ``batch``; ``over`` says that it has waited."""
 
-    reason: Literal["rate", "gate"]
+    reason: Literal["rate", "gate", "batch"]
     over: bool = False
 
 

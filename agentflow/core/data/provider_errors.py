@@ -112,6 +112,14 @@ class IncompleteStream(ProviderError):
     retryable = True
 
 
+class BatchUncertain(ProviderError):
+    """The vendor's list cannot tell yet whether a batch was sent. It is not sent again until the list can."""
+
+    default_code = "provider/batch-uncertain"
+    default_reason = "connection_error"
+    retryable = True
+
+
 class ProtocolError(ProviderError):
     """The server answered in something other than its dialect (HTML, bad JSON, bad UTF-8, too large, too deep)."""
 

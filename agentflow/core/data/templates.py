@@ -10,7 +10,7 @@ from pydantic import AliasChoices, Field, field_validator, model_validator
 from agentflow.core.data.durations import seconds_of
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.messages import Effort, PromptCache
+from agentflow.core.data.messages import Batching, Effort, PromptCache
 from agentflow.core.data.models import MappingModel
 from agentflow.core.data.values import name_of, pairs_to_dict
 
@@ -151,7 +151,7 @@ class TaskTemplate(MappingModel):
     (``"1d"``), a changed ``version`` says that earlier results no longer apply; ``priority`` (-1000 to 1000) is that of its calls where they wait for others, in place of the run's;
     ``settings`` are request fields native to the model's dialect; ``prompt_cache`` how long the provider is to cache the
     beginning of the prompt: ``"5m"``, ``"1h"``, or False (``"off"``) for not at all (None: where it pays); ``effort`` how
-    hard the model is to think (``none``, ``low``, ``medium``, ``high``, ``max``); ``provider_tools`` are tools that the
+    hard the model is to think (``none``, ``low``, ``medium``, ``high``, ``max``); ``batch`` has its model calls made in batches at half the price; ``provider_tools`` are tools that the
     provider itself runs, in its own form (``{"type": "web_search"}``), offered in addition to ``tools``; ``sources`` are
     the sources of the data from which a program made its texts, in a flow with a policy. The host's ``prompt_function``,
     awaited with the parameters' values and the call, may return a prompt in place of ``instructions``;
@@ -192,6 +192,7 @@ class TaskTemplate(MappingModel):
     version: str | int | float | None = None
     prompt_cache: PromptCache | None = None
     effort: Effort | None = None
+    batch: Batching | None = None
     provider_tools: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
     priority: int | None = Field(default=None, ge=-1_000, le=1_000)
     sources: list[str] = Field(default_factory=list[str])
@@ -232,6 +233,15 @@ class TaskTemplate(MappingModel):
     def _check_reuse(cls, value: str | None) -> str | None:
         if value is not None:
             seconds_of(value)
+        return value
+
+    @field_validator("batch", mode="before")
+    @classmethod
+    def _check_batch(cls, value: object) -> object:
+        if value is not None:
+            from agentflow.core.data.batches import within_s  # few tasks are batched
+
+            within_s(value)
         return value
 
     @field_validator("params", mode="before")

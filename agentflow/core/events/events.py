@@ -36,9 +36,9 @@ MAX_PROGRAM_BYTES = 256 * 1024
 Outcome: TypeAlias = Literal["ok", "failed", "error", "cancelled", "suspended"]
 """``ok``; ``failed`` a FAILED result; ``error`` an exception; ``cancelled``; ``suspended`` to be resumed later."""
 WaitReason: TypeAlias = Literal[
-    "permit", "budget", "rate", "gate", "approval", "question", "limit", "signal", "timer", "branches"
+    "permit", "budget", "rate", "gate", "approval", "question", "limit", "signal", "timer", "branches", "batch"
 ]
-"""The cause of a wait: a free branch slot, a share of the budget, the rate limit of a model, a free connection, an
+"""The cause of a wait: a free branch slot, a share of the budget, the rate limit of a model, a free connection, a batch, an
 approval or answer, a signal, or time."""
 
 

@@ -27,6 +27,7 @@ from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import CompiledTask, Definitions, NameInfo
 from agentflow.core.data.messages import (
+    Batching,
     Effort,
     Message,
     ModelDelta,
@@ -94,6 +95,10 @@ class Pricing(Protocol):
 
     def cost_of(self, adapter: ProviderAdapter, model: str, usage: Usage) -> float | None:
         """Dollars for ``usage`` at the dearest route; None if a route's price is unknown."""
+        ...
+
+    def batched(self, quote: PriceQuote) -> PriceQuote:
+        """The most that a call may cost in a batch, from its quote as an ordinary one."""
         ...
 
     def unpriced(self, adapter: ProviderAdapter, model: str) -> str:
@@ -382,7 +387,7 @@ class Prompt:
     is for each. ``max_turns`` bounds the tool loop. ``settings`` are native to
     the dialect. ``prompt_cache`` is how long the provider is to cache its input
     (:data:`~agentflow.core.data.messages.PromptCache`; None: the turn loop's own), ``effort`` how hard the model is to
-    think; ``provider_tools`` are tools of the provider, in its own form, offered in addition to ours. ``schema_text``
+    think; with ``batch`` its model calls are made in the vendor's batches; ``provider_tools`` are tools of the provider, in its own form, offered in addition to ours. ``schema_text``
     describes the form of the answer in words, after the parts and for this prompt only: it is sent if no schema is, or to a
     server that may ignore one, and never becomes part of the history. Without ``base_system`` the turn loop's own system
     text is left out. ``agent`` is the name of the task that asks; ``handed`` is the conversation that it continues in
@@ -407,6 +412,7 @@ class Prompt:
     timeout_s: float | None = None
     prompt_cache: PromptCache | None = None
     effort: Effort | None = None
+    batch: Batching | None = None
     provider_tools: tuple[dict[str, Any], ...] = ()
     schema_text: str = ""
     base_system: bool = True

@@ -35,9 +35,10 @@ from agentflow.core.events.journal_rows import (
 )
 from agentflow.core.ports.ports import Tool
 
-if TYPE_CHECKING:  # few flows have purses
+if TYPE_CHECKING:
     from agentflow.core.data.allowances import Allowance, PurseGrant, PurseUse, Spending
     from agentflow.core.events.run_query import RunQuery
+    from agentflow.core.ports.batch_ports import BatchStore  # few flows have purses
 
 
 class SessionStore(Protocol):
@@ -121,6 +122,14 @@ class PurseStore(Protocol):
 
         ``number`` rises with each call for a purse: one that was carried out before changes nothing.
         """
+        ...
+
+    async def hold(self, name: str, starts: float, ends: float | None, id: str, held: Spending) -> None:
+        """Move an amount of this process's lease to the hold ``id``, which outlives the process and counts as spent. Once."""
+        ...
+
+    async def close(self, name: str, starts: float, id: str, spent: Spending) -> None:
+        """End the hold ``id``: ``spent`` takes its place. Nothing changes if it has ended."""
         ...
 
     async def look(self, name: str, starts: float) -> PurseUse:
@@ -288,6 +297,11 @@ class JournalStore(Protocol):
     @property
     def purses(self) -> PurseStore:
         """The purses stored with the runs."""
+        ...
+
+    @property
+    def batches(self) -> BatchStore:
+        """The batches of model calls stored with the runs."""
         ...
 
     async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:

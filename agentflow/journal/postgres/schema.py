@@ -152,6 +152,14 @@ create table af_purse_lease(name text not null, starts float8 not null, owner te
   expires float8 not null, primary key(name, starts, owner)) with (fillfactor = 50);
 create index af_purse_ends on af_purse(ends);
 """
+_VERSION_14 = """
+create table af_batch(id text primary key, model text not null, endpoint text not null, state text not null,
+  vendor text not null, created float8 not null, due float8 not null, sender text not null);
+create table af_batch_call(id text primary key, run text not null, key bytea not null, model text not null,
+  endpoint text not null, body text not null, within_s float8 not null, at float8 not null,
+  purse text not null, period float8 not null, batch text not null, answer text);
+create index af_batch_call_batch on af_batch_call(batch);
+"""
 MIGRATIONS = (
     _VERSION_1,
     _VERSION_2,
@@ -166,6 +174,7 @@ MIGRATIONS = (
     _VERSION_11,
     _VERSION_12,
     _VERSION_13,
+    _VERSION_14,
 )
 """The statements that create each version of the tables from the previous one."""
 VERSION = len(MIGRATIONS)

@@ -37,6 +37,7 @@ from agentflow.core.events.journal_rows import (
     StoredSession,
     WorkerInfo,
 )
+from agentflow.core.ports.batch_ports import BatchStore
 from agentflow.core.ports.store_ports import RateShare
 from agentflow.journal.cleaning import excess
 from agentflow.journal.events import removable
@@ -359,6 +360,12 @@ class ShardedPurses(_ShardPart):
     async def settle(self, name: str, starts: float, ends: float | None, spent: Spending, number: int) -> None:
         await (await self._shard_of(name, starts)).purses.settle(name, starts, ends, spent, number)
 
+    async def hold(self, name: str, starts: float, ends: float | None, id: str, held: Spending) -> None:
+        await (await self._shard_of(name, starts)).purses.hold(name, starts, ends, id, held)
+
+    async def close(self, name: str, starts: float, id: str, spent: Spending) -> None:
+        await (await self._shard_of(name, starts)).purses.close(name, starts, id, spent)
+
     async def look(self, name: str, starts: float) -> PurseUse:
         return await (await self._shard_of(name, starts)).purses.look(name, starts)
 
@@ -432,6 +439,8 @@ class ShardedJournal(_ShardPart):
         self.sessions = ShardedSessions(self.shards)
         self.results = ShardedResults(self.shards)
         self.purses = ShardedPurses(self.shards)
+        self.batches: BatchStore = self.shards.every[0].batches
+        """The first database has all batches."""
 
     async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
         shard = await self.of(run)
