@@ -121,6 +121,13 @@ def test_an_edited_program_is_adopted(tmp_path: Path) -> None:
         agentflow(tmp_path, "resume", second["run_id"], *words[4:], "--set", "ask.instructions=@prompt.txt")
     )
     assert code == 0 and "1 effect was answered from records" in err, err
+    (tmp_path / "better.toml").write_text(
+        '[ask]\ninstructions = "Say {{q}}"\n'
+    )  # the same change, so the same generation
+    code, _, same = ran(tmp_path, "resume", second["run_id"], *words[4:], "--set", "@better.toml")
+    assert code == 0 and "is not an override" not in same, same
+    code, _, err = ran(tmp_path, "resume", second["run_id"], *words[4:], "--set", "@none.toml")
+    assert code != 0 and "none.toml cannot be read" in err
     code, _, err = ran(tmp_path, "runs", "fork", second["run_id"], "--at", "0/1.0", *words[4:])
     assert code == 0 and "1 effect was answered from records, which saved 1 model call" in err, err
     assert f"{second['run_id']} has a fork, " in err and "continues as" not in err

@@ -309,14 +309,22 @@ async def _change(run_id: str, options: ChangeOptions, begin: Callable[[AgentFlo
 
 
 def parse_overrides(texts: list[str]) -> dict[str, dict[str, Any]]:
-    """Parse ``task.field=value`` options by task; values are JSON or text, ``@file`` is the text of a file. Raises UsageError."""
+    """Parse ``task.field=value`` options by task; values are JSON or text, ``@file`` is the text of a file. ``@file.toml`` alone is a file of
+    overrides. Raises UsageError, JournalError."""
     overrides: dict[str, dict[str, Any]] = {}
     for text in texts:
+        if text.startswith("@"):
+            from agentflow.durable.override_files import read_overrides
+
+            for task, fields in read_overrides(Path(text[1:])).items():
+                overrides.setdefault(task, {}).update(fields)
+            continue
         name, _, value = text.partition("=")
         task, _, field = name.rpartition(".")
         if not task or not field or "=" not in text:
             raise UsageError(
-                f"'{text}' is not an override", hint="write --set task.field=value, for example review.model=x"
+                f"'{text}' is not an override",
+                hint="write --set task.field=value, for example review.model=x, or --set @better.toml",
             )
         parsed = read_program(value[1:])[1] if value.startswith("@") else parse_bindings([f"v={value}"])["v"]
         overrides.setdefault(task, {})[field] = parsed

@@ -350,7 +350,7 @@ class ChangeOptions(DatabaseOptions, WatchOptions):
             "--set",
             metavar="TASK.FIELD=VALUE",
             help="Override a field of a task: review.model=openai:gpt-5, review.instructions=@file.txt; JSON where "
-            "it is JSON (repeatable). Exactly these tasks, and what depends on them, run again.",
+            "it is JSON; or @better.toml, a file with a table for each task (repeatable). Exactly these tasks, and what depends on them, run again.",
         ),
     ] = None
     plan: Annotated[
