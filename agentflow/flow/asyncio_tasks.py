@@ -286,6 +286,7 @@ class LineTasks:
         at = line.strand.call
         label = call if isinstance(call, str) else call.label
         event = f"{at.path}#{line.calls}" if at.is_ordered else f"{at.path}#{label}"
+        before = at.effects
         try:
             await deliveries.begins(event, at.path)
             try:
@@ -301,6 +302,7 @@ class LineTasks:
             await deliveries.passes(event, alone=self._alone)
         except asyncio.CancelledError:
             if not self.closed and at.is_ordered and not line.over():
+                at.number_from(before + 1)
                 deliveries.lost(event, at.path)
             raise
 

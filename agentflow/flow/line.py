@@ -162,7 +162,7 @@ class Line:
             async with self.tasks.turn(self, call):
                 return await self.carried_out(call)
         with self.flight(call) if self.goes_on() else await self.turn(call):
-            number = self.calls
+            number, before = self.calls, self.strand.call.effects
             try:
                 if self.cut is None or self.stopping():
                     return await self.carried_out(call)
@@ -170,14 +170,16 @@ class Line:
 
                 return await as_recorded(self, self.cut, partial(self.carried_out, call))
             except asyncio.CancelledError:
-                self.lose(number)
+                self.lose(number, before)
                 raise
 
-    def lose(self, number: int) -> None:
-        """Note in a durable run that the call of this number was cancelled, in case the code does more."""
+    def lose(self, number: int, effects: int = -1) -> None:
+        """Note in a durable run that the call of this number was cancelled, in case the code does more. It may have had no effect yet
+        if there were ``effects`` before it."""
         call = self.strand.call
         journal = call.run.journal
         if journal is not None and not journal.suspending and not self.over():
+            call.number_from(effects + 1)
             self.cut = journal.deliveries(call)
             self.cut.lost(f"{call.path}#{number}", call.path)
 

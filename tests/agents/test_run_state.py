@@ -216,3 +216,41 @@ async def test_a_run_in_a_run_has_the_state_of_that() -> None:
         flow.tools.add(inner)
         said = (await flow.run("(inner)")).value
         assert "ctx.state" in str(said.notes.error)
+
+
+async def test_the_state_is_changed_as_dicts_and_lists_are() -> None:
+    """The methods that return what they take or leave: the result is the same as of plain data, and so is the state."""
+
+    def change(state: Any) -> list[Any]:
+        state.setdefault("items", []).append({"name": "egg"})
+        state.setdefault("items", []).append({"name": "milk"})
+        state["items"].extend([{"name": "bread"}, {"name": "salt"}])
+        state["items"].reverse()
+        taken = [
+            state["items"].pop(),
+            state["items"].pop(0),
+            state.pop("goal"),
+            state.pop("none", 7),
+            state.pop("deep"),
+        ]
+        state["last"] = {"a": [1]}
+        taken.append(state.popitem())
+        return taken
+
+    begun = {"goal": "food", "deep": {"a": [1, 2]}}
+    plain: dict[str, Any] = json.loads(json.dumps(begun))
+    told: list[Any] = []
+
+    @tool
+    async def shop(ctx: CallContext) -> str:
+        """Shop."""
+        told.extend(change(ctx.state))
+        with pytest.raises(KeyError):
+            ctx.state.pop("none")
+        return json.dumps(ctx.state.plain())
+
+    model = ScriptedProvider([calling("shop"), lambda request: request.messages[-1].parts[0].text])
+    async with AgentFlow(provider=model) as flow:
+        answer = (await flow.run(flow.ask("Shop.", tools=[shop]), state=begun)).value
+    assert told == change(plain)
+    assert json.loads(answer) == plain == {"items": [{"name": "bread"}, {"name": "milk"}]}

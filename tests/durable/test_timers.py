@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, ScriptedProvider
+from agentflow import AgentFlow, Limits, ScriptedProvider
 from agentflow.core.call.deliveries_port import timer_event
 from agentflow.durable.deliveries import RunDeliveries
 from tests.durable.test_deliveries import Memory, recorded
@@ -60,7 +60,30 @@ async def limits_over_several_calls(flow: AgentFlow, look: Any) -> str:
     return str(await look("last"))
 
 
-@pytest.mark.parametrize("form", [first_of_a_sleep_and_a_call, ticks_beside_a_call, limits_over_several_calls])
+async def limit_over_a_call_that_waits_for_its_permit(flow: AgentFlow, look: Any) -> str:
+    """A call that is cancelled before it has begun, and one after it."""
+
+    async def second() -> None:
+        try:
+            async with asyncio.timeout(0.01):
+                await look("never")
+        except TimeoutError:
+            await look("after")
+
+    await asyncio.gather(look("slow"), second())
+    return str(await look("last"))
+
+
+FORMS = {
+    first_of_a_sleep_and_a_call: 4,
+    ticks_beside_a_call: 4,
+    limits_over_several_calls: 4,
+    limit_over_a_call_that_waits_for_its_permit: 1,
+}
+"""The workflows, and how many calls are at work at once."""
+
+
+@pytest.mark.parametrize("form", FORMS)
 async def test_a_resumed_run_sees_timers_fire_as_they_did(form: Any, tmp_path: Path) -> None:
     """The process ends at the last call. Resumed, where all outcomes come at once, the workflow makes the same calls again, and none
     that is recorded is carried out."""
@@ -71,7 +94,7 @@ async def test_a_resumed_run_sees_timers_fire_as_they_did(form: Any, tmp_path: P
         async with AgentFlow(provider=ScriptedProvider("unused"), durable=f"sqlite:///{tmp_path}/runs.db") as flow:
             watched = declared(flow, form, done, held if life == "first" else None)
             async with asyncio.timeout(HANG_S):
-                handle = await flow.start(watched(), run_id="r")
+                handle = await flow.start(watched(), run_id="r", limits=Limits(concurrency=FORMS[form]))
                 if life == "first":
                     await held.wait()
                 else:

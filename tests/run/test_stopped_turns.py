@@ -32,10 +32,11 @@ class Model(ScriptedProvider):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         check_strictly(request.messages)
         self.requests.append(request)
-        if self.begins or self.fails:
-            if self.begins:
-                yield ModelDelta(text=self.begins)
-            if self.fails:
+        begins, fails = self.begins, self.fails
+        if begins or fails:
+            if begins:
+                yield ModelDelta(text=begins)
+            if fails:
                 raise Overloaded("busy")
             self.reached.set()
             await asyncio.Event().wait()
@@ -143,6 +144,37 @@ async def test_a_failure_is_kept_once_the_model_has_said_something() -> None:
             with pytest.raises(AgentflowError):
                 await stream.value()
         assert texts(session)[1:] == [["Three", f"Thr{INTERRUPTED}"]]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_turn_that_is_tried_again_is_kept_once(durable: bool, tmp_path: Path) -> None:
+    """The beginning that a failed attempt had shown is neither sent with the next attempt nor kept; earlier turns stay."""
+    model, session = Model("One.", "Two."), Session(keep_partial=True)
+
+    def failing(event: object) -> None:
+        if isinstance(event, TextDelta):
+            model.begins, model.fails = "", False
+
+    options: dict[str, Any] = {"durable": f"sqlite:///{tmp_path}/runs.db"} if durable else {}
+    async with AgentFlow(provider=model, tools=[], **options) as flow:
+        flow.subscribe(failing)
+
+        @flow.task(history=True, retries=1)
+        async def chat(text: str) -> str:
+            """{{text}}"""
+            raise NotImplementedError
+
+        @flow.workflow
+        async def talk() -> list[str]:
+            first = await chat("First")
+            model.begins, model.fails = "Tw", True
+            return [first, await chat("Second")]
+
+        run = flow.start(talk(), run_id="r", session=session) if durable else None
+        value = (await (await run).result()).value if run else (await flow.run(talk(), session=session)).value
+    assert value == ["One.", "Two."]
+    assert texts(session) == [["First", "One."], ["Second", "Two."]]
+    assert [message.text for message in model.requests[-1].messages] == ["First", "One.", "Second"]
 
 
 async def test_text_that_was_held_back_is_not_kept() -> None:

@@ -393,6 +393,11 @@ class CallContext(Generic[DepsT]):
         """The number of effects begun here, if they are numbered in the order of their calls."""
         return self._ordinal
 
+    def number_from(self, number: int) -> None:
+        """Number later effects here from at least ``number``: a call that was cancelled has one, however far it had come."""
+        if 0 <= self._ordinal < number:
+            self._ordinal = number
+
     # A path, not a counter: it does not depend on the order of the branches (decision 10)
     def next_path(self, kind: str = "", *content: Any) -> str:
         """The path of the next effect within this call.

@@ -264,6 +264,31 @@ class StateDict(_StatePart, MutableMapping[str, Any]):
     def __iter__(self) -> Iterator[str]:
         return iter([*self._node()])
 
+    # The methods that the base class would write with parts: a part shows its place, not the content that was taken from there
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """The part at ``key``, which is ``default`` if there is none."""
+        if key not in self._node():
+            self[key] = default
+        return self[key]
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """Remove ``key``. Returns a copy of its content, or ``default``."""
+        node = self._node()
+        if key not in node and default:
+            return default[0]
+        content = deepcopy(node[key])
+        del self[key]
+        return content
+
+    def popitem(self) -> tuple[str, Any]:
+        """Remove the last key. Returns it with a copy of its content."""
+        node = self._node()
+        if not node:
+            raise KeyError("the state is empty")
+        key = next(reversed(node))
+        return key, self.pop(key)
+
 
 class StateList(_StatePart, MutableSequence[Any]):
     """A list of the state. Each addition, assignment and removal is published as a change."""
@@ -286,6 +311,17 @@ class StateList(_StatePart, MutableSequence[Any]):
         size = len(self)
         at = max(0, size + index) if index < 0 else min(index, size)
         self._change("add", _END if at == size else at, value)
+
+    def pop(self, index: int = -1) -> Any:
+        """Remove an item. Returns a copy of it."""
+        content = deepcopy(self._node()[index])
+        del self[index]
+        return content
+
+    def reverse(self) -> None:
+        """Reverse the list in its place."""
+        for at, content in enumerate(reversed(self.plain())):
+            self[at] = content
 
     def _index(self, index: object) -> int:
         if not isinstance(index, int):

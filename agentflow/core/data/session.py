@@ -337,6 +337,14 @@ class Session:
             del (own.digests or [])[mark.length :]
             del (own.sizes or [])[mark.length + 1 :]
 
+    def take_back_stopped(self, mark: SessionMark) -> None:
+        """Remove the turns that were stopped since ``mark``: they are tried again."""
+        self._stopped = None
+        later = self._own.read(len(self._own))[mark.length :] if self._own is mark.exchanges else []
+        if any([each[-1].interrupted for each in later]):
+            self.go_back(mark)
+            self._own.extend([each for each in later if not each[-1].interrupted])
+
     def add_unread(self, exchange: Unread) -> None:
         """Append an exchange decoded when it is needed."""
         self._own.append(exchange)

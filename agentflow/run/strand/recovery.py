@@ -260,7 +260,8 @@ async def retry(
             span=span,
         )
         raise because_of(error, asked)
-    others = left_at_work(rt.call)
+    others, session = left_at_work(rt.call), rt.call.session
+    begun = session.mark()
 
     def again(error: BaseException | None) -> bool:
         return attempt < tries and (worth is None or worth(error)) and left_at_work(rt.call) <= others
@@ -277,5 +278,7 @@ async def retry(
         except SexpEvaluationError as error:
             if not (steps and error.code == "host/raised" and again(error)):
                 raise
+        if session.keep_partial:
+            session.take_back_stopped(begun)
         await rt.perform(Timer(min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** (attempt - 1)), jitter=True), span)
     raise AssertionError("a retry ends in its last try")
