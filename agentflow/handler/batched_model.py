@@ -37,7 +37,10 @@ def batch_route(router: ModelRouter, model: str | None, batch: Batching, run: Ru
             hint="AgentFlow(durable=...), and flow.start or a durable run; or leave out batch=",
         )
     full = router.full_name(model)
-    return BatchRoute(*router.resolve(full), full, within_s(batch) or DAY_S)
+    adapter, name = router.resolve(model)
+    if not isinstance(adapter, BatchProvider):  # perhaps the first of several models
+        adapter, name = router.resolve(full)
+    return BatchRoute(adapter, name, full, within_s(batch) or DAY_S)
 
 
 class BatchPayer(Protocol):

@@ -12,7 +12,7 @@ import pytest
 from agentflow import AgentFlow, Allowance, ConfigurationError, Purses
 from agentflow.errors import BadRequest, DataError, PurseEmpty
 from agentflow.events import Warning
-from tests.batches.flows import MODELS, about, asking, desk_of, opened
+from tests.batches.flows import about, asking, desk_of, opened
 from tests.support.batch_server import BatchServer
 from tests.support.children import HANG_S
 
@@ -410,11 +410,10 @@ async def test_the_time_limit_of_a_task_does_not_count_the_wait(tmp_path: Path) 
 
 @pytest.mark.slow
 async def test_thousands_of_calls_are_one_batch(tmp_path: Path) -> None:
-    """A run with 2,000 calls sends one batch, and reads all answers in one slice more."""
+    """A run with 1,000 calls sends one batch."""
     server = BatchServer(about)
-    texts = [f"t{number}" for number in range(2_000)]
+    texts = [f"t{number}" for number in range(1_000)]
     async with server.serving(), opened(server.url, tmp_path, "openai-chat:gpt-5") as flow:
         run = await flow.start(asking(flow)(texts), run_id="r1")
         assert await values(run) == [each.upper() for each in texts]
-    assert len(server.batches) == 1 and len(server.submitted) == 2_000 and not server.ordinary
-    assert MODELS["openai-chat"] == "openai-chat:gpt-5"
+    assert len(server.batches) == 1 and len(server.submitted) == 1_000 and not server.ordinary
