@@ -254,3 +254,38 @@ async def test_the_state_is_changed_as_dicts_and_lists_are() -> None:
         answer = (await flow.run(flow.ask("Shop.", tools=[shop]), state=begun)).value
     assert told == change(plain)
     assert json.loads(answer) == plain == {"items": [{"name": "bread"}, {"name": "milk"}]}
+
+
+async def test_a_part_is_what_was_read_wherever_it_stands_now() -> None:
+    """As names for dicts and lists are: parts swap their places, and one whose place has changed is changed where it is.
+
+    A part was a place: after ``del steps[0]`` the last step was marked as another one, and a swap in one line raised KeyError.
+    """
+    seen: list[Any] = []
+
+    def change(ctx: CallContext) -> str:
+        state = ctx.state
+        state["a"], state["b"] = [1], {"x": 2}
+        state["a"], state["b"] = state["b"], state["a"]
+        state["steps"] = [{"n": 0}, {"n": 1}, {"n": 2}]
+        first, last = state["steps"][0], state["steps"][2]
+        del state["steps"][0]
+        last["done"] = True
+        state["steps"].insert(0, {"n": 9})
+        last["n"] = 3
+        state["steps"].reverse()
+        seen.append((state.plain(), dict(first)))
+        for gone, do in ((first, "n"), (last, "n")):
+            with pytest.raises(DataError) as error:
+                gone[do] = 7
+            seen.append((error.value.code, error.value.hint))
+        return "done"
+
+    async with AgentFlow(provider=ScriptedProvider(), tools=[change]) as flow:
+        told = watching(flow)
+        await flow.run("(change)")
+    steps = [{"n": 3, "done": True}, {"n": 1}, {"n": 9}]
+    assert seen[0] == ({"a": {"x": 2}, "b": [1], "steps": steps}, {"n": 0})
+    assert seen[1:] == [("state/replaced", "read it again: ctx.state['steps']")] * 2
+    assert {"op": "add", "path": "/steps/1/done", "value": True} in told
+    assert {"op": "replace", "path": "/steps/2/n", "value": 3} in told

@@ -44,16 +44,18 @@ class RunState:
     """The state of one run, which began with ``begun``. ``data`` is its present content.
 
     Changes have stamps that grow: those of a record are put where they were made, in any order of replay. In a durable run,
-    ``noted`` are the changes in the order they were made or replayed here, each with its path and stamp.
+    ``noted`` are the changes in the order they were made or replayed here, each with its path and stamp; ``rebuilt`` counts the
+    replays.
     """
 
-    __slots__ = ("_begun", "_changes", "_last", "_lock", "_size", "data", "noted")
+    __slots__ = ("_begun", "_changes", "_last", "_lock", "_size", "data", "noted", "rebuilt")
 
     def __init__(self, begun: Mapping[str, Any]) -> None:
         self._begun: dict[str, Any] = data_of(begun)
         self.data: Any = deepcopy(self._begun)
         self._changes: dict[int, Change] = {}
         self.noted: list[tuple[str, int, Change]] = []
+        self.rebuilt = 0
         self._last = 0
         self._size = MOST_CHARACTERS
         self._lock = threading.Lock()
@@ -114,6 +116,7 @@ class RunState:
             self._changes = dict(sorted(self._changes.items()))
             self._last = max(self._changes, default=0)
             self.data = deepcopy(self._begun)
+            self.rebuilt += 1
             for change in self._changes.values():
                 self.data = applied(self.data, change)
 
@@ -197,32 +200,61 @@ def _no_data(value: object) -> Any:
 
 
 class _StatePart:
-    """A part of the state at a place: it is looked up each time, since the state changes."""
+    """A part of the state: the content that it had when it was read, wherever that stands now, as a dict or list of Python is.
 
-    __slots__ = ("_at", "_call", "_state")
+    ``holder`` is the part around it, in which it stood at ``key``.
+    """
 
-    def __init__(self, state: RunState, call: StateHolder, at: Pointer = ()) -> None:
+    __slots__ = ("_call", "_content", "_holder", "_key", "_rebuilt", "_state")
+
+    def __init__(
+        self,
+        state: RunState,
+        call: StateHolder,
+        holder: _StatePart | None = None,
+        key: str | int = "",
+        content: Any = None,
+    ) -> None:
         self._state = state
         self._call = call
-        self._at = at
+        self._holder = holder
+        self._key = key
+        self._content = content
+        self._rebuilt = state.rebuilt
 
     def plain(self) -> Any:
         """A copy as plain dicts and lists."""
         return deepcopy(self._node())
 
     def _node(self) -> Any:
-        node = self._state.data
-        for part in self._at:
-            node = node[part]
-        return node
+        if self._holder is None:
+            return self._state.data
+        if self._rebuilt != self._state.rebuilt:  # a replay made all content anew: only the place says which part it is
+            self._content, self._rebuilt = self._holder._node()[self._key], self._state.rebuilt
+        return self._content
+
+    def _place(self) -> Pointer:
+        """Where the part stands now. Raises DataError (``state/replaced``) if it is no longer in the state."""
+        content, holder = self._node(), self._holder
+        if holder is None:
+            return ()
+        around = cast("dict[str, Any] | list[Any]", holder._node())
+        for key, value in around.items() if isinstance(around, dict) else enumerate(around):
+            if value is content:
+                return (*holder._place(), key)
+        raise DataError(
+            f"the part that was at {self._key!r} is no longer in the state of the run, so it cannot be changed there",
+            code="state/replaced",
+            hint="read it again: ctx.state['steps']",
+        )
 
     def _shown(self, key: str | int, value: Any) -> Any:
         if isinstance(value, dict):
-            return StateDict(self._state, self._call, (*self._at, key))
-        return StateList(self._state, self._call, (*self._at, key)) if isinstance(value, list) else value
+            return StateDict(self._state, self._call, self, key, value)
+        return StateList(self._state, self._call, self, key, value) if isinstance(value, list) else value
 
     def _change(self, op: str, key: str | int, *value: object) -> None:
-        path = "".join([f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in (*self._at, key)])
+        path = "".join([f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in (*self._place(), key)])
         change: Change = {"op": op, "path": path}
         if value:
             change["value"] = data_of(value[0])
@@ -264,7 +296,7 @@ class StateDict(_StatePart, MutableMapping[str, Any]):
     def __iter__(self) -> Iterator[str]:
         return iter([*self._node()])
 
-    # The methods that the base class would write with parts: a part shows its place, not the content that was taken from there
+    # The methods that the base class would write with parts: what has been removed cannot be changed in the state
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         """The part at ``key``, which is ``default`` if there is none."""
