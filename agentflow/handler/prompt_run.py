@@ -363,7 +363,7 @@ class PromptRun:
                     await self._hear(self._said_late)
                     self._said_late = ()
         finally:
-            if self.shown is None:
+            if self._heard and self.shown is None:
                 self._put_back()
             if self._asked is not None:
                 run.under_way(self.so_far, False)
@@ -828,13 +828,14 @@ class PromptRun:
         return self._outcome(replace(response, parts=(TextPart(answer.text or ""),), stop_reason="end"), answer)
 
     def _outcome(self, response: ModelResponse, answer: ParsedAnswer) -> PromptOutcome:
-        prompt = self._prompt
+        prompt, reading = self._prompt, self._call.reading
         if prompt.handed is None:  # nearly always, without another call
             exchange = self._messages[self._at :]
             exchange[0] = Message("user", self._prompt_parts() if self._said_first else prompt.parts)
         else:
             exchange = self._exchange()
-        exchange[-1] = self._signed(exchange[-1])
+        if (prompt.agent and prompt.history.record_in_session_history) or (reading is not None and reading.sources):
+            exchange[-1] = self._signed(exchange[-1])
         if answer.text is not None:
             others = [part for part in response.parts if not isinstance(part, TextPart)]
             response = replace(response, parts=(*others, TextPart(answer.text)))
@@ -853,11 +854,9 @@ class PromptRun:
 
     def _signed(self, last: Message) -> Message:
         """The last message of the exchange, with the task that gave it and the sources of all that was read for it."""
-        prompt, reading = self._prompt, self._call.reading
-        if (prompt.agent and prompt.history.record_in_session_history) or (reading is not None and reading.sources):
-            sources = frozenset[str]() if reading is None else reading.sources
-            return replace(last, sources=sources, agent=prompt.agent)
-        return last
+        reading = self._call.reading
+        sources = frozenset[str]() if reading is None else reading.sources
+        return replace(last, sources=sources, agent=self._prompt.agent)
 
 
 def _with_texts(parts: tuple[Part, ...], texts: tuple[TextPart, ...]) -> tuple[Part, ...]:

@@ -7,10 +7,10 @@ history stays valid for a strict server after any interruption of the prompt.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.work_clock import WorkClock, timed
@@ -200,7 +200,7 @@ class TurnLoop:
         if kept is not None:
             kept.messages = work.conversation
         try:
-            outcome = await _run(work, prompt)
+            outcome = await (work.run() if prompt.timeout_s is None else _within(prompt.timeout_s, prompt.model, work))
         except BaseException as error:
             if work.shown is not None:
                 _keep(work.stopped(error), error, call)
@@ -244,7 +244,8 @@ class TurnLoop:
         inner = call.at(call.next_path("Prompt", model, system, prompt.parts))
         inner.grants = NO_TOOLS
         inner.session = Session()
-        return await _run(self._work(prompt, inner, adapter, model, system, ()), prompt)
+        work = self._work(prompt, inner, adapter, model, system, ())
+        return await (work.run() if timeout_s is None else _within(timeout_s, prompt.model, work))
 
     def _work(
         self,
@@ -317,11 +318,6 @@ def _too_deep(call: CallContext) -> LimitExceeded:
 def _with(outcome: PromptOutcome, usage: Usage, cost: float | None) -> PromptOutcome:
     """The outcome of a prompt that cost this much more."""
     return replace(outcome, usage=outcome.usage + usage, cost_usd=added(outcome.cost_usd, cost))
-
-
-def _run(work: PromptRun, prompt: Prompt) -> Coroutine[Any, Any, PromptOutcome]:
-    """Run a prompt within its time limit."""
-    return work.run() if prompt.timeout_s is None else _within(prompt.timeout_s, prompt.model, work)
 
 
 def _keep(exchange: tuple[Message, ...] | None, error: BaseException, call: CallContext) -> None:

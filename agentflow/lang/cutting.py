@@ -9,7 +9,7 @@ from agentflow.core.data.frozen import frozen
 from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.analyzer import nodes_in
 from agentflow.lang.calling import TAIL, bounce
-from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.environment import Cell, SexpEnvironment
 from agentflow.lang.ir import IR, Seq
 
 PART_NODES = 2_500
@@ -25,7 +25,9 @@ class Part:
 
     def code(self, env: SexpEnvironment) -> Code:
         """The part as a coroutine function ``(rt, d)`` on the variables of ``env``."""
-        cells = [env.own(name) if own else env.find(name) or env.own(name) for name, own in self.cells]
+        cells: list[Cell] = []
+        for name, own in self.cells:  # without a comprehension, which is a call in Python 3.11
+            cells.append((None if own else env.find(name)) or env.own(name))
         return self.link(env, *cells)
 
 

