@@ -11,7 +11,8 @@ import logging
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -50,7 +51,8 @@ class BatchTimes:
     settle_s: float = 60.0
 
 
-Deliver = Callable[[str, EffectRow, Any], Coroutine[Any, Any, None]]
+_Answers = dict[str, list[tuple[EffectRow, Any]]]
+Deliver = Callable[[str, list[tuple[EffectRow, Any]]], Coroutine[Any, Any, None]]
 
 
 # The vendors have no idempotent request: the list decides whether a batch was sent (decision 70)
@@ -271,16 +273,17 @@ class BatchDesk:
             await self._store.batches.end(batch.id)
             return
         some: list[tuple[BatchedCall, BatchAnswer | None]] = []
-        async for answer in api.answers(vendor):
-            call = left.pop(answer.id, None)
-            if call is None:
-                _log.warning("the batch %s answers a call that it does not have: %r", batch.id, answer.id[:80])
-                continue
-            some.append((call, answer))
-            if len(some) >= _AT_ONCE:
-                await self._deliver(some, "")
-                some = []
-        await self._deliver(some, "")
+        async with self._delivering() as woken:
+            async for answer in api.answers(vendor):
+                call = left.pop(answer.id, None)
+                if call is None:
+                    _log.warning("the batch %s answers a call that it does not have: %r", batch.id, answer.id[:80])
+                    continue
+                some.append((call, answer))
+                if len(some) >= _AT_ONCE:
+                    await self._deliver(some, "", woken)
+                    some = []
+            await self._deliver(some, "", woken)
         await self._end(batch, [*left.values()], "it was not answered in time")
 
     async def _refused(
@@ -325,11 +328,24 @@ class BatchDesk:
 
     async def _give_up(self, calls: Sequence[BatchedCall], reason: str) -> None:
         """Have calls made as ordinary ones."""
-        for start in range(0, len(calls), _AT_ONCE):
-            await self._deliver([(each, None) for each in calls[start : start + _AT_ONCE]], reason)
+        async with self._delivering() as woken:
+            for start in range(0, len(calls), _AT_ONCE):
+                await self._deliver([(each, None) for each in calls[start : start + _AT_ONCE]], reason, woken)
 
-    async def _deliver(self, some: Sequence[tuple[BatchedCall, BatchAnswer | None]], reason: str) -> None:
-        """Store answers in the records of their runs, and wake these. A call without an answer is made as an ordinary one."""
+    @asynccontextmanager
+    async def _delivering(self) -> AsyncGenerator[_Answers, None]:
+        """The answers that the block stores, by their runs, which continue once it ends: each continues once, with all of them."""
+        woken: _Answers = defaultdict(list)
+        try:
+            yield woken
+        finally:
+            for run, answers in woken.items():
+                await self._answered(run, answers)
+
+    async def _deliver(
+        self, some: Sequence[tuple[BatchedCall, BatchAnswer | None]], reason: str, woken: _Answers
+    ) -> None:
+        """Store answers in the records of their runs. A call without an answer is made as an ordinary one."""
         told: dict[str, Any] = {}
         free: list[BatchedCall] = []
         of_runs: dict[str, list[BatchedCall]] = defaultdict(list)
@@ -340,7 +356,6 @@ class BatchDesk:
                 told[call.id] = {"status": answer.status, "body": answer.body}
             if call.run:
                 of_runs[call.run].append(call)
-        woken: list[tuple[str, EffectRow, Any]] = []
         for run, calls in of_runs.items():
             rows = {row.key: row for row in await self._store.effects(run, EffectState.OPEN, (KIND,))}
             for call in calls:
@@ -351,13 +366,11 @@ class BatchDesk:
                     continue
                 data = {**row.value, "ok": self._codec.encode(told[call.id])}
                 if await self._store.deliver(run, call.key, EffectState.OK, data):
-                    woken.append((run, row, data))
+                    woken[run].append((row, data))
         await self._close(free)
         await self._store.batches.answered(told)
         for id, answer in told.items():
             self._set(id, answer)
-        for run, row, data in woken:  # once all are stored: the run continues with all of them
-            await self._answered(run, row, data)
 
     def _set(self, id: str, answer: Mapping[str, Any]) -> None:
         for future in self._futures.get(id, ()):

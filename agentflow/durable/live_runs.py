@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property, partial
@@ -412,15 +412,16 @@ class LiveRuns:
     def _gathering(self, work: Coroutine[Any, Any, None]) -> None:
         self._beside(work, "batches of model calls")
 
-    async def answered(self, run_id: str, row: EffectRow, data: Any) -> None:
-        """Pass an answer that was stored for ``row`` to its run, if it is in this process."""
+    async def answered(self, run_id: str, answers: Sequence[tuple[EffectRow, Any]]) -> None:
+        """Pass the answers that were stored for rows to their run, if it is in this process."""
         live = self.find(run_id)
         if live is None:
             return
         if live.resting:
             await self.look(run_id, due=True)
         elif live.records is not None:
-            live.records.parking.answer(row.path, data)
+            for row, data in answers:
+                live.records.parking.answer(row.path, data)
 
     async def watch(self, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work`` in the background until the runs are given up."""

@@ -69,7 +69,7 @@ class OpenQuestions:
             raise DataError(f"the answer cannot be stored: {what}", code="question/answer") from None
         if not await self._store.deliver(run_id, row.key, EffectState.OK, data):
             raise no_such_question(run_id, key, [])
-        await self._runs.answered(run_id, row, data)
+        await self._runs.answered(run_id, [(row, data)])
 
     def _encoded(self, answer: object) -> Any:
         """An answer to an approval as data; for a value that cannot be stored, its type, which does not count as a yes."""
