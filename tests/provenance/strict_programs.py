@@ -268,14 +268,14 @@ class Observer:
             provider=ScriptedProvider(), root=root, tools=[send, note], limits=limits, provenance=policy
         )
 
-    async def run(self, text: str, secret: tuple[Any, Any, Any]) -> tuple[str, list[Any]]:
-        """How a program ended, and what it sent."""
+    async def run(self, text: str, secret: tuple[Any, Any, Any], **more: Any) -> tuple[str, list[Any]]:
+        """How a program with ``more`` bindings ended, and what it sent."""
         self.seen.clear()
         own = deepcopy(secret)  # of a list that a run changes, later runs of the flow know what it depends on
         bindings = {name: Labelled(each, "web") for name, each in zip(("s", "items", "text"), own, strict=True)}
         end = "ended"
         try:
-            await self.flow.run(text, surface=self.surface, bindings={**bindings, "n": 1})
+            await self.flow.run(text, surface=self.surface, bindings={**bindings, "n": 1, **more})
         except AgentflowError as error:
             end = "failed"
             self.codes[error.code] = self.codes.get(error.code, 0) + 1

@@ -7,12 +7,13 @@ variables may contain boxes like any other value; only operations that look *int
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, cast
 
 from agentflow.core.data.errors import AgentflowError
-from agentflow.core.data.values import OrderedSet, SharedList, Symbol, as_list
+from agentflow.core.data.fields import HOLDING, field_names, field_values
+from agentflow.core.data.values import SharedList, Symbol, as_list
 from agentflow.core.data.walk import ELEMENTS_PER_STEP, LEAVES, PART, Work, finish, slices
 
 Sources: TypeAlias = frozenset[str]
@@ -24,7 +25,6 @@ Following: TypeAlias = "bool | Literal['strict']"
 """How values of a program are tracked: not at all, as data, or ``"strict"``: also by the conditions on the way to them."""
 UNBOXED = frozenset((*LEAVES, Symbol))
 """Types of values that neither are boxes nor hold any."""
-_HOLDING = frozenset((list, tuple, dict, SharedList, OrderedSet))
 
 
 def joined(one: Sources, other: Sources) -> Sources:
@@ -112,17 +112,22 @@ def strip(value: Any) -> tuple[Any, Sources]:
 
 
 def stripped(value: Any) -> Work[tuple[Any, Sources]]:
-    """The work of :func:`strip`: each list and dict is searched once, for any number of occurrences, and copied if it holds
+    """The work of :func:`strip`: each list, dict and record is searched once, for any number of occurrences, and copied if it holds
     boxes.
 
-    Values of other classes, including procedures, stay unchanged: they control access to their contents themselves.
+    The same for records of the host (:mod:`agentflow.core.data.fields`). Values of other classes, including procedures, stay
+    unchanged: they control access to their contents themselves.
     """
     sets, holders = yield from _survey(value)
     sources = NO_SOURCES
     for each in sets:
         sources = joined(sources, each)
     value = bare(value)
-    return ((yield from _copied(value, holders)) if id(value) in holders else value), sources
+    if id(value) not in holders:
+        return value, sources
+    from agentflow.core.data.unboxed_copies import unboxed_copy
+
+    return (yield from unboxed_copy(value, holders, bare)), sources
 
 
 def sources_of(value: Any) -> Sources:
@@ -146,7 +151,15 @@ def _parts(item: Any) -> list[Any]:
     if type(item) is dict:
         entries = cast("dict[Any, Any]", item)
         return [*entries.values(), *[key for key in entries if type(key) in BOXED_KEYS]]
+    if type(item) not in HOLDING:
+        return field_values(item)
     return item.plain() if type(item) is SharedList else list(item)
+
+
+def _holds(value: Any) -> bool:
+    """Whether boxes are looked for in a value: in a record, too, as a program may put them into its lists."""
+    kind = cast("type[Any]", type(value))
+    return kind in HOLDING or (kind not in UNBOXED and bool(field_names(kind)))
 
 
 def _survey(value: Any) -> Work[tuple[set[Sources], set[int]]]:
@@ -160,7 +173,7 @@ def _survey(value: Any) -> Work[tuple[set[Sources], set[int]]]:
         sets.add(value.sources)
         value = value.value
     pending: list[Any] = []
-    if type(value) in _HOLDING:
+    if _holds(value):
         inside[id(value)] = []
         pending.append(value)
     while pending:
@@ -179,7 +192,7 @@ def _survey(value: Any) -> Work[tuple[set[Sources], set[int]]]:
                 if type(each) is Label:
                     sets.add(each.sources)
                     each = each.value
-                if type(each) in _HOLDING:
+                if _holds(each):
                     around = inside.get(id(each))
                     if around is None:
                         inside[id(each)] = [id(item)]
@@ -200,89 +213,6 @@ def _survey(value: Any) -> Work[tuple[set[Sources], set[int]]]:
             holding.add(at)
             holders += inside[at]
     return sets, holding
-
-
-class _Tuple(list[Any]):
-    """The parts of the copy of a tuple, until all of them are there."""
-
-    __slots__ = ()
-
-
-_COPIES: dict[type[Any], Callable[[], Any]] = {dict: dict, OrderedSet: OrderedSet, tuple: _Tuple}
-"""The class of a container's copy, if it is not a list."""
-
-
-def _copied(value: Any, holders: set[int]) -> Work[Any]:
-    """A copy of a container without boxes; each of ``holders`` is copied once."""
-    copies: dict[int, Any] = {}
-    pending: list[tuple[Any, Any]] = []
-    count = 0
-
-    def copy_of(item: Any) -> Any:
-        item = bare(item)
-        if id(item) not in holders:
-            return item
-        copy = copies.get(id(item))
-        if copy is None:
-            copy = copies[id(item)] = _COPIES.get(cast("type[Any]", type(item)), list)()
-            pending.append((item, copy))
-        return copy
-
-    root = copy_of(value)
-    while pending:
-        item, copy = pending.pop()
-        count += len(item) + 1
-        if count >= PART:
-            yield count // ELEMENTS_PER_STEP
-            count = 0
-        if type(item) is dict:
-            for key, each in cast("dict[Any, Any]", item).items():
-                copy[_bare_key(key)] = copy_of(each)
-        elif type(item) is OrderedSet:
-            for each in item:
-                copy.items[_bare_key(each)] = None
-        else:
-            copy += [copy_of(each) for each in item]
-    if count >= ELEMENTS_PER_STEP:
-        yield count // ELEMENTS_PER_STEP
-    return _with_tuples(root, list(copies.values()))
-
-
-def _with_tuples(root: Any, copies: list[Any]) -> Any:
-    """``root`` with tuples in place of their parts, in it and in all ``copies``."""
-    tuples: dict[int, tuple[Any, ...]] = {}
-    for parts in [each for each in copies if type(each) is _Tuple]:
-        open_ones = [parts]
-        while open_ones:
-            at = open_ones[-1]
-            inner = [each for each in at if type(each) is _Tuple and id(each) not in tuples]
-            if inner:
-                open_ones += inner
-                continue
-            open_ones.pop()
-            tuples.setdefault(id(at), tuple([tuples.get(id(each), each) for each in at]))
-    if not tuples:
-        return root
-    for each in copies:
-        _put_in(each, tuples)
-    return tuples.get(id(root), root)
-
-
-def _put_in(container: Any, tuples: dict[int, tuple[Any, ...]]) -> None:
-    """Put tuples in the place of their parts in a list or dict."""
-    if type(container) is list:
-        container[:] = [tuples.get(id(part), part) for part in cast("list[Any]", container)]
-    elif type(container) is dict:
-        entries = cast("dict[Any, Any]", container)
-        for key, part in entries.items():
-            if id(part) in tuples:
-                entries[key] = tuples[id(part)]
-
-
-def _bare_key(key: Any) -> Any:
-    """A key of a dict, or an element of a set, without boxes."""
-    key = bare(key)
-    return tuple([_bare_key(each) for each in cast("tuple[Any, ...]", key)]) if isinstance(key, tuple) else key
 
 
 def boxed_elements(value: Any, sources: Sources) -> Work[list[Any]]:

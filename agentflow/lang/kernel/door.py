@@ -31,6 +31,7 @@ from agentflow.lang.kernel.facts import (
     changes_of,
     facts_of,
     facts_of_method,
+    gives_back,
     is_new,
     makes_container,
     method_in,
@@ -79,13 +80,14 @@ def door(m: Machine, node: nodes.Prim) -> Callable[[Any, RuntimeFrame, list[Any]
     if operand is not None:
         changes_at = node.args[operand]
         target = changes_at.variable if isinstance(changes_at, nodes.Ref) else None
-        if isinstance(target, Variable) and m.place.body is not None:
-            own = owned(target, m.place.body, is_new=is_new, reads=reads)
+        function, home = m.place.function, m.function_of(m.place.frame)
+        if isinstance(target, Variable) and function is not None and m.function_of(target.frame) is home:
+            own = owned(target, function, is_new=is_new, reads=reads, gives_back=gives_back)
     plain, takes_rt = node.function, node.takes_rt
-    function = change is None and method is None and facts is not None and facts.gives not in ("new", "same")
+    as_values = change is None and method is None and facts is not None and facts.gives not in ("new", "same")
 
     def call(rt: Any, fr: RuntimeFrame, args: list[Any]) -> Any:
-        if function and UNBOXED.issuperset(map(type, args)):
+        if as_values and UNBOXED.issuperset(map(type, args)):
             return plain(rt, *args) if takes_rt else plain(*args)
         facts_now = facts if method is None else facts_of_method(type(bare(args[0])), *method)
         assert facts_now is not None

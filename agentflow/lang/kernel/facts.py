@@ -178,12 +178,18 @@ def reads(node: nodes.Prim, index: int) -> bool:
     """Whether a function reads, or changes, an operand, and keeps it nowhere."""
     if index == changed(node):
         return True
-    if node.waits is not None:
-        return False
+    if node.waits is not None or (index > 0 and isinstance(node.row, Row) and node.row.size == "sum"):
+        return False  # the sum of nothing is the value that it starts with
     method = method_in(node)
     if method is not None:
         return index == 0 and method[0] not in _GIVES_PARTS
     return facts_of(node).letter(index) != "k" and facts_of(node).gives != "same"
+
+
+def gives_back(node: nodes.Prim) -> int | None:
+    """The operand that is the value of a function, as it changed it; None if it gives something else."""
+    entry = None if isinstance(node.function, partial) else _STATEMENTS.get(node.function)
+    return entry[1] if entry is not None and entry[2] == "same" else None
 
 
 def is_new(node: nodes.Prim) -> bool:

@@ -156,10 +156,11 @@ async def hopped(rt: Any, work: Awaitable[Any]) -> Any:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the code that is made ready stands: its frame; the function or comprehension, and the loops, around it; whether an
-    error of it may be caught in the function; the kind and node of the comprehension that it gives elements to."""
+    """Where the code that is made ready stands: its frame; the body of the function; the function or comprehension, and the loops,
+    around it; whether an error of it may be caught in the function; the kind and node of the comprehension that it gives elements to."""
 
     frame: FrameLayout
+    function: Node | None = None
     body: Node | None = None
     loops: tuple[Node, ...] = ()
     trying: bool = False
@@ -460,7 +461,7 @@ class Machine:
     def inside(self, frame: FrameLayout, body: Node) -> Code:
         """The body of a function, a part that the runtime runs, or a comprehension."""
         level, self._level = self._level, 0
-        with self.at_place(frame=frame, body=body, loops=(), trying=False, out=None):
+        with self.at_place(frame=frame, function=body, body=body, loops=(), trying=False, out=None):
             code = self.code(body)
         self._level = level
         return code

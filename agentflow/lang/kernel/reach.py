@@ -125,12 +125,18 @@ def is_left_early(items: list[Node]) -> bool:
 
 
 def owned(
-    variable: Variable, body: Node, *, is_new: Callable[[nodes.Prim], bool], reads: Callable[[nodes.Prim, int], bool]
+    variable: Variable,
+    body: Node,
+    *,
+    is_new: Callable[[nodes.Prim], bool],
+    reads: Callable[[nodes.Prim, int], bool],
+    gives_back: Callable[[nodes.Prim], int | None],
 ) -> bool:
     """Whether the container in a variable is made in its function, which stores it nowhere and gives it to no other code before it ends.
 
     An error that jumps over a change of it then leaves nothing behind. It may be read, changed and given back, and stored nowhere.
-    ``is_new`` says whether a function gives a container of its own, ``reads`` whether it only reads, or changes, an operand.
+    ``is_new`` says whether a function gives a container of its own, ``reads`` whether it only reads, or changes, an operand,
+    ``gives_back`` which operand is its value.
     """
     if not variable.private or not variable.name or variable.parameter:
         return False
@@ -146,16 +152,21 @@ def owned(
         if isinstance(at, nodes.Try) and any(each is variable for _, each, _ in at.handlers):
             return False
         if isinstance(at, nodes.Set) and at.variable is variable:
-            same = isinstance(at.value, nodes.Prim) and holder(at.value) is variable and not is_new(at.value)
-            if (
-                not isinstance(at.value, nodes.Collect)
-                and not same
-                and not (isinstance(at.value, nodes.Prim) and is_new(at.value))
-            ):
+            value = at.value
+            if isinstance(value, nodes.Prim):
+                same = gives_back(value)
+                stays = same is not None and isinstance(ref := value.args[same], nodes.Ref) and ref.variable is variable
+                if not stays and not is_new(value):
+                    return False
+            elif not isinstance(value, nodes.Collect):
                 return False
         if isinstance(at, nodes.Prim):
             pending += [(each, reads(at, index)) for index, each in enumerate(at.args)]
             continue
-        held = isinstance(at, nodes.Leave | nodes.For | nodes.If | nodes.While)
+        if isinstance(at, nodes.If):  # its value is that of an arm
+            pending += [(test, True) for test, _ in at.clauses]
+            pending += [(arm, allowed) for arm in (*[each for _, each in at.clauses], at.other)]
+            continue
+        held = isinstance(at, nodes.Leave | nodes.For | nodes.While)
         pending += [(each, held) for each in parts(at)]
     return True

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from agentflow.core.data.errors import ChangeRefused
+from agentflow.core.data.fields import field_names, field_values
 from agentflow.core.data.labels import NO_SOURCES, UNBOXED, Label, Sources, bare, blame, box, joined, outer_sources
 from agentflow.core.data.values import OrderedSet
 from agentflow.core.data.walk import PART, Work, slices
@@ -19,12 +20,20 @@ from agentflow.lang.container_labels import CONTAINERS
 from agentflow.lang.python.errors import kind_of
 
 _WALKED = frozenset((*CONTAINERS, tuple))
-_HELD = _WALKED | {Label}
 
 
 def parts_of(container: Any) -> Any:
-    """The parts of a container that may hold others: those of a set hold none."""
-    return () if type(container) is OrderedSet else list(container.values()) if type(container) is dict else container
+    """The parts of a container, tuple or record that may hold others: those of a set hold none."""
+    kind = type(container)
+    if kind not in _WALKED:
+        return field_values(container)
+    return () if kind is OrderedSet else list(container.values()) if kind is dict else container
+
+
+def is_walked(value: Any) -> bool:
+    """Whether a value may lead to containers: those of a record of the host are changed like any other."""
+    kind = type(value)
+    return kind in _WALKED or (kind not in UNBOXED and bool(field_names(kind)))
 
 
 def shape(rt: Any, value: Any) -> Sources:
@@ -36,14 +45,14 @@ def shapes(rt: Any, value: Any) -> Work[Sources]:
     """The sources of all containers within a value."""
     sources = NO_SOURCES
     first = bare(value)
-    if type(first) not in _WALKED or rt.containers.is_empty:
+    if not is_walked(first) or rt.containers.is_empty:
         return sources
     seen: set[int] = set()
     pending: list[Any] = [first]
     count = 0
     while pending:
         at = pending.pop()
-        if type(at) not in _WALKED or id(at) in seen:
+        if not is_walked(at) or id(at) in seen:
             continue
         seen.add(id(at))
         sources = joined(sources, shape(rt, at))
@@ -76,7 +85,7 @@ def all_exported(rt: Any, values: Iterable[Any]) -> Work[list[Any]]:
 
 async def give_out(rt: Any, values: list[Any]) -> list[Any]:
     """The same, where that can wait."""
-    if _HELD.isdisjoint(map(type, values)) or rt.containers.is_empty:
+    if not any([type(each) is Label or is_walked(each) for each in values]) or rt.containers.is_empty:
         return values
     return await rt.work(all_exported(rt, values))
 
@@ -102,10 +111,10 @@ def hold(rt: Any, value: Any, because: Sources, now: Sources) -> Work[None]:
     while pending:
         at, reason = pending.pop()
         reason, inner = joined(reason, outer_sources(at)), bare(at)
-        if type(inner) not in _WALKED or id(inner) in seen:
+        if not is_walked(inner) or id(inner) in seen:
             continue
         seen.add(id(inner))
-        if type(inner) is not tuple:
+        if type(inner) in CONTAINERS:
             if not reason <= shape(rt, inner):
                 continue
             reason = joined(reason, shape(rt, inner))  # which ones are within depends on it

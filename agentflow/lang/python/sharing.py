@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import Any, cast
 
 from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.fields import field_values
 from agentflow.core.data.labels import Label
 from agentflow.core.data.values import OrderedSet
 from agentflow.core.data.walk import ELEMENTS_PER_STEP, LEAVES, PART, Work, slices
@@ -125,7 +126,8 @@ def _parts(value: Any) -> list[Any] | tuple[Any, ...] | None:
         return (*value.cells(), *around)
     if isinstance(value, Cell):
         return (value.v,)
-    return None
+    # Of compiled code no part is a value of a program, and there is much of it.
+    return None if kind.__module__.startswith("agentflow.lang.") else field_values(value) or None
 
 
 def _captured(function: FunctionType) -> list[Any]:
