@@ -114,7 +114,7 @@ FLOWS = {
     "race": '(send (to (race (if (> s 1) (error "x") 1) (begin (sleep 0.05) 2))))',
 }
 """How the choice by a secret could show, other than by time: a program each. ``s``, ``items`` and ``text`` are secret."""
-SAME = {"the value of loop", "retry", "apply", "finally", "a task defined in an arm", "a variable defined in an arm"}
+SAME = {"the value of loop", "retry", "apply", "finally", "a task defined in an arm"}
 """Those that are refused otherwise, or show nothing without a strict policy either."""
 GOES_ON = {
     "a choice of many clauses": f'(define (f x) (cond {" ".join([f"((= x {n}) {n})" for n in range(700)])})) (f 3) (send (to "a"))',

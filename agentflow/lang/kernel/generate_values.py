@@ -57,6 +57,8 @@ def ref(g: Generator, node: nodes.Ref) -> ast.expr:
         return g.ifexp(g.is_(code, g.const_param(UNBOUND, "U"), negate=True), code, read)
     if not variable.is_assigned:
         code._stable = True  # type: ignore[attr-defined]
+    if variable.unsure:
+        code._unsure = True  # type: ignore[attr-defined]
     return code
 
 

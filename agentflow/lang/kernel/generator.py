@@ -315,7 +315,7 @@ class Generator(CodeWriter):
             self.body.append(self.return_(value))
             return
         if dest.kind == "drop":
-            if not self.stable(value):
+            if not self.stable(value) or getattr(value, "_unsure", False):  # reading it may be an error
                 self.body.append(self.done(value))
         else:
             self.assign(dest.name, value)
