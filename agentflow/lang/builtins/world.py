@@ -64,7 +64,7 @@ async def ask_human(rt: Runtime, d: int, question: Any, *schema: Any) -> Any:
     """
     if not isinstance(question, str):
         wrong_type("ask-human", 1, "the question, as a string,", question)
-    return await rt.perform(AskHuman(question, _schema("ask-human", *schema)), None)
+    return await rt.perform(AskHuman(question, _schema("ask-human", schema)), None)
 
 
 @primitive(
@@ -84,14 +84,16 @@ async def wait_for_signal(rt: Runtime, d: int, name: Any, *schema: Any) -> Any:
     """
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_SIGNAL_NAME:
         wrong_type(SIGNAL, 1, f"a name, as a string of 1 to {LONGEST_SIGNAL_NAME} characters,", name)
-    return await rt.perform(AwaitSignal(name, _schema(SIGNAL, *schema)), None)
+    return await rt.perform(AwaitSignal(name, _schema(SIGNAL, schema)), None)
 
 
-def _schema(who: str, schema: Any = None) -> Any:
-    """The schema of a value from outside; None for text. Raises ``type/argument``."""
-    if schema is not None and not is_dict(schema):
-        wrong_type(who, 2, "a JSON Schema, as a dict,", schema, hint='for example {"type" "boolean"}')
-    return schema
+def _schema(who: str, given: tuple[Any, ...]) -> Any:
+    """The schema of a value from outside; None for text, without one. Raises ``type/argument``."""
+    if not given:
+        return None
+    if not is_dict(given[0]):
+        wrong_type(who, 2, "a JSON Schema, as a dict,", given[0], hint='for example {"type" "boolean"}')
+    return given[0]
 
 
 @primitive(
