@@ -87,13 +87,13 @@ async def wait_for_signal(rt: Runtime, d: int, name: Any, *schema: Any) -> Any:
     return await rt.perform(AwaitSignal(name, _schema(SIGNAL, schema)), None)
 
 
-def _schema(who: str, given: tuple[Any, ...]) -> Any:
+def _schema(who: str, optional: tuple[Any, ...]) -> Any:
     """The schema of a value from outside; None for text, without one. Raises ``type/argument``."""
-    if not given:
+    if not optional:
         return None
-    if not is_dict(given[0]):
-        wrong_type(who, 2, "a JSON Schema, as a dict,", given[0], hint='for example {"type" "boolean"}')
-    return given[0]
+    if not is_dict(optional[0]):
+        wrong_type(who, 2, "a JSON Schema, as a dict,", optional[0], hint='for example {"type" "boolean"}')
+    return optional[0]
 
 
 @primitive(
