@@ -69,7 +69,7 @@ class _Own:
             at += 1
 
     def _add(self, node: ast.AST, above: int) -> None:
-        if isinstance(node, ast.Name):
+        if type(node) is ast.Name:
             self.used[node.id] += 1
             self.sizes[above] += 1
         elif isinstance(node, ast.AsyncFunctionDef):

@@ -52,10 +52,11 @@ HOLDING = holding(_PLAIN, (ast.Constant, ast.arguments))
 def nodes_below(node: ast.AST) -> list[Any]:
     """The nodes directly below a generated one, without parameters and marks of operators."""
     nodes: list[Any] = []
+    held = vars(node)
     for name in HOLDING[type(node)]:
-        part: Any = getattr(node, name, None)
+        part: list[Any] | ast.AST | None = held.get(name)
         if type(part) is list:
-            nodes += cast("list[Any]", part) if name != "keys" else filter(None, cast("list[Any]", part))
+            nodes += part if name != "keys" else filter(None, part)
         elif part is not None:
             nodes.append(part)
     return nodes
@@ -146,12 +147,7 @@ def _fill(scope: _Scope) -> int:
         else:
             if kind is ast.ExceptHandler and node.name is not None:
                 bound.add(node.name)
-            for name in HOLDING[kind]:
-                part: Any = getattr(node, name, None)
-                if type(part) is list:
-                    pending += cast("list[Any]", part) if name != "keys" else filter(None, cast("list[Any]", part))
-                elif part is not None:
-                    pending.append(part)
+            pending += nodes_below(node)
     return size
 
 
