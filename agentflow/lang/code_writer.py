@@ -47,7 +47,7 @@ class CodeWriter:
         self.names: dict[str, str] = {}
         self.fn = PyFn()
         self.loc: dict[str, Any] = {}
-        self.counter = 0
+        self.counter: int = 0
         self.lambdas: dict[str, LambdaInfo] = {}
         self.level = 0
         self.deepest = 0

@@ -30,7 +30,7 @@ from agentflow.lang.trace import show_lines
 A = TypeVar("A", bound=Analyzer)
 Pass = Callable[[Source, Any], object]
 """Looks at a program, or changes it, before code is written for it: of S-expressions the analysed
-:class:`~agentflow.lang.ir.Seq`, of Python the writer of its code, the :class:`~agentflow.lang.python.emitter.Emitter`."""
+:class:`~agentflow.lang.ir.Seq`, of Python the writer of its code, the :class:`~agentflow.lang.python.lowering.Lowering`."""
 """Called with an analysed program before code is written for it; may change it in place."""
 _PYTHON = "agentflow.lang.python.compiling"
 _TEXT = "<string>"

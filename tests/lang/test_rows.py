@@ -57,6 +57,7 @@ TABLES = {
     "builtins/labelled.py": ["_LAST_OPENED"],
     "builtins/strict.py": ["_LOOKED_AT"],
     "kernel/generate_values.py": ["_ARITHMETIC", "_COMPARE"],
+    "kernel/text_native.py": ["NATIVE_ORDER"],
     "answers.py": ["_AS_IT_IS"],
     "python/builtins.py": ["KINDS"],
     "python/calls.py": ["_OF_LISTS"],

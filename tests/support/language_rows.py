@@ -32,7 +32,7 @@ from agentflow.lang.python.methods import METHODS
 
 FILE = Path(__file__).resolve().parents[1] / "lang" / "rows.json"
 MODULES = (
-    *("builtins", "changes", "compare", "declarations", "expressions", "failure", "labelled", "methods", "requests"),
+    *("builtins", "changes", "compare", "declarations", "displays", "failure", "labelled", "methods", "requests"),
     *("support", "texts", "values"),
 )
 """The modules of functions that code of Python texts calls."""

@@ -18,7 +18,7 @@ from agentflow.lang.builtins.labelled import twin_of as primitive_twin_of
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.container_labels import CONTAINERS
 from agentflow.lang.kernel import inline, lowered_functions, nodes
-from agentflow.lang.python import builtins, changes, compare, expressions, labelled, methods, support, values
+from agentflow.lang.python import builtins, changes, compare, displays, labelled, methods, support, values
 from agentflow.lang.python.repeated import set_of
 from agentflow.lang.python.rows import Row, traits_of
 from agentflow.lang.support import fresh
@@ -60,7 +60,7 @@ _NEW = frozenset(
         values.shift,
         values.bitwise,
         values.part,
-        expressions.as_set,
+        displays.as_set,
         support.context_paths,
     )
 )
@@ -229,7 +229,7 @@ def _kept(twin: Callable[..., Any], gives: Gives = "new", looks: str = "") -> Ca
 
 def _entries(function: Any) -> CallFacts:
     spread = function.args[0]
-    twin = labelled.twin_of(expressions.entries)
+    twin = labelled.twin_of(displays.entries)
 
     def made(rt: Any, *items: Any) -> Any:
         return twin(rt, *[(each, items[2 * at], items[2 * at + 1]) for at, each in enumerate(spread)])
@@ -239,7 +239,7 @@ def _entries(function: Any) -> CallFacts:
 
 def _gathered(function: Any) -> CallFacts:
     spread = function.args[0]
-    twin = labelled.twin_of(expressions.gathered)
+    twin = labelled.twin_of(displays.gathered)
     return _kept(lambda rt, *items: twin(rt, *zip(spread, items, strict=True)))
 
 
@@ -251,7 +251,7 @@ def _listed(rt: Any, value: Any) -> Any:
     return box(support.listed(rt, bare(value)), outer_sources(value))
 
 
-_AS_TUPLE = labelled.twin_of(expressions.as_tuple)
+_AS_TUPLE = labelled.twin_of(displays.as_tuple)
 _SPECIAL: dict[Any, Callable[[Any], CallFacts]] = {
     lowered_functions.is_within: lambda _: CallFacts(labelled.twin_of(compare.contains), "rc"),
     lowered_functions.entries_of: _entries,

@@ -105,7 +105,7 @@ class Generator(CodeWriter):
         self.main = self.fn
         self.owner: dict[str, CodeFn] = {}
         self.body: list[ast.stmt] = []
-        self.locations: dict[tuple[int, int], dict[str, Any]] = {}
+        self.locations: dict[tuple[int, int], dict[str, int]] = {}
         self.loops: dict[NamedLet, Round] = {}
         self.code_names: dict[Lambda, str] = {}
         self.global_names: dict[str, tuple[str, str]] = {}

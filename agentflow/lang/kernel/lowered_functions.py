@@ -7,7 +7,7 @@ from typing import Any
 
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import OrderedSet
-from agentflow.lang.python import compare, expressions, methods, requests, support, values
+from agentflow.lang.python import compare, displays, methods, requests, support, values
 
 
 def as_tuple(*items: Any) -> tuple[Any, ...]:
@@ -22,12 +22,12 @@ def as_set(*keys: Any) -> OrderedSet:
 
 def entries_of(spread: tuple[bool, ...], rt: Any, *items: Any) -> Any:
     """A dict of keys and values by turns; where ``spread``, the value is a dict of more."""
-    return expressions.entries(rt, *[(each, items[2 * at], items[2 * at + 1]) for at, each in enumerate(spread)])
+    return displays.entries(rt, *[(each, items[2 * at], items[2 * at + 1]) for at, each in enumerate(spread)])
 
 
 def gathered_of(spread: tuple[bool, ...], rt: Any, *items: Any) -> list[Any]:
     """A list of items; where ``spread``, the item is a list of more."""
-    return expressions.gathered(rt, *zip(spread, items, strict=True))
+    return displays.gathered(rt, *zip(spread, items, strict=True))
 
 
 def is_false(value: Any) -> bool:

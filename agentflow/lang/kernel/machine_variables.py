@@ -28,7 +28,7 @@ from agentflow.lang.kernel.nodes import (
     Variable,
 )
 from agentflow.lang.python import support
-from agentflow.lang.python.expressions import builtin, method_of
+from agentflow.lang.python.function_values import builtin, method_of
 from agentflow.lang.python.rows import Row
 from agentflow.lang.trace import too_early
 

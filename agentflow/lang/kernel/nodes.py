@@ -18,7 +18,12 @@ PARENT, KIND, DEPTH, STRAND, BEGAN, CAUGHT = range(FRAME_HEAD)
 
 
 class FrameLayout:
-    """The variables of a function, a comprehension, or a scope with new variables in each round."""
+    """The variables of a function, a comprehension, or a scope with new variables in each round.
+
+    ``named`` are those that a text in Python names.
+    """
+
+    named: Sequence[Variable] = ()
 
     def __init__(self, parent: FrameLayout | None, *, is_function: bool = True) -> None:
         self.parent = parent
@@ -45,6 +50,8 @@ class Variable:
     """Its value is used other than by being called with as many arguments as its procedure takes."""
     procedure: Lambda | None = None
     """The procedure that it always holds."""
+    local: Any = None
+    """In texts in Python, the description by their scopes (:class:`~agentflow.lang.python.names.LocalVariable`)."""
 
     def __init__(self, name: str, frame: FrameLayout, *, shared: bool = False) -> None:
         self.name = name
@@ -138,7 +145,8 @@ class Prim(Node):
 class Call(Node):
     """A procedure value, called; ``names`` are the keywords of the last arguments.
 
-    ``picks_first``: whether it can be called so is decided before the arguments are evaluated.
+    ``picks_first``: whether it can be called so is decided before the arguments are evaluated. ``callee`` is the number of the only
+    :class:`Lambda` that the text gives the operator, and ``order`` the argument for each of its parameters, by position; None for one left out.
     """
 
     function: Node
@@ -146,6 +154,8 @@ class Call(Node):
     names: tuple[str, ...] = ()
     is_tail: bool = False
     picks_first: bool = False
+    callee: int | None = None
+    order: tuple[int | None, ...] = ()
 
 
 @slotted(eq=False)
@@ -237,7 +247,8 @@ class Op(Node):
 class Lambda(Node):
     """A procedure. ``defaults``: for each parameter None (required), :data:`MISSING_KEYWORD`, or the node of its default.
 
-    ``gives_body``: its value is the body's; otherwise that of a ``return``.
+    ``gives_body``: its value is the body's; otherwise that of a ``return``. ``number``: by which calls mean it; ``is_global``: it is the
+    only value that the text gives a variable of the environment. ``is_small`` and calls itself: its code may be there twice.
     """
 
     info: LambdaInfo
@@ -248,6 +259,9 @@ class Lambda(Node):
     rest: Variable | None = None
     gives_body: bool = False
     by_position: int = 0
+    number: int | None = None
+    is_global: bool = False
+    is_small: bool = False
 
 
 MISSING_KEYWORD = object()

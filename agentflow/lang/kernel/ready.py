@@ -8,11 +8,10 @@ from agentflow.lang.cutting import Part
 from agentflow.lang.environment import Cell, SexpEnvironment
 from agentflow.lang.ir import Seq
 from agentflow.lang.kernel import door, machine_calls, machine_control, machine_variables
-from agentflow.lang.kernel.lower_python import PythonLowering
 from agentflow.lang.kernel.lower_sexp import SexpLowering
 from agentflow.lang.kernel.machine import Machine
 from agentflow.lang.kernel.nodes import Node
-from agentflow.lang.python.emitter import Emitter
+from agentflow.lang.python.lowering import Lowering
 from agentflow.lang.stack import on_fresh_stack
 
 RULES = (door, machine_calls, machine_control, machine_variables)
@@ -21,12 +20,9 @@ _SHALLOW = 10
 """Levels of nesting that are lowered on the caller's stack."""
 
 
-def python_part(g: Emitter) -> Part:
-    """The code of a text in Python that ``g`` has checked."""
-    lowering = PythonLowering(g)
-    deep = g.deepest > _SHALLOW
-    root = on_fresh_stack(lowering.whole) if deep else lowering.whole()
-    return _part(root, lowering, set(g.scopes.defined), python=True, deep=deep)
+def python_part(g: Lowering, root: Node) -> Part:
+    """The code of a text in Python."""
+    return _part(root, g, set(g.scopes.defined), python=True, deep=g.deepest > _SHALLOW)
 
 
 def sexp_part(analyzer: Analyzer, tree: Seq) -> Part:
@@ -37,7 +33,7 @@ def sexp_part(analyzer: Analyzer, tree: Seq) -> Part:
     return _part(root, lowering, set(analyzer.globals_defined), python=False, deep=deep)
 
 
-def _part(root: Node, lowering: PythonLowering | SexpLowering, defined: set[str], *, python: bool, deep: bool) -> Part:
+def _part(root: Node, lowering: Lowering | SexpLowering, defined: set[str], *, python: bool, deep: bool) -> Part:
     free, frame = sorted(lowering.free), lowering.frame
 
     def link(env: SexpEnvironment, *cells: Cell) -> Code:

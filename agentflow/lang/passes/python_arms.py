@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from agentflow.core.data.source import Span
 from agentflow.lang.passes.arms import Arm, ArmKind
-from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.functions import without_docstring
+from agentflow.lang.python.lowering import Lowering
 
 _BRANCHES = frozenset(("parallel", "race", "gather"))
 
 
-def mark_python_arms(g: Emitter, reach: Callable[[int], None]) -> list[Arm]:
+def mark_python_arms(g: Lowering, reach: Callable[[int], None]) -> list[Arm]:
     """Have the code that ``g`` is about to write call ``reach`` with the number of each arm that it comes to; the arms, by number."""
     marker = _PythonMarker(g)
     marker.walk()
@@ -23,7 +23,7 @@ def mark_python_arms(g: Emitter, reach: Callable[[int], None]) -> list[Arm]:
 
 
 class _PythonMarker:
-    def __init__(self, g: Emitter) -> None:
+    def __init__(self, g: Lowering) -> None:
         self._g = g
         self.arms: list[Arm] = []
         self._calls: dict[str, set[str]] = {}

@@ -373,11 +373,17 @@ def _settled(values: Any, test: Callable[[Iterable[bool]], bool], settles: bool)
 
 @named(takes="c", gives=list, size="sorted", hint="sorted(xs, key=f)")
 async def sorted_(rt: Runtime, d: int, iterable: Any, *, key: Any = None, reverse: Any = False) -> list[Any]:
-    if type(reverse) not in (bool, int):
-        wanted("sorted", "True or False as reverse", reverse)
+    backwards = is_backwards(reverse)
     values = list(_few(rt, iterable, "sorted"))
     keys = None if key is None else [await call(rt, d, key, (each,)) for each in values]
-    return await rt.work(sorted_values(rt, values, keys, reverse=bool(reverse)))
+    return await rt.work(sorted_values(rt, values, keys, reverse=backwards))
+
+
+def is_backwards(reverse: Any) -> bool:
+    """Whether to sort in reverse order. Raises ``type/argument``."""
+    if type(reverse) not in (bool, int):
+        wanted("sorted", "True or False as reverse", reverse)
+    return bool(reverse)
 
 
 @on(list, changes="", size="sort")

@@ -1,45 +1,37 @@
-"""The rules for comprehensions: each becomes a separate function."""
+"""The rules for comprehensions, and for the targets of assignments and loops."""
 
 from __future__ import annotations
 
 import ast
-from typing import Any
+import operator
+from typing import Any, Literal
 
-from agentflow.core.data.values import OrderedSet
-from agentflow.lang.charging import check_collection
-from agentflow.lang.code_writer import LOAD, STORE, as_bool
+from agentflow.core.data.source import Span
+from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel.nodes import Const, Node, Prim, Ref, Set, Variable
 from agentflow.lang.python import compare, values
 from agentflow.lang.python.builtins import rounds
 from agentflow.lang.python.changes import store
-from agentflow.lang.python.emitter import Emitter, expression
+from agentflow.lang.python.lowering import Lowering, expression
 from agentflow.lang.python.names import Comprehension, is_range
-from agentflow.lang.python.repeated import Repeated, said_again
-from agentflow.lang.python.values import unpacked
 
 
-def assignment(g: Emitter, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
-    """The statements that assign ``value`` to ``target``."""
-    with g.at(target):
-        return _assignment(g, target, value)
-
-
-def _assignment(g: Emitter, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
+def assignment(g: Lowering, target: ast.expr, value: Node) -> list[Node]:
+    """The nodes that assign ``value`` to ``target``."""
+    at = g.span_at(target)
     if isinstance(target, ast.Name):
-        if target.id.startswith("_") and target.id != "_":
+        if not _is_name(target):
             g.refuse(target, f"the name '{target.id}'", "names do not begin with _")
             return []
-        written: list[ast.stmt] = [ast.Assign([g.target(target.id)], value, **g.loc)]
-        var = g.scope.find(target.id)
-        if var is not None and var.fn is g.fn and g.bound:
-            g.bound[-1].add(var)
-        return written
+        return [Set(at, g.target(target.id, at), value)]
     if isinstance(target, ast.Subscript):
         if isinstance(target.slice, ast.Slice):
             g.refuse(target, "assignment to a slice", "build a new list: [*xs[:a], *new, *xs[b:]]")
             return []
-        return g.settled(g.ours(store, g.name("rt"), value, g.value(target.value), g.value(target.slice)))
+        container, key = g.value(target.value), g.value(target.slice)
+        return [Prim(at, store, [value, container, key], takes_rt=True)]
     if isinstance(target, ast.Tuple | ast.List):
-        return _unpacking(g, target, value)
+        return _unpacking(g, target, at, value)
     if isinstance(target, ast.Attribute):
         g.refuse(target, "assignment to a field", f'build a new one: {{**x, "{target.attr}": value}}')
     else:
@@ -47,30 +39,31 @@ def _assignment(g: Emitter, target: ast.expr, value: ast.expr) -> list[ast.stmt]
     return []
 
 
-def loop_target(g: Emitter, target: ast.expr) -> tuple[ast.expr, list[ast.stmt]]:
-    """The target of a loop's assignment in each round, and the statements that begin the round with it."""
-    if isinstance(target, ast.Name) and (target.id == "_" or not target.id.startswith("_")):
-        with g.at(target):
-            return g.target(target.id), []
-    name = g.tmp()
-    return ast.Name(name, STORE, **g.loc), assignment(g, target, g.name(name))
+def _is_name(target: ast.Name) -> bool:
+    return target.id == "_" or not target.id.startswith("_")
 
 
-def _unpacking(g: Emitter, target: ast.Tuple | ast.List, value: ast.expr) -> list[ast.stmt]:
+def loop_item(g: Lowering, target: ast.expr) -> tuple[Variable | str, list[Node]]:
+    """The variable that gets the element of a round, and the nodes that begin the round with it."""
+    if isinstance(target, ast.Name) and _is_name(target):
+        return g.target(target.id, g.span_at(target)), []
+    item = g.temporary()
+    return item, assignment(g, target, Ref(g.span_at(target), item))
+
+
+def _unpacking(g: Lowering, target: ast.Tuple | ast.List, at: Span, value: Node) -> list[Node]:
     leaves: list[ast.expr] = []
     shape = shape_of(target, leaves)
-    parts = g.ours(unpacked, g.name("rt"), value, g.packed_constant(("shape", shape), lambda: shape))
-    parts = g.long(parts) if g.labelled else parts
-    names_only = all(isinstance(each, ast.Name) and (each.id == "_" or not each.id.startswith("_")) for each in leaves)
-    if names_only:
-        targets: list[ast.expr] = [g.target(each.id) for each in leaves]  # type: ignore[attr-defined]
-        return [ast.Assign([ast.Tuple(targets, STORE, **g.loc)], parts, **g.loc)]
-    names = [g.tmp() for _ in leaves]
-    targets = [ast.Name(each, STORE, **g.loc) for each in names]
-    written: list[ast.stmt] = [ast.Assign([ast.Tuple(targets, STORE, **g.loc)], parts, **g.loc)]
-    for leaf, name in zip(leaves, names, strict=True):
-        written += assignment(g, leaf, g.name(name))
-    return written
+    parts = g.temporary()
+    lowered: list[Node] = [Set(at, parts, Prim(at, values.unpacked, [value, Const(None, shape)], takes_rt=True))]
+    taken = [Prim(at, operator.getitem, [Ref(at, parts), Const(None, index)]) for index in range(len(leaves))]
+    if all(isinstance(each, ast.Name) and _is_name(each) for each in leaves):
+        return lowered + [one for each, part in zip(leaves, taken, strict=True) for one in assignment(g, each, part)]
+    kept = [g.temporary() for _ in leaves]
+    lowered += [Set(at, each, part) for each, part in zip(kept, taken, strict=True)]
+    return lowered + [
+        one for each, part in zip(leaves, kept, strict=True) for one in assignment(g, each, Ref(at, part))
+    ]
 
 
 def shape_of(target: ast.Tuple | ast.List, leaves: list[ast.expr]) -> tuple[Any, ...]:
@@ -85,106 +78,59 @@ def shape_of(target: ast.Tuple | ast.List, leaves: list[ast.expr]) -> tuple[Any,
     return tuple(shape)
 
 
-_AGAIN = "again_"
-"""The variable of a dict or set comprehension that collects repeated keys."""
+@expression(ast.ListComp, ast.GeneratorExp)
+def list_(g: Lowering, node: ast.ListComp | ast.GeneratorExp) -> Node:
+    return collected(g, node, "list")
 
 
-@expression(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-def comprehension(g: Emitter, node: Comprehension) -> ast.expr:
-    return collected(g, node, None)
+@expression(ast.SetComp)
+def set_(g: Lowering, node: ast.SetComp) -> Node:
+    return collected(g, node, "set")
 
 
-def collected(g: Emitter, node: Comprehension, stop: bool | None) -> ast.expr:
-    """A separate function with loops; ``stop`` is the truth value that decides ``any`` or ``all``."""
-    g.counter += 1
-    py, out = f"comp_{g.counter}", f"out_{g.counter}"
-    over = node.generators[0].iter
-    first = iterable(g, over)
-
-    def build() -> list[ast.stmt]:
-        keyed = isinstance(node, ast.DictComp | ast.SetComp)
-        empty = ast.Dict([], [], **g.loc) if keyed else ast.List([], LOAD, **g.loc)
-        head: list[ast.stmt] = [ast.Assign([ast.Name(out, STORE, **g.loc)], empty, **g.loc)]
-        if keyed and g.labelled:
-            again = g.call(g.const_param(Repeated, "Repeated_"), [])
-            head.append(ast.Assign([ast.Name(_AGAIN, STORE, **g.loc)], again, **g.loc))
-        source: ast.expr = ast.Name("it_", LOAD, **g.loc)
-        loops = _rounds(g, node, 0, source, out, stop)
-        result: ast.expr = g.name(out)
-        if keyed and g.labelled:
-            result = g.long(g.call(g.const_param(said_again, "said_again_"), [g.name(_AGAIN), result]))
-        if stop is not None:
-            result = g.const(not stop)
-        elif isinstance(node, ast.SetComp):
-            result = g.call(g.const_param(OrderedSet.of, "OrderedSet_of"), [result])
-        return [*head, *loops, ast.Return(result, **g.loc)]
-
-    definition = g.define(py, ["it_"], g.scopes.scopes[node], build, step=False)
-    g.before.append(definition)
-    value = g.await_(g.call(g.name(py), [g.name("rt"), g.deeper(), first]))
-    return as_bool(value) if stop is not None else value
+@expression(ast.DictComp)
+def dict_(g: Lowering, node: ast.DictComp) -> Node:
+    return collected(g, node, "dict")
 
 
-def _rounds(g: Emitter, node: Comprehension, at: int, source: ast.expr, out: str, stop: bool | None) -> list[ast.stmt]:
-    generator = node.generators[at]
-    with g.nested(generator.iter):
-        target, inside = loop_target(g, generator.target)
-        inside = [*g.flushed(), *inside]
-        for each in generator.ifs:
-            test = ast.UnaryOp(ast.Not(), g.true(g.value(each)), **g.loc)
-            inside += [*g.flushed(), ast.If(test, [ast.Continue(**g.loc)], [], **g.loc)]
-        if at + 1 < len(node.generators):
-            over = node.generators[at + 1].iter
-            again = iterable(g, over)
-            before = g.flushed()
-            inside += [*before, *_rounds(g, node, at + 1, again, out, stop)]
-        else:
-            last = _round(g, node, out, stop)
-            inside += [*g.flushed(), *last]
-        return [ast.For(target, source, [*step(g, out), *inside], [], **g.loc)]
+def collected(g: Lowering, node: Comprehension, kind: Literal["list", "set", "dict", "any", "all"]) -> Node:
+    """A comprehension, or the test of its elements by ``any`` or ``all``."""
+    at, outer = g.span_at(node), g.scope
+
+    def first_over() -> Node:
+        """The first iterable: its names mean those of the code around; it is carried out in the frame of the comprehension."""
+        inner, g.scope = g.scope, outer
+        over = iterable(g, node.generators[0].iter, at)
+        g.scope = inner
+        return over
+
+    def rounds_from(index: int) -> Node:
+        if index == len(node.generators):
+            if isinstance(node, ast.DictComp):
+                key = Prim(at, compare.key, [g.value(node.key)])
+                return nodes.Yield(at, key, g.value(node.value))
+            value = g.value(node.elt)
+            return (
+                nodes.Yield(at, Prim(at, compare.key, [value]), None) if kind == "set" else nodes.Yield(at, None, value)
+            )
+        generator = node.generators[index]
+        with g.nested(generator.iter):
+            over = iterable(g, generator.iter, at) if index else first_over()
+            item, inside = loop_item(g, generator.target)
+            tests = g.values(generator.ifs)
+            body = rounds_from(index + 1)
+            for test in reversed(tests):
+                body = nodes.If(at, [(test, body)], Const(None, None))
+            return nodes.For(at, over, item, nodes.Seq(None, [*g.flushed(), *inside, body]))
+
+    frame, body = g.within(node, lambda: rounds_from(0))
+    return nodes.Collect(at, kind, frame, body)
 
 
-def step(g: Emitter, out: str | None) -> list[ast.stmt]:
-    """Take a step; when the slice ends, check the size of the result."""
-    taken, test = g.fuel()
-    assert isinstance(test, ast.If)
-    if out is not None:
-        size = g.call(g.const_param(len, "len_"), [g.name(out)])
-        checked = g.ours(check_collection, g.name("rt"), size, g.const("a comprehension"))
-        test.body.append(ast.Expr(checked, **g.loc))
-    return [taken, test]
-
-
-def _round(g: Emitter, node: Comprehension, out: str, stop: bool | None) -> list[ast.stmt]:
-    if isinstance(node, ast.DictComp):
-        pair, key = g.tmp(), g.tmp()
-        both = g.tuple_of([g.ours(compare.key, g.value(node.key)), g.value(node.value)])
-        names: list[ast.expr] = [ast.Name(key, STORE, **g.loc), ast.Name(pair, STORE, **g.loc)]
-        first = ast.Assign([ast.Tuple(names, STORE, **g.loc)], both, **g.loc)
-        return [first, _put(g, out, g.name(key), g.name(pair))]
-    value = g.value(node.elt)
-    if stop is not None:
-        test = g.true(value)
-        settled = test if stop else ast.UnaryOp(ast.Not(), test, **g.loc)
-        return [ast.If(settled, [ast.Return(g.const(stop), **g.loc)], [], **g.loc)]
-    if isinstance(node, ast.SetComp):
-        return [_put(g, out, g.ours(compare.key, value), g.const(None))]
-    append = g.call(g.attr(g.name(out), "append"), [value])
-    return [ast.Expr(append, **g.loc)]
-
-
-def _put(g: Emitter, out: str, key: ast.expr, value: ast.expr) -> ast.stmt:
-    """``out[key] = value``; in a flow with a policy, a key that exists already also gets the sources of this one."""
-    if not g.labelled:
-        return ast.Assign([ast.Subscript(g.name(out), key, STORE, **g.loc)], value, **g.loc)
-    return ast.Expr(g.call(g.attr(g.name(_AGAIN), "put"), [g.name(out), key, value]), **g.loc)
-
-
-def iterable(g: Emitter, node: ast.expr) -> ast.expr:
-    """The iterable of a ``for``: ``range(...)`` never becomes a list."""
-    if is_range(node) and g.scope.find("range") is None and g.kind("range") == "unknown":
+def iterable(g: Lowering, node: ast.expr, at: Span) -> Node:
+    """The iterable of the loop ``at``: ``range(...)`` never becomes a list."""
+    if is_range(node) and g.is_outside("range"):
         assert isinstance(node, ast.Call)
         g.meanings[node] = ("builtin", "range")
-        with g.at(node):
-            return g.ours(rounds, *[g.value(each) for each in node.args])
-    return g.ours(values.iterated, g.name("rt"), g.value(node))
+        return Prim(g.span_at(node), rounds, g.values(node.args))
+    return Prim(at, values.iterated, [g.value(node)], takes_rt=True)

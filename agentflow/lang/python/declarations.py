@@ -13,9 +13,10 @@ from agentflow.core.data.errors import AgentflowError, SexpEvaluationError, cut
 from agentflow.core.data.known_names import ASKED, DEFINE, READ_FILES, NameInfo, ParameterInfo, RecordInfo
 from agentflow.core.data.values import to_json
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.python.emitter import Emitter, statement
+from agentflow.lang.kernel.nodes import Const, Env, Node, Op, Prim
 from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.functions import DECORATORS, is_literal
+from agentflow.lang.python.lowering import Lowering, statement
 from agentflow.lang.python.names import all_parameters, parameters
 from agentflow.lang.python.rows import code
 from agentflow.lib.option_hints import hint_for
@@ -60,7 +61,7 @@ class Unclear(Exception):
         self.node = node
 
 
-def schema_of(g: Emitter, node: ast.expr) -> dict[str, Any]:
+def schema_of(g: Lowering, node: ast.expr) -> dict[str, Any]:
     """The JSON Schema of an annotation. Raises :class:`Unclear` for an annotation that is not a type here."""
     if isinstance(node, ast.Constant) and node.value is None:
         return {"type": "null"}
@@ -121,7 +122,7 @@ def _annotated(schema: dict[str, Any], node: ast.expr) -> dict[str, Any]:
 
 
 @statement(ast.ClassDef)
-def record(g: Emitter, node: ast.ClassDef) -> list[ast.stmt]:
+def record(g: Lowering, node: ast.ClassDef) -> list[Node]:
     """``class Review:`` with annotated fields: a schema, and a function that makes a dict."""
     for each in node.decorator_list:
         if _last_name(each.func if isinstance(each, ast.Call) else each) != "dataclass":
@@ -174,8 +175,8 @@ def record(g: Emitter, node: ast.ClassDef) -> list[ast.stmt]:
         "additionalProperties": False,
     }
     info = RecordInfo(ast.unparse(node), g.schemas[node.name])
-    about = g.packed_constant(("record", len(g.packed)), lambda: info)
-    g.at_start[f"class {node.name}"] = ast.Expr(g.ours(declared, g.env(), g.const(node.name), about), **g.loc)
+    args: list[Node] = [Env(None), Const(None, node.name), Const(None, info)]
+    g.at_start[f"class {node.name}"] = Prim(g.span_at(node), declared, args)
     return []
 
 
@@ -189,7 +190,7 @@ def _last_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def _refuse_in_class(g: Emitter, node: ast.ClassDef, part: ast.stmt) -> None:
+def _refuse_in_class(g: Lowering, node: ast.ClassDef, part: ast.stmt) -> None:
     """Collect the error for a part of a class that is not a field."""
     if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
         g.foreign_methods.add(part.name)
@@ -208,7 +209,7 @@ def _refuse_in_class(g: Emitter, node: ast.ClassDef, part: ast.stmt) -> None:
     g.refuse(part, "this in a class", "a class lists its fields: name: str")
 
 
-def task(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator: ast.expr) -> list[ast.stmt]:
+def task(g: Lowering, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator: ast.expr) -> list[Node]:
     """``@task`` above a function with a prompt as its body: defines the task in the environment when executed."""
     if g.scope.parent is not None:
         g.refuse(node, "a task inside a function", "write it at the top of the text")
@@ -231,14 +232,13 @@ def task(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator: as
             return []
         g.own_infos[node.name] = definition.info
     g.templates.setdefault(node.name, []).append(definition)
-    constants = [g.packed_constant((node.name, at), lambda each=each: each) for at, each in enumerate((definition, ()))]
-    return [ast.Expr(g.operation_at("define-task", node, *constants, g.env()), **g.loc)]
+    return [Op(g.span_at(node), "define-task", [definition, ()], [Env(None)])]
 
 
 DECORATORS["task"] = task
 
 
-def _fields(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator: ast.expr) -> dict[str, Any] | None:
+def _fields(g: Lowering, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator: ast.expr) -> dict[str, Any] | None:
     """The fields of the task's template."""
     first = node.body[0]
     prompt = first.value.value if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else None
@@ -271,7 +271,7 @@ def _fields(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator:
     return fields
 
 
-def define_at_start(g: Emitter, node: ast.AST, fields: dict[str, Any]) -> str:
+def define_at_start(g: Lowering, node: ast.AST, fields: dict[str, Any]) -> str:
     """Make the text define a task of these fields before anything else; returns its name, which depends on its content."""
     content = to_json(fields)
     name = f"{ASKED}{blake2b(content.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
@@ -279,12 +279,11 @@ def define_at_start(g: Emitter, node: ast.AST, fields: dict[str, Any]) -> str:
         definition: Any = {"name": name, "stateless": True, **fields}
         definition = g.port.prepare(definition) if g.port is not None else definition
         g.templates.setdefault(name, []).append(definition)
-        constants = [g.packed_constant((name, at), lambda each=each: each) for at, each in enumerate((definition, ()))]
-        g.at_start[name] = ast.Expr(g.operation_at("define-task", node, *constants, g.env()), **g.loc)
+        g.at_start[name] = Op(g.span_at(node), "define-task", [definition, ()], [Env(None)])
     return name
 
 
-def answer_schema(g: Emitter, node: ast.expr, *, text: bool = False) -> dict[str, Any] | None:
+def answer_schema(g: Lowering, node: ast.expr, *, text: bool = False) -> dict[str, Any] | None:
     """The output format of an answer of a type; None for text, unless it must be stated."""
     if text and isinstance(node, ast.Name) and node.id == "str":
         return {"type": "json", "schema": {"type": "string"}}
@@ -297,13 +296,13 @@ def answer_schema(g: Emitter, node: ast.expr, *, text: bool = False) -> dict[str
         return None
 
 
-def no_type(g: Emitter, unclear: Unclear, what: str) -> None:
+def no_type(g: Lowering, unclear: Unclear, what: str) -> None:
     """Collect the error for an annotation that is not a type, unless it names something already refused."""
     if not (isinstance(unclear.node, ast.Name) and unclear.node.id in g.foreign):
         g.wrong(unclear.node, "python/annotation", what, f"the types are {TYPES}")
 
 
-def _check_slots(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, prompt: ast.AST, names: list[str]) -> None:
+def _check_slots(g: Lowering, node: ast.FunctionDef | ast.AsyncFunctionDef, prompt: ast.AST, names: list[str]) -> None:
     """Check that every ``{{x}}`` of the prompt is a parameter; the error has the position of the slot."""
     span = g.span_at(prompt)
     for slot in SLOT.finditer(span.text):
@@ -334,7 +333,7 @@ def _prompt_of(node: ast.stmt) -> str:
     return cut("".join(map(str, parts)), 200)
 
 
-def _check_used(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, prompt: ast.AST, texts: list[str]) -> None:
+def _check_used(g: Lowering, node: ast.FunctionDef | ast.AsyncFunctionDef, prompt: ast.AST, texts: list[str]) -> None:
     """Refuse ``{x}`` for a parameter, and doubt one that the prompt does not use: its value would never reach a model."""
     span = g.span_at(prompt)
     for each in unused(parameters(node.args), texts):
@@ -355,7 +354,7 @@ def _is_no_code(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is ...
 
 
-def _parameter(g: Emitter, annotation: ast.expr | None) -> dict[str, Any]:
+def _parameter(g: Lowering, annotation: ast.expr | None) -> dict[str, Any]:
     """A parameter of a task as a template declares it: its type, if a plain one, and its metadata."""
     match annotation:
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[kind, *_])):
@@ -373,7 +372,7 @@ def _parameter(g: Emitter, annotation: ast.expr | None) -> dict[str, Any]:
             return {}
 
 
-def _option(g: Emitter, option: ast.keyword) -> Any:
+def _option(g: Lowering, option: ast.keyword) -> Any:
     name, node = option.arg, option.value
     if name not in OPTIONS:
         g.wrong(node, "defatom/option", f"'@task' has no option '{name}'", hint_for(name or "", "text"))
@@ -399,7 +398,7 @@ def _option(g: Emitter, option: ast.keyword) -> Any:
     return None
 
 
-def _data(g: Emitter, name: str, node: ast.expr) -> Any:
+def _data(g: Lowering, name: str, node: ast.expr) -> Any:
     """The value of an option with data."""
     needed = _GUARDED.get(name)
     if needed is not None and g.allow is not None and needed not in g.allow:
@@ -420,7 +419,7 @@ _SIMPLE = frozenset(("string", "integer", "number", "boolean"))
 _USAGE = '@workflow(allow=["review"])'
 
 
-def declaration(g: Emitter, *, undecorated: bool = False) -> dict[str, Any] | None:
+def declaration(g: Lowering, *, undecorated: bool = False) -> dict[str, Any] | None:
     """The ``params``, ``allow`` and ``description`` of the workflow that a text declares; None if it declares none.
 
     With ``undecorated`` those of any text that has a ``main``. Records in ``g`` the mistakes of the declaration.
@@ -445,7 +444,7 @@ def _decorator(main: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.expr | None:
     return None
 
 
-def _params(g: Emitter, args: ast.arguments) -> dict[str, Any]:
+def _params(g: Lowering, args: ast.arguments) -> dict[str, Any]:
     """The parameters of ``main`` in the form that templates use."""
     positional = [*args.posonlyargs, *args.args]
     defaults = [*[None] * (len(positional) - len(args.defaults)), *args.defaults, *args.kw_defaults]
@@ -457,7 +456,7 @@ def _params(g: Emitter, args: ast.arguments) -> dict[str, Any]:
     return params
 
 
-def _type(g: Emitter, annotation: ast.expr | None) -> dict[str, Any]:
+def _type(g: Lowering, annotation: ast.expr | None) -> dict[str, Any]:
     if annotation is None or (isinstance(annotation, ast.Name) and annotation.id in ("Any", "object")):
         return {}
     try:
@@ -469,7 +468,7 @@ def _type(g: Emitter, annotation: ast.expr | None) -> dict[str, Any]:
     return {"type": kind} if schema == {"type": kind} and kind in _SIMPLE else {"json_schema": schema}
 
 
-def _allow(g: Emitter, decorator: ast.expr) -> list[str] | None:
+def _allow(g: Lowering, decorator: ast.expr) -> list[str] | None:
     """The names that the workflow may call; None for all that its caller may call."""
     if not isinstance(decorator, ast.Call):
         return None
@@ -486,7 +485,7 @@ def _allow(g: Emitter, decorator: ast.expr) -> list[str] | None:
     return texts
 
 
-def workflow(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator: ast.expr) -> None:
+def workflow(g: Lowering, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator: ast.expr) -> None:
     """``@workflow`` above a function, which stays a function; its arguments are for ``main`` of the text."""
     if isinstance(decorator, ast.Call) and (g.scope.parent is not None or node.name != "main"):
         g.refuse(decorator, "'@workflow(...)' here", "only main declares a workflow; write @workflow")

@@ -8,14 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 from agentflow.core.data.frozen import frozen
-from agentflow.lang.python.emitter import Emitter
+from agentflow.lang.kernel.nodes import Const, Node
+from agentflow.lang.python.lowering import Lowering
 
-Write = Callable[[Emitter, ast.Call], ast.expr]
+Lower = Callable[[Lowering, ast.Call], Node]
 
 
 @frozen
 class PythonForm:
-    """A form: ``usage`` is its syntax, ``about`` its description, ``write`` the rule that writes its code.
+    """A form: ``usage`` is its syntax, ``about`` its description, ``lower`` its rule.
 
     ``takes`` is a word of :mod:`agentflow.lang.literals` for the types of its arguments, ``gives`` the type of its value.
     For a form with a number and code that it ``runs``, ``runs`` gives the position of each. ``asks`` names the effect
@@ -25,7 +26,7 @@ class PythonForm:
     name: str
     usage: str
     about: str
-    write: Write
+    lower: Lower
     takes: str | None = None
     gives: type[Any] | None = None
     runs: tuple[int, int] | None = None
@@ -37,21 +38,21 @@ FORMS: dict[str, PythonForm] = {}
 """The forms by name. Names with a dot are those that models write on their own, of ``asyncio`` and similar modules."""
 
 
-def form(usage: str, *also: str, **columns: Any) -> Callable[[Write], Write]:
-    """Declare that the function writes the calls of a form, and of the names ``also``. The columns are those of :class:`PythonForm`."""
+def form(usage: str, *also: str, **columns: Any) -> Callable[[Lower], Lower]:
+    """Declare that the function is the rule for the calls of a form, and of the names ``also``. The columns are those of :class:`PythonForm`."""
 
-    def mark(write: Write) -> Write:
+    def mark(lower: Lower) -> Lower:
         name = usage.partition("(")[0]
-        about = inspect.getdoc(write) or ""
+        about = inspect.getdoc(lower) or ""
         for each in (name, *also):
-            FORMS[each] = PythonForm(each, usage, about, write, **columns)
-        return write
+            FORMS[each] = PythonForm(each, usage, about, lower, **columns)
+        return lower
 
     return mark
 
 
 def keywords_of(
-    g: Emitter, node: ast.Call, least: int, most: int, *names: str, usage: str | None = None
+    g: Lowering, node: ast.Call, least: int, most: int, *names: str, usage: str | None = None
 ) -> dict[str, ast.expr] | None:
     """The keyword arguments of a form, if its number of positional arguments is right; else an error."""
     keywords = {each.arg: each.value for each in node.keywords if each.arg is not None}
@@ -62,15 +63,15 @@ def keywords_of(
     return keywords
 
 
-def misused(g: Emitter, node: ast.Call, usage: str | None = None) -> ast.expr:
-    """Collect the error with the syntax of a form; None as its code."""
+def misused(g: Lowering, node: ast.Call, usage: str | None = None) -> Node:
+    """Collect the error with the syntax of a form."""
     name = ast.unparse(node.func)
     written = usage or (FORMS[name].usage if name in FORMS else name)
     g.wrong(node, "form/arity", f"'{name}' is not called like this", f"write {written}")
-    return g.const(None)
+    return g.refused()
 
 
-def optional(g: Emitter, node: ast.Call, options: dict[str, ast.expr], at: int, name: str) -> ast.expr:
-    """The code of an argument by position ``at`` or by ``name``; None without."""
+def optional(g: Lowering, node: ast.Call, options: dict[str, ast.expr], at: int, name: str) -> Node:
+    """An argument by position ``at`` or by ``name``; None without."""
     value = node.args[at] if len(node.args) > at else options.get(name)
-    return g.const(None) if value is None else g.value(value)
+    return Const(None, None) if value is None else g.value(value)

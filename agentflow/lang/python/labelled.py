@@ -453,11 +453,12 @@ def _add_to(rt: Any, a: Any, b: Any) -> Any:
 
 async def _sorted(rt: Any, d: int, iterable: Any, *, key: Any = None, reverse: Any = False) -> Any:
     sources = outer_sources(iterable)
+    order, last = strip(reverse)
+    backwards = builtins.is_backwards(order)
     items = list(values.elements(rt, bare(iterable), "sorted"))
     asked = [*items, key] if bare(key) is None else [await _call(rt, d, key, (box(each, sources),)) for each in items]
     keys, more = await rt.work(stripped(asked))
-    backwards, last = strip(reverse)
-    ordered = await rt.work(sorted_values(rt, items, list(keys)[: len(items)], reverse=bool(backwards)))
+    ordered = await rt.work(sorted_values(rt, items, list(keys)[: len(items)], reverse=backwards))
     return box(ordered, joined(joined(sources, more), last))
 
 

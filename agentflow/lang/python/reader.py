@@ -153,12 +153,13 @@ def _is_script_only(node: ast.stmt) -> bool:
 
 def children(node: ast.AST) -> list[Any]:
     """The nodes directly below one, in order, without the marks of operators; for a parsed tree that never changes."""
-    kept: list[Any] | None = getattr(node, "_children", None)
+    held = vars(node)
+    kept: list[Any] | None = held.get("_children")
     if kept is not None:
         return kept
     nodes: list[Any] = []
     for name in _HOLDING[type(node)]:
-        part: Any = getattr(node, name, None)
+        part: Any = held.get(name)
         if type(part) is list:
             nodes += [each for each in cast("list[Any]", part) if type(each) not in _NO_NODES] if part else ()
         elif type(part) not in _NO_NODES:
@@ -167,11 +168,11 @@ def children(node: ast.AST) -> list[Any]:
     return nodes
 
 
-def fields_of(text: str, at: dict[str, Any]) -> dict[str, ast.expr | None]:
-    """The fields of a class that an earlier text declared, with their defaults, as if written ``at`` a position of this one."""
+def fields_of(text: str, at: ast.AST) -> dict[str, ast.expr | None]:
+    """The fields of a class that an earlier text declared, with their defaults, as if written in place of a node of this one."""
     definition = cast("ast.ClassDef", ast.parse(text).body[0])
     for each in ast.walk(definition):
-        vars(each).update(at)
+        ast.copy_location(each, at)
     fields = [each for each in definition.body if isinstance(each, ast.AnnAssign)]
     return {cast("ast.Name", each.target).id: each.value for each in fields}
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from agentflow.lang.environment import UNBOUND
+from agentflow.core.data.source import Span
+from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel.nodes import Const, Env, Node, Prim, Ref, Set, Variable
 from agentflow.lang.python import changes, values
 from agentflow.lang.python.absent import MODULES, OTHER_MODULES
-from agentflow.lang.python.comprehensions import assignment, iterable, loop_target, step
-from agentflow.lang.python.emitter import Emitter, statement
-from agentflow.lang.python.failure import CLASSES, caught, matches, raised, raised_again
+from agentflow.lang.python.comprehensions import assignment, iterable, loop_item
+from agentflow.lang.python.failure import CLASSES, raised, raised_again
+from agentflow.lang.python.lowering import Lowering, statement
 from agentflow.lang.python.operators import operation
 from agentflow.lang.python.support import check_global
 from agentflow.lang.python.texts import text
@@ -24,29 +26,17 @@ IMPORTS = frozenset(("agentflow.workflow", *_TYPES, *_WHOLE))
 
 
 @statement(ast.Expr)
-def expression_statement(g: Emitter, node: ast.Expr) -> list[ast.stmt]:
-    return _discarded(g, g.value(node.value))
+def expression_statement(g: Lowering, node: ast.Expr) -> list[Node]:
+    return [g.value(node.value)]
 
 
-def _discarded(g: Emitter, value: ast.expr) -> list[ast.stmt]:
-    """An unused value. A choice becomes a statement: CPython compiles a call to faster code if its value is dropped at once."""
-    if not isinstance(value, ast.IfExp):
-        return [ast.Expr(value, **g.loc)]
-    return [ast.If(value.test, _discarded(g, value.body), _discarded(g, value.orelse), **g.loc)]
-
-
-@statement(ast.Pass)
-def pass_(g: Emitter, node: ast.Pass) -> list[ast.stmt]:
-    return [ast.Pass(**g.loc)]
-
-
-@statement(ast.Global, ast.Nonlocal)
-def declaration(g: Emitter, node: ast.Global | ast.Nonlocal) -> list[ast.stmt]:
+@statement(ast.Pass, ast.Global, ast.Nonlocal)
+def nothing(g: Lowering, node: ast.stmt) -> list[Node]:
     return []
 
 
 @statement(ast.Import)
-def import_(g: Emitter, node: ast.Import) -> list[ast.stmt]:
+def import_(g: Lowering, node: ast.Import) -> list[Node]:
     for each in node.names:
         if each.name in IMPORTS and each.asname is None:
             continue
@@ -61,7 +51,7 @@ def _instead(module: str) -> str:
 
 
 @statement(ast.ImportFrom)
-def import_from(g: Emitter, node: ast.ImportFrom) -> list[ast.stmt]:
+def import_from(g: Lowering, node: ast.ImportFrom) -> list[Node]:
     module = node.module or ""
     if module in IMPORTS - _WHOLE and not node.level and not any(each.asname for each in node.names):
         return []
@@ -78,19 +68,16 @@ def import_from(g: Emitter, node: ast.ImportFrom) -> list[ast.stmt]:
 
 
 @statement(ast.Assign)
-def assign(g: Emitter, node: ast.Assign) -> list[ast.stmt]:
+def assign(g: Lowering, node: ast.Assign) -> list[Node]:
     value = g.value(node.value)
     if len(node.targets) == 1:
         return assignment(g, node.targets[0], value)
-    name = g.tmp()
-    written: list[ast.stmt] = [ast.Assign([ast.Name(name, ast.Store(), **g.loc)], value, **g.loc)]
-    for target in node.targets:
-        written += assignment(g, target, g.name(name))
-    return written
+    at, kept = g.span_at(node), g.temporary()
+    return [Set(at, kept, value), *[one for each in node.targets for one in assignment(g, each, Ref(at, kept))]]
 
 
 @statement(ast.AnnAssign)
-def annotated(g: Emitter, node: ast.AnnAssign) -> list[ast.stmt]:
+def annotated(g: Lowering, node: ast.AnnAssign) -> list[Node]:
     return [] if node.value is None else assignment(g, node.target, g.value(node.value))
 
 
@@ -104,201 +91,177 @@ IN_PLACE: dict[type[ast.operator], tuple[Any, str | None]] = {
 
 
 @statement(ast.AugAssign)
-def augmented(g: Emitter, node: ast.AugAssign) -> list[ast.stmt]:
-    target = node.target
+def augmented(g: Lowering, node: ast.AugAssign) -> list[Node]:
+    at, target = g.span_at(node), node.target
     if isinstance(target, ast.Name):
-        before = g.value(ast.Name(target.id, ast.Load(), **g.loc))
-        return assignment(g, target, _changed(g, node.op, before, g.value(node.value)))
+        before = g.value(ast.copy_location(ast.Name(target.id, ast.Load()), target))
+        return assignment(g, target, _changed(at, node.op, before, g.value(node.value)))
     if not isinstance(target, ast.Subscript) or isinstance(target.slice, ast.Slice):
-        return assignment(g, target, g.const(None))
-    whole, at = g.tmp(), g.tmp()
-    store = ast.Store()
-    kept: list[ast.stmt] = [
-        ast.Assign([ast.Name(whole, store, **g.loc)], g.value(target.value), **g.loc),
-        ast.Assign([ast.Name(at, store, **g.loc)], g.value(target.slice), **g.loc),
-    ]
-    before = g.ours(values.element, g.name("rt"), g.name(whole), g.name(at))
-    changed = _changed(g, node.op, before, g.value(node.value))
-    return [*kept, *g.settled(g.ours(changes.store, g.name("rt"), changed, g.name(whole), g.name(at)))]
+        return assignment(g, target, g.refused())
+    whole, key = g.temporary(), g.temporary()
+    first: list[Node] = [Set(at, whole, g.value(target.value)), Set(at, key, g.value(target.slice))]
+    before = Prim(at, values.element, [Ref(at, whole), Ref(at, key)], takes_rt=True)
+    changed = _changed(at, node.op, before, g.value(node.value))
+    return [*first, Prim(at, changes.store, [changed, Ref(at, whole), Ref(at, key)], takes_rt=True)]
 
 
-def _changed(g: Emitter, op: ast.operator, before: ast.expr, value: ast.expr) -> ast.expr:
+def _changed(at: Span, op: ast.operator, before: Node, value: Node) -> Node:
     """The value of ``before op= value``; lists, sets and dicts are changed in place."""
     function, sign = IN_PLACE.get(type(op), (None, None))
     if function is None:
-        return operation(g, op, before, value)
-    if sign is not None:
-        return g.long(g.ours(function, g.name("rt"), g.const(sign), before, value))
-    return operation(g, op, before, value, function)
+        return operation(at, op, before, value)
+    return Prim(at, function, [*([] if sign is None else [Const(at, sign)]), before, value], takes_rt=True)
 
 
 @statement(ast.Delete)
-def delete(g: Emitter, node: ast.Delete) -> list[ast.stmt]:
-    written: list[ast.stmt] = []
+def delete(g: Lowering, node: ast.Delete) -> list[Node]:
+    deleted: list[Node] = []
     for target in node.targets:
+        at = g.span_at(target)
         if isinstance(target, ast.Name):
-            written += _unbound(g, target)
+            deleted += _unbound(g, target, at)
         elif isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Slice):
-            written += g.settled(_removed(g, target))
+            deleted.append(Prim(at, changes.remove, [g.value(target.value), g.value(target.slice)], takes_rt=True))
         else:
             whole = ast.unparse(target.value) if isinstance(target, ast.Subscript) else ""
             hint = (
                 f"{whole} = [*{whole}[:a], *{whole}[b:]]" if whole.isidentifier() else "del x and del x[key] are there"
             )
             g.refuse(target, "'del' of this", hint)
-    return written
+    return deleted
 
 
-def _removed(g: Emitter, target: ast.Subscript) -> ast.expr:
-    return g.ours(changes.remove, g.name("rt"), g.value(target.value), g.value(target.slice))
-
-
-def _unbound(g: Emitter, target: ast.Name) -> list[ast.stmt]:
-    var = g.scope.find(target.id)
+def _unbound(g: Lowering, target: ast.Name, at: Span) -> list[Node]:
+    var, variable = g.scope.find(target.id), g.variable(target.id)
     if var is not None:
         if var.scope is not g.scope:
             g.refuse(target, "'del' of a variable of another function", f"{target.id} = None")
             return []
-        variable = g.target(target.id)
-        assert isinstance(variable, ast.Name)
-        variable.ctx = ast.Del()
-        return [ast.Delete([variable], **g.loc)]
-    check = ast.Expr(g.ours(check_global, g.name("rt"), g.env(), g.const(target.id)), **g.loc)
-    cell = ast.Attribute(g.cell(target.id), "v", ast.Store(), **g.loc)
-    return [ast.Expr(g.read(None, target.id), **g.loc), check, ast.Assign([cell], g.const_param(UNBOUND, "U"), **g.loc)]
+        return [nodes.Del(at, variable)]
+    args: list[Node] = [Env(None), Const(None, target.id)]
+    return [Ref(at, variable), Prim(at, check_global, args, takes_rt=True), nodes.Del(at, variable)]
 
 
 # -- control ------------------------------------------------------------------------------------------------------
 
 
 @statement(ast.If)
-def if_(g: Emitter, node: ast.If) -> list[ast.stmt]:
-    test = g.true(g.value(node.test))
-    before = g.flushed()
-    other = g.suite(node.orelse) if node.orelse else []
-    return [*before, ast.If(test, g.suite(node.body), other, **g.loc)]
+def if_(g: Lowering, node: ast.If) -> list[Node]:
+    test = g.value(node.test)
+    return [*g.flushed(), nodes.If(g.span_at(node), [(test, g.suite(node.body))], g.suite(node.orelse))]
 
 
 @statement(ast.While)
-def while_(g: Emitter, node: ast.While) -> list[ast.stmt]:
-    test = g.true(g.value(node.test))
+def while_(g: Lowering, node: ast.While) -> list[Node]:
+    test = g.value(node.test)
     before = g.flushed()
     with g.nested(node):
-        first = _round(g)
-        body = [*first, *g.suite(node.body)]
-        g.rounds.pop()
-    other = g.suite(node.orelse) if node.orelse else []
-    return [*before, ast.While(test, body, other, **g.loc)]
+        body = g.suite(node.body)
+    other = g.suite(node.orelse) if node.orelse else None
+    return [*before, nodes.While(g.span_at(node), test, body, other)]
 
 
 @statement(ast.For)
-def for_(g: Emitter, node: ast.For) -> list[ast.stmt]:
-    source = iterable(g, node.iter)
+def for_(g: Lowering, node: ast.For) -> list[Node]:
+    at = g.span_at(node)
+    over = iterable(g, node.iter, at)
     before = g.flushed()
     with g.nested(node):
-        target, inside = loop_target(g, node.target)
+        item, inside = loop_item(g, node.target)
         if inside:
             inside = [*g.flushed(), *inside]
         else:
             before += g.flushed()
-        first = _round(g)
-        body = [*first, *inside, *g.suite(node.body)]
-        g.rounds.pop()
-    other = g.suite(node.orelse) if node.orelse else []
-    return [*before, ast.For(target, source, body, other, **g.loc)]
-
-
-def _round(g: Emitter) -> list[ast.stmt]:
-    """The beginning of a round; code in it may increase its step."""
-    taken, test = step(g, None)
-    assert isinstance(test, ast.If)
-    g.rounds.append((test, len(g.bound)))
-    return [taken, test]
+        body = nodes.Seq(None, [*inside, g.suite(node.body)])
+    other = g.suite(node.orelse) if node.orelse else None
+    return [*before, nodes.For(at, over, item, body, other)]
 
 
 @statement(ast.Break)
-def break_(g: Emitter, node: ast.Break) -> list[ast.stmt]:
-    return [ast.Break(**g.loc)]
+def break_(g: Lowering, node: ast.Break) -> list[Node]:
+    return [nodes.Leave(g.span_at(node), "break")]
 
 
 @statement(ast.Continue)
-def continue_(g: Emitter, node: ast.Continue) -> list[ast.stmt]:
-    return [ast.Continue(**g.loc)]
+def continue_(g: Lowering, node: ast.Continue) -> list[Node]:
+    return [nodes.Leave(g.span_at(node), "continue")]
 
 
 @statement(ast.Return)
-def return_(g: Emitter, node: ast.Return) -> list[ast.stmt]:
-    return [ast.Return(g.const(None) if node.value is None else g.value(node.value), **g.loc)]
+def return_(g: Lowering, node: ast.Return) -> list[Node]:
+    at = g.span_at(node)
+    return [nodes.Leave(at, "return", Const(at, None) if node.value is None else g.value(node.value))]
 
 
 # -- errors -------------------------------------------------------------------------------------------------------
 
 
 @statement(ast.Raise)
-def raise_(g: Emitter, node: ast.Raise) -> list[ast.stmt]:
+def raise_(g: Lowering, node: ast.Raise) -> list[Node]:
+    at = g.span_at(node)
     if node.exc is None:
         if not g.handlers:
             g.refuse(node, "'raise' outside of 'except'", 'raise ValueError("the fault")')
-        return [ast.Raise(None, None, **g.loc)]
+        return [nodes.Raise(at, None)]
     call = node.exc if isinstance(node.exc, ast.Call) else None
     name = node.exc if call is None else call.func
-    if isinstance(name, ast.Name) and g.scope.find(name.id) is None and g.kind(name.id) == "unknown":
+    if isinstance(name, ast.Name) and g.is_outside(name.id):
         if name.id in CLASSES and (call is None or (len(call.args) <= 1 and not call.keywords)):
-            message: ast.expr = g.const("")
+            message: Node = Const(at, "")
             if call is not None and call.args:
-                message = g.long(g.ours(text, g.name("rt"), g.value(call.args[0])))
-            return [ast.Raise(g.ours(raised, g.const(name.id), message), None, **g.loc)]
+                message = Prim(at, text, [g.value(call.args[0])], takes_rt=True)
+            return [nodes.Raise(at, Prim(at, raised, [Const(at, name.id), message]))]
         if call is not None:
             if name.id not in g.foreign:
                 classes = ", ".join(sorted(CLASSES))
                 hint = f'raise ValueError("the fault"); the classes are {classes}'
                 g.refuse(node, f"'raise {name.id}(...)'", hint)
             return []
-    value = g.ours(raised_again, g.value(node.exc))
-    return [ast.Expr(g.operation_at("raise", node, value), **g.loc)]
+    return [nodes.Op(at, "raise", [], [Prim(at, raised_again, [g.value(node.exc)])])]
 
 
 @statement(ast.Assert)
-def assert_(g: Emitter, node: ast.Assert) -> list[ast.stmt]:
-    test = ast.UnaryOp(ast.Not(), g.true(g.value(node.test)), **g.loc)
+def assert_(g: Lowering, node: ast.Assert) -> list[Node]:
+    at = g.span_at(node)
+    test = g.value(node.test)
     before = g.flushed()
-    message = g.const("") if node.msg is None else g.long(g.ours(text, g.name("rt"), g.value(node.msg)))
-    failed = ast.Raise(g.ours(raised, g.const("AssertionError"), message), None, **g.loc)
-    return [*before, ast.If(test, [*g.flushed(), failed], [], **g.loc)]
+    message = Const(at, "") if node.msg is None else Prim(at, text, [g.value(node.msg)], takes_rt=True)
+    failed = nodes.Raise(at, Prim(at, raised, [Const(at, "AssertionError"), message]))
+    return [*before, nodes.If(at, [(test, Const(None, None))], nodes.Seq(None, [*g.flushed(), failed]))]
 
 
 @statement(ast.Try)
-def try_(g: Emitter, node: ast.Try) -> list[ast.stmt]:
-    if not node.finalbody:
-        with g.nested(node, 2):
-            return _handled(g, node)
-    return _with_finally(g, node)
+def try_(g: Lowering, node: ast.Try) -> list[Node]:
+    at, final = g.span_at(node), None
+    if node.finalbody:
+        _check_final(g, node.finalbody)
+        frame, body = g.apart(lambda: g.suite(node.finalbody))
+        final = nodes.Thunk(at, body, frame)
+    # with ``finally``, the code has two more of Python's own around it
+    with g.nested(node, 2 if final is None else 4):
+        return [_handled(g, node, at, final)]
 
 
-def _with_finally(g: Emitter, node: ast.Try) -> list[ast.stmt]:
-    """``finally`` as a procedure: run by the runtime because of an error, else when control leaves."""
-    _check_final(g, node.finalbody)
-    g.counter += 1
-    final, failed = f"finally_{g.counter}", f"failed_{g.counter}"
-    definition = g.define(final, [], None, lambda: g.suite(node.finalbody), step=False)
-    with g.nested(node, 4):
-        inside = _handled(g, node) if node.handlers else g.suite(node.body)
-    mark = ast.Assign([ast.Name(failed, ast.Store(), **g.loc)], g.const(True), **g.loc)
-    clean = g.operation_at("finally", node, g.name("x_"), g.name(final))
-    handler = ast.ExceptHandler(
-        g.const_param(BaseException, "BaseException_"),
-        "x_",
-        [mark, ast.Expr(clean, **g.loc), ast.Raise(None, None, **g.loc)],
-        **g.loc,
-    )
-    run = g.await_(g.call(g.name(final), [g.name("rt"), g.deeper()]))
-    normal = ast.If(ast.UnaryOp(ast.Not(), g.name(failed), **g.loc), [ast.Expr(run, **g.loc)], [], **g.loc)
-    inner = ast.Try(inside, [handler], [], [], **g.loc)
-    first = ast.Assign([ast.Name(failed, ast.Store(), **g.loc)], g.const(False), **g.loc)
-    return [definition, first, ast.Try([inner], [], [], [normal], **g.loc)]
+def _handled(g: Lowering, node: ast.Try, at: Span, final: nodes.Thunk | None) -> Node:
+    g.guarded += bool(node.handlers)
+    body = g.suite(node.body)
+    g.guarded -= bool(node.handlers)
+    other = g.suite(node.orelse) if node.orelse else None
+    handlers: list[tuple[tuple[str, ...] | None, Variable | str | None, Node]] = []
+    g.handlers += 1
+    for each in node.handlers:
+        names = classes_of(g, each.type)
+        caught, bound = g.temporary(), list[Node]()
+        if each.name is not None:
+            at_handler = g.span_at(each)
+            variable = g.target(each.name, at_handler)
+            bound = [*g.flushed(), Set(at_handler, variable, Ref(None, caught))]
+        handlers.append((names, caught, nodes.Seq(None, [*bound, g.suite(each.body)])))
+    g.handlers -= 1
+    return nodes.Try(at, body, handlers, other, final)
 
 
-def _check_final(g: Emitter, body: list[ast.stmt]) -> None:
+def _check_final(g: Lowering, body: list[ast.stmt]) -> None:
     """Refuse to leave a ``finally`` other than at its end."""
     pending: list[tuple[ast.AST, bool]] = [(each, False) for each in body]
     while pending:
@@ -311,33 +274,7 @@ def _check_final(g: Emitter, body: list[ast.stmt]) -> None:
         pending.extend((each, inside) for each in ast.iter_child_nodes(at))
 
 
-def _handled(g: Emitter, node: ast.Try) -> list[ast.stmt]:
-    g.guarded += 1
-    body = g.suite(node.body)
-    g.guarded -= 1
-    other = g.suite(node.orelse) if node.orelse else []
-    g.counter += 1
-    failure = f"e_{g.counter}"
-    value = g.operation_at("catch", node, g.name("x_"))
-    read = ast.Assign([ast.Name(failure, ast.Store(), **g.loc)], g.ours(caught, g.name("x_"), value), **g.loc)
-    branches: list[ast.stmt] = [ast.Raise(None, None, **g.loc)]
-    g.handlers += 1
-    for handler in reversed(node.handlers):
-        with g.at(handler):
-            names = classes_of(g, handler.type)
-            inside: list[ast.stmt] = []
-            if handler.name is not None:
-                target = g.target(handler.name)
-                inside = [*g.flushed(), ast.Assign([target], g.name(failure), **g.loc)]
-            inside += g.suite(handler.body)
-            test = g.ours(matches, g.name(failure), g.packed_constant(("classes", names), lambda names=names: names))
-            branches = [ast.If(test, inside, branches, **g.loc)]
-    g.handlers -= 1
-    exception = g.const_param(Exception, "Exception_")
-    return [ast.Try(body, [ast.ExceptHandler(exception, "x_", [read, *branches], **g.loc)], other, [], **g.loc)]
-
-
-def classes_of(g: Emitter, node: ast.expr | None) -> tuple[str, ...]:
+def classes_of(g: Lowering, node: ast.expr | None) -> tuple[str, ...]:
     """The classes that a handler names; without any, all catchable ones."""
     if node is None:
         return ("Exception",)

@@ -4,6 +4,7 @@
 # Tests of exact types make list[Unknown] of Any.
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
@@ -95,6 +96,19 @@ def unbound_name(rt: Runtime, env: SexpEnvironment, name: str, near: str | None 
         return cell.v
     hint = did_you_mean(name, env.names()) or near or "assign it first"
     raise unbound(name, f"'{name}' is not bound", hint, "name/unbound")
+
+
+@code("k")
+def reached(reach: Callable[[int], None], number: int) -> None:
+    """Report that a marked part of the text is reached."""
+    reach(number)
+
+
+@code("k")
+def assigned(cell: Cell, value: Any) -> Any:
+    """``name := value`` of a variable of the environment."""
+    cell.v = value
+    return value
 
 
 @code("k")

@@ -14,11 +14,11 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.core.data.walk import Work
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS
-from agentflow.lang.python.compiling import doubts_of, emitter_of, failures_of, read_tree
-from agentflow.lang.python.emitter import Describe, Emitter, TooManyMistakes
+from agentflow.lang.python.compiling import doubts_of, failures_of, lowering_of
 from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.functions import DECORATORS, known_function
+from agentflow.lang.python.lowering import Describe, Lowering, TooManyMistakes
 from agentflow.lang.python.methods import ALL_METHODS
 from agentflow.lang.python.names import (
     COMPREHENSIONS,
@@ -75,7 +75,7 @@ class _Thing:
 class NamesOfText:
     """One walk over a compiled text; ``names`` are the results."""
 
-    def __init__(self, g: Emitter) -> None:
+    def __init__(self, g: Lowering) -> None:
         self.g = g
         self.text = g.source.text
         self.names = TextSymbols()
@@ -378,7 +378,7 @@ class NamesOfText:
         return self.text.startswith(name, start)
 
 
-def names_of(g: Emitter) -> TextSymbols:
+def names_of(g: Lowering) -> TextSymbols:
     """The names of a compiled text."""
     return NamesOfText(g).found()
 
@@ -415,13 +415,11 @@ def look_over(
 ) -> Work[NamesFound]:
     """The mistakes and names of a text, as work that can be interrupted between two of its statements."""
     try:
-        g = emitter_of(source, describe, limits, None, port, closed=closed)
+        g = lowering_of(source, describe, limits, None, port, closed=closed)
         g.seeks_failures = True
         yield 1
-        body = read_tree(g).body
-        g.loc = {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0}
         try:
-            for each in body:
+            for each in g.tree.body:
                 g.suite([each])
                 yield 1
         except TooManyMistakes:

@@ -11,10 +11,10 @@ from agentflow.lang.closure import Closure
 from agentflow.lang.literals import ANYTHING, misfit
 from agentflow.lang.python.builtins import BUILTINS, ISINSTANCE
 from agentflow.lang.python.compare import NUMBERS
-from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.errors import article, kind_of_type
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.functions import known_function
+from agentflow.lang.python.lowering import Lowering
 from agentflow.lang.python.methods import METHODS
 from agentflow.lang.python.rows import Row
 
@@ -49,7 +49,7 @@ _JOINED = (str, list, tuple)
 """The types that '+' joins with values of the same type."""
 
 
-def type_of(g: Emitter, node: ast.expr) -> type[Any] | None:
+def type_of(g: Lowering, node: ast.expr) -> type[Any] | None:
     """The exact type that an expression always has; None if it varies."""
     if isinstance(node, ast.Constant):
         return type(node.value)
@@ -71,7 +71,7 @@ def type_of(g: Emitter, node: ast.expr) -> type[Any] | None:
     return _DISPLAYS.get(type(node))
 
 
-def _result(g: Emitter, node: ast.Call) -> type[Any] | None:
+def _result(g: Lowering, node: ast.Call) -> type[Any] | None:
     """The type that a function of the table always returns, if any."""
     function = node.func
     if isinstance(function, ast.Name):
@@ -84,7 +84,7 @@ def _result(g: Emitter, node: ast.Call) -> type[Any] | None:
     return row.gives if row is not None and g.scope.find(root) is None and g.kind(root) == "unknown" else None
 
 
-def check_sum(g: Emitter, node: ast.BinOp) -> None:
+def check_sum(g: Lowering, node: ast.BinOp) -> None:
     """Note a sum of values that cannot be added."""
     left, right = type_of(g, node.left), type_of(g, node.right)
     if left is None or right is None or (left in NUMBERS and right in NUMBERS) or (left is right and left in _JOINED):
@@ -96,14 +96,14 @@ def check_sum(g: Emitter, node: ast.BinOp) -> None:
     g.fails(node, "type/argument", f"'+' does not work on {kinds}", hint)
 
 
-def check_builtin(g: Emitter, node: ast.Call, row: Row) -> None:
+def check_builtin(g: Lowering, node: ast.Call, row: Row) -> None:
     """Note an argument of a function that it certainly does not take."""
     word = (row.alone if len(node.args) == 1 else None) or row.takes
     usage = row.hint or f"{row.name}({', '.join(row.names)})"
     _check(g, node, row.name, word, usage, () if row.positional < 0 else row.names[: row.positional])
 
 
-def check_form(g: Emitter, node: ast.Call, name: str) -> None:
+def check_form(g: Lowering, node: ast.Call, name: str) -> None:
     """The same for a form; and whether a number is passed for the code it runs."""
     form = FORMS[name]
     usage, (number, run) = form.usage, form.runs or (0, 0)
@@ -116,7 +116,7 @@ def check_form(g: Emitter, node: ast.Call, name: str) -> None:
     _check(g, node, name, form.takes, usage, ())
 
 
-def check_method(g: Emitter, node: ast.Call, function: ast.Attribute) -> None:
+def check_method(g: Lowering, node: ast.Call, function: ast.Attribute) -> None:
     """The same for a method, in every type that has it and that its value may have; and whether that type has it."""
     name = function.attr
     kind = type_of(g, function.value)
@@ -147,7 +147,7 @@ def check_method(g: Emitter, node: ast.Call, function: ast.Attribute) -> None:
         _check(g, node, name, words[0], usage, ())
 
 
-def _kinds(g: Emitter, nodes: Iterable[ast.expr]) -> list[type[Any] | None]:
+def _kinds(g: Lowering, nodes: Iterable[ast.expr]) -> list[type[Any] | None]:
     """The types of positional arguments as far as they are certain: none is certain after a starred one."""
     kinds: list[type[Any] | None] = []
     for each in nodes:
@@ -157,7 +157,7 @@ def _kinds(g: Emitter, nodes: Iterable[ast.expr]) -> list[type[Any] | None]:
     return kinds
 
 
-def _check(g: Emitter, node: ast.Call, name: str, word: str | None, usage: str, names: tuple[str, ...]) -> None:
+def _check(g: Lowering, node: ast.Call, name: str, word: str | None, usage: str, names: tuple[str, ...]) -> None:
     wrong = None if word is None else misfit(word, _kinds(g, node.args))
     if wrong is not None:
         which = "" if len(node.args) == 1 else f" as argument {wrong.index + 1}"

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from agentflow.core.data.known_names import ASK, DEFINE, ENDORSE, PUBLISH, SIGNAL, NameInfo
+from agentflow.core.data.source import Span
 from agentflow.core.events.effects import CallTool, CallWorkflow, Draw, GetContext, LogMessage
-from agentflow.lang.code_writer import LOAD
+from agentflow.lang.abi import Operation
+from agentflow.lang.kernel.inline import as_dict
+from agentflow.lang.kernel.lowered_functions import endorsed, itself, log_text
+from agentflow.lang.kernel.nodes import Const, Effect, Env, Node, Op, Perform, Prim, Seq
 from agentflow.lang.literals import mismatch
 from agentflow.lang.python.declarations import answer_schema, define_at_start
-from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.forms import form, keywords_of, misused
+from agentflow.lang.python.lowering import Lowering
 from agentflow.lang.python.requests import (
     asked,
     below,
-    endorsed,
     program_text,
     published,
     signal,
@@ -24,37 +28,22 @@ from agentflow.lang.python.requests import (
     unwrapped,
     waiting,
 )
-from agentflow.lang.python.support import (
-    arguments_of,
-    context_paths,
-    data_of,
-    data_of_dict,
-    log_text,
-    outcome_of,
-    outcome_of_dict,
-    task_procedure,
-)
+from agentflow.lang.python.support import context_paths, task_procedure
 from agentflow.lang.python.takes import literal
 from agentflow.lib.text.suggest import did_you_mean
 
 
-def call_task(g: Emitter, node: ast.Call, name: str, function: Any = data_of) -> ast.expr:
-    """A call of a task or tool: its data or text, or with ``outcome_of`` its result."""
+def call_task(g: Lowering, node: ast.Call, name: str, gives: Literal["data", "outcome"] = "data") -> Node:
+    """A call of a task or tool: its data or text, or its ``outcome``."""
     own = name in g.own_tasks or g.info(name).untrusted
     if not g.granted(name, node.func, own=own):
-        return g.const(None)
+        return g.refused()
     g.meanings[node] = ("effect", name)
     args, names, spread = _named(g, node, name)
-    constant = g.packed_constant(("names", names), lambda: names)
-    arguments = [g.name("rt"), g.name("d"), g.env(), g.const(name), constant, g.tuple_of(args), g.span_constant(node)]
-    if spread:
-        every = g.ours(arguments_of, constant, g.tuple_of(args), *spread)
-        arguments = [*arguments[:4], *arguments[6:], g.long(every) if g.labelled else every]
-        return g.await_(g.ours(_SPREAD[function], *arguments))
-    return g.await_(g.ours(function, *arguments))
+    return Effect(g.span_at(node), name, names, args, spread, gives)
 
 
-def _named(g: Emitter, node: ast.Call, name: str) -> tuple[list[ast.expr], tuple[str, ...], list[ast.expr]]:
+def _named(g: Lowering, node: ast.Call, name: str) -> tuple[list[Node], tuple[str, ...], list[Node]]:
     """The arguments of a call by name, in the order of the text; and the dicts behind ``**``."""
     info, title = g.info(name), ast.unparse(node.func)
     declared = list(info.parameters or ())
@@ -71,7 +60,7 @@ def _named(g: Emitter, node: ast.Call, name: str) -> tuple[list[ast.expr], tuple
     names = declared[: len(node.args)]
     for each, value in zip(names, node.args, strict=True):
         _check_literal(g, title, info, each, value)
-    spread: list[ast.expr] = []
+    spread: list[Node] = []
     for each in node.keywords:
         if each.arg is None:
             spread.append(g.value(each.value))
@@ -93,7 +82,7 @@ def _named(g: Emitter, node: ast.Call, name: str) -> tuple[list[ast.expr], tuple
     return args, tuple(names), spread
 
 
-def _check_literal(g: Emitter, title: str, info: NameInfo, name: str, node: ast.expr) -> None:
+def _check_literal(g: Lowering, title: str, info: NameInfo, name: str, node: ast.expr) -> None:
     """Note a literal that the schema of a parameter certainly rejects."""
     parameter = info.parameter(name) if g.seeks_failures and info.parameters is not None else None
     if parameter is None:
@@ -107,25 +96,22 @@ def _check_literal(g: Emitter, title: str, info: NameInfo, name: str, node: ast.
         g.fails(node, code, f"'{name}' of '{title}': {problem.text}", problem.hint)
 
 
-_SPREAD: dict[Any, Any] = {data_of: data_of_dict, outcome_of: outcome_of_dict}
-"""A callable to call with the arguments in a dict."""
-
-
-def task_value(g: Emitter, node: ast.Name, name: str) -> ast.expr:
+def task_value(g: Lowering, node: ast.Name, name: str) -> Node:
     """A task or tool as a value: a procedure of its parameters in order."""
     info: NameInfo = g.info(name)
     g.meanings[node] = ("effect", name)
     if not g.granted(name, node, own=name in g.own_tasks or info.untrusted):
-        return g.const(None)
+        return g.refused()
     names = (
         tuple(each for each, about in (info.parameters or {}).items() if about.required)
         or tuple(info.parameters or ())[:1]
     )
-    constant = g.packed_constant(("names", names), lambda: names)
-    return g.ours(task_procedure, g.name("rt"), g.env(), g.const(name), constant, g.span_constant(node))
+    at = g.span_at(node)
+    args: list[Node] = [Env(None), Const(None, name), Const(None, names), Const(None, at)]
+    return Prim(at, task_procedure, args, takes_rt=True)
 
 
-def record(g: Emitter, node: ast.Call, name: str) -> ast.expr:
+def record(g: Lowering, node: ast.Call, name: str) -> Node:
     """``Review(worst="...", grade="low")``: a dict with the fields of the class, in order."""
     fields: dict[str, ast.expr | None] = g.records[name]
     g.meanings[node] = ("record", name)
@@ -133,7 +119,7 @@ def record(g: Emitter, node: ast.Call, name: str) -> ast.expr:
     values.update({each.arg: each.value for each in node.keywords if each.arg is not None})
     if any(each.arg is None for each in node.keywords):
         g.refuse(node, f"'**' in {name}(...)", "a record is a dict: {**d} has the fields of d")
-        return g.const(None)
+        return g.refused()
     unknown = [each for each in values if each not in fields]
     missing = [each for each, default in fields.items() if default is None and each not in values]
     if unknown or missing or len(node.args) > len(fields) or len(values) != len(node.args) + len(node.keywords):
@@ -146,37 +132,31 @@ def record(g: Emitter, node: ast.Call, name: str) -> ast.expr:
         )
         hint = did_you_mean(unknown[0], fields) if unknown else None
         g.wrong(node, "call/argument", f"{name}(...) {what}", hint or f"its fields are {', '.join(fields)}")
-        return g.const(None)
+        return g.refused()
     entries = [(each, values.get(each) or default) for each, default in fields.items()]
-    keys: list[ast.expr | None] = [g.const(each) for each, _ in entries]
-    return ast.Dict(keys, [g.value(value) for _, value in entries if value is not None], **g.loc)
+    values_in_order = [g.value(value) for _, value in entries if value is not None]
+    return Prim(g.span_at(node), partial(as_dict, tuple(fields)), values_in_order)
 
 
-def _perform(g: Emitter, node: ast.Call, effect: ast.expr) -> ast.expr:
-    return g.await_(g.call(g.rt("perform"), [effect, g.span_constant(node)]))
-
-
-def _and_none(g: Emitter, done: ast.expr) -> ast.expr:
+def _and_none(at: Span, done: Node) -> Node:
     """None, after an effect."""
-    return ast.Subscript(g.tuple_of([g.const(None), done]), g.const(0), LOAD, **g.loc)
+    return Seq(at, [done, Const(None, None)])
 
 
 @form("outcome(review(path))")
-def outcome(g: Emitter, node: ast.Call) -> ast.expr:
+def outcome(g: Lowering, node: ast.Call) -> Node:
     """The result of a task, tool or workflow (``.status``, ``.content``), which is not raised when it failed."""
     inner = node.args[0] if len(node.args) == 1 and not node.keywords else None
     if isinstance(inner, ast.Await):
         inner = inner.value
     if isinstance(inner, ast.Call) and is_workflow_call(inner) and g.scope.find("call_workflow") is None:
         g.meanings[inner] = ("form", "call_workflow")
-        with g.at(inner):
-            return _result_of_workflow(g, inner)
+        return _result_of_workflow(g, inner)
     name = _task_name(g, inner.func) if isinstance(inner, ast.Call) else None
     if name is None or not isinstance(inner, ast.Call):
         g.wrong(node, "form/arity", "outcome takes a call of a task, tool or workflow", "write outcome(review(path))")
-        return g.const(None)
-    with g.at(inner):
-        return call_task(g, inner, name, outcome_of)
+        return g.refused()
+    return call_task(g, inner, name, "outcome")
 
 
 def is_workflow_call(node: ast.Call) -> bool:
@@ -184,7 +164,7 @@ def is_workflow_call(node: ast.Call) -> bool:
     return isinstance(node.func, ast.Name) and node.func.id == "call_workflow"
 
 
-def _task_name(g: Emitter, function: ast.expr) -> str | None:
+def _task_name(g: Lowering, function: ast.expr) -> str | None:
     if isinstance(function, ast.Name):
         name = g.callable_name(function.id) if g.scope.find(function.id) is None else None
     elif isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
@@ -195,31 +175,35 @@ def _task_name(g: Emitter, function: ast.expr) -> str | None:
 
 
 @form("print(a, b, ...)", asks="log-message")
-def print_(g: Emitter, node: ast.Call) -> ast.expr:
+def print_(g: Lowering, node: ast.Call) -> Node:
     """Writes a message of the run's log."""
     options = {each.arg: each.value for each in node.keywords}
     if not {"sep", "end", "flush"}.issuperset(map(str, options)):
         g.wrong(node, "form/arity", "print takes values, and sep=", "it writes a message of the run's log, to no file")
-        return g.const(None)
-    args = g.value(ast.List(node.args, LOAD, **g.loc))
-    separator = g.value(options["sep"]) if "sep" in options else g.const(" ")
-    message = g.await_(g.ours(log_text, g.name("rt"), separator, args))
-    return _and_none(g, _perform(g, node, g.call(g.const_param(LogMessage, "LogMessage"), [message])))
+        return g.refused()
+    at = g.span_at(node)
+    items = g.value(ast.copy_location(ast.List(node.args, ast.Load()), node))
+    separator = g.value(options["sep"]) if "sep" in options else Const(None, " ")
+    return _and_none(at, Perform(at, _log_message, [Prim(at, log_text, [separator, items], waits=0)]))
+
+
+def _log_message(env: Any, text: Any) -> LogMessage:
+    return LogMessage(text)
 
 
 # -- models -------------------------------------------------------------------------------------------------------
 
 
 @form("ask(prompt, output=str)")
-def ask(g: Emitter, node: ast.Call) -> ast.expr:
+def ask(g: Lowering, node: ast.Call) -> Node:
     """Asks the model once; ``output`` is the type of the answer."""
     options = keywords_of(g, node, 1, 1, "output")
     if options is None:
-        return g.const(None)
+        return g.refused()
     if g.allow is not None and DEFINE not in g.allow:
         hint = "call the tasks it was granted, or grant it 'defatom'"
         g.wrong(node.func, "name/not-granted", "this program may not ask the model", hint)
-        return g.const(None)
+        return g.refused()
     output = answer_schema(g, options["output"]) if "output" in options else None
     fields: dict[str, Any] = {
         "type": "atomic",
@@ -230,49 +214,45 @@ def ask(g: Emitter, node: ast.Call) -> ast.expr:
     }
     name = define_at_start(g, node, fields)
     g.meanings[node] = ("effect", name)
-    names = g.packed_constant(("names", ("prompt",)), lambda: ("prompt",))
-    prompt = g.tuple_of([g.value(node.args[0])])
-    first = [g.name("rt"), g.name("d"), g.env(), g.const(name)]
-    return g.await_(g.ours(data_of, *first, names, prompt, g.span_constant(node)))
+    return Effect(g.span_at(node), name, ("prompt",), [g.value(node.args[0])])
 
 
 @form('solve(goal, allow=["review"], max_rounds=3, max_model_calls=20, inputs={}, explore=False)', asks="solve")
-def solve(g: Emitter, node: ast.Call) -> ast.expr:
+def solve(g: Lowering, node: ast.Call) -> Node:
     """Lets a model write a program for the goal, checks it and runs it. It may call only the allowed names."""
     options = keywords_of(g, node, 1, 1, "allow", "max_rounds", "max_model_calls", "inputs", "explore")
     if options is None or not g.granted("solve", node.func):
-        return g.const(None)
-    allow = _allowed(g, options)
-    goal = g.value(node.args[0])
-    return g.operation_at("solve", node, allow, _options(g, options), g.env(), goal, *map(g.value, options.values()))
+        return g.refused()
+    return _inner_program(g, node, "solve", options, g.value(node.args[0]))
 
 
 @form("eval_program(text, bindings={}, allow=[], max_steps=1000)", takes="s")
-def eval_program(g: Emitter, node: ast.Call) -> ast.expr:
+def eval_program(g: Lowering, node: ast.Call) -> Node:
     """Checks and runs a text in Python, which may call only the allowed names; returns its value."""
     options = keywords_of(g, node, 1, 1, "bindings", "allow", "max_steps")
     if options is None:
-        return g.const(None)
+        return g.refused()
+    text = Prim(g.span_at(node), program_text, [g.value(node.args[0])])
+    return _inner_program(g, node, "eval-program", options, text)
+
+
+def _inner_program(
+    g: Lowering, node: ast.Call, operation: Operation, options: dict[str, ast.expr], first: Node
+) -> Node:
     allow = _allowed(g, options)
-    text = g.ours(program_text, g.value(node.args[0]))
-    values = [g.value(each) for each in options.values()]
-    return g.operation_at("eval-program", node, allow, _options(g, options), g.env(), text, *values)
+    names = tuple([each.replace("_", "-") for each in options])
+    return Op(g.span_at(node), operation, [allow, names], [Env(None), first, *g.values(list(options.values()))])
 
 
-def _allowed(g: Emitter, options: dict[str, ast.expr]) -> ast.expr:
-    """The names that the argument ``allow`` lists, as a constant; it is taken out of ``given``."""
+def _allowed(g: Lowering, options: dict[str, ast.expr]) -> tuple[str, ...]:
+    """The names that the argument ``allow`` lists; it is taken out of ``options``."""
     allow = options.pop("allow", None)
     names = () if allow is None else _texts(allow)
     if names is None:
         assert allow is not None
         g.wrong(allow, "form/clause", "'allow' is a list of names", 'write allow=["review"]')
         names = ()
-    return g.packed_constant(("names", names), lambda: names)
-
-
-def _options(g: Emitter, keywords: dict[str, ast.expr]) -> ast.expr:
-    options = tuple(each.replace("_", "-") for each in keywords)
-    return g.packed_constant(("names", options), lambda: options)
+    return names
 
 
 def _texts(node: ast.expr) -> tuple[str, ...] | None:
@@ -283,18 +263,17 @@ def _texts(node: ast.expr) -> tuple[str, ...] | None:
 
 
 @form("director_evaluator_loop(max_iterations, first, director, executor, evaluator, controller)")
-def director_loop(g: Emitter, node: ast.Call) -> ast.expr:
+def director_loop(g: Lowering, node: ast.Call) -> Node:
     """Plans, executes, evaluates and decides, for at most a number of rounds: ``controller`` returns ("continue", next) or ("stop", value)."""
     names = tuple(DIRECTOR)
     options = keywords_of(g, node, 0, len(names), *names)
     if options is None:
-        return g.const(None)
+        return g.refused()
     values = {**dict(zip(names, node.args, strict=False)), **options}
     if len(values) != len(names) or len(node.args) + len(options) != len(names):
         return misused(g, node)
-    clauses = tuple(DIRECTOR[each] for each in values)
-    constant = g.packed_constant(("names", clauses), lambda: clauses)
-    return g.operation_at("director-loop", node, constant, *map(g.value, values.values()))
+    clauses = tuple([DIRECTOR[each] for each in values])
+    return Op(g.span_at(node), "director-loop", [clauses], g.values(list(values.values())))
 
 
 DIRECTOR = {
@@ -309,157 +288,170 @@ DIRECTOR = {
 
 
 @form('call_workflow("name", parameter=value)')
-def call_workflow(g: Emitter, node: ast.Call) -> ast.expr:
+def call_workflow(g: Lowering, node: ast.Call) -> Node:
     """The value of a saved workflow; a failed one raises."""
-    return g.ours(unwrapped, _result_of_workflow(g, node))
+    return Prim(g.span_at(node), unwrapped, [_result_of_workflow(g, node)])
 
 
-def _result_of_workflow(g: Emitter, node: ast.Call) -> ast.expr:
+def _result_of_workflow(g: Lowering, node: ast.Call) -> Node:
     first = node.args[0] if len(node.args) == 1 else None
     if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
         return misused(g, node)
     if not g.granted(first.value, first):
-        return g.const(None)
-    return _perform(
-        g, node, g.call(g.const_param(CallWorkflow, "CallWorkflow"), [g.const(first.value), _dict(g, node)])
-    )
+        return g.refused()
+    names, values = _by_name(g, node)
+    return Perform(g.span_at(node), partial(_workflow, first.value, names), values)
+
+
+def _workflow(name: str, names: tuple[str, ...], env: Any, *values: Any) -> CallWorkflow:
+    return CallWorkflow(name, dict(zip(names, values, strict=True)))
 
 
 @form('get_context("what matters")')
-def get_context(g: Emitter, node: ast.Call) -> ast.expr:
+def get_context(g: Lowering, node: ast.Call) -> Node:
     """The paths of the files that a question is about, best first."""
     if g.allow is not None and not g.allow.intersection(("get_context", "system:get_context")):
         g.granted("get_context", node.func)
-        return g.const(None)
+        return g.refused()
     if len(node.args) > 1 or (node.args and any(each.arg == "query" for each in node.keywords)):
         return misused(g, node)
-    query = ast.keyword("query", node.args[0]) if node.args else None
-    whole = ast.Call(node.func, [], [*([query] if query else []), *node.keywords], **g.loc)
-    effect = g.call(g.const_param(GetContext, "GetContext"), [_dict(g, whole)])
-    return g.ours(context_paths, _perform(g, node, effect))
+    query = g.values(node.args)
+    names, values = _by_name(g, node)
+    names = ("query", *names) if query else names
+    at = g.span_at(node)
+    return Prim(at, context_paths, [Perform(at, partial(_question, names), [*query, *values])])
 
 
-def _dict(g: Emitter, node: ast.Call) -> ast.expr:
-    """The keywords of a call as a dict."""
-    keys: list[ast.expr | None] = []
-    values: list[ast.expr] = []
+def _question(names: tuple[str, ...], env: Any, *values: Any) -> GetContext:
+    return GetContext(dict(zip(names, values, strict=True)))
+
+
+def _by_name(g: Lowering, node: ast.Call) -> tuple[tuple[str, ...], list[Node]]:
+    """The keywords of a call, and their values."""
+    names: list[str] = []
+    values: list[Node] = []
     for each in node.keywords:
         if each.arg is None:
             g.refuse(each.value, "'**' in this call", "name the arguments")
             continue
-        keys.append(g.const(each.arg))
+        names.append(each.arg)
         values.append(g.value(each.value))
-    return ast.Dict(keys, values, **g.loc)
+    return tuple(names), values
 
 
 @form('remember(text, key="name")', takes="s")
-def remember(g: Emitter, node: ast.Call) -> ast.expr:
+def remember(g: Lowering, node: ast.Call) -> Node:
     """Keeps a text for later runs, replacing any text under the same key; returns the note's id."""
     return _note(g, node, "remember", "text", "key")
 
 
 @form("recall(question, limit=5)", takes="s")
-def recall(g: Emitter, node: ast.Call) -> ast.expr:
+def recall(g: Lowering, node: ast.Call) -> Node:
     """The remembered texts relevant to a question, best first; the latest ones if the question is empty."""
     return _note(g, node, "recall", "query", "limit")
 
 
-def _note(g: Emitter, node: ast.Call, tool: str, first: str, option: str) -> ast.expr:
+def _note(g: Lowering, node: ast.Call, tool: str, first: str, option: str) -> Node:
     """A call of a notes tool in a flow without notes."""
     options = keywords_of(g, node, 1, 1, option)
     if options is None or not g.granted(tool, node.func):
-        return g.const(None)
+        return g.refused()
     g.meanings[node] = ("effect", tool)
-    values = [g.value(node.args[0]), *map(g.value, options.values())]
-    arguments = ast.Dict([g.const(first), *map(g.const, options)], values, **g.loc)
-    effect = g.call(g.const_param(CallTool, "CallTool"), [g.const(tool), arguments])
-    return g.ours(unwrapped, _perform(g, node, effect))
+    at, values = g.span_at(node), [g.value(node.args[0]), *g.values(list(options.values()))]
+    return Prim(at, unwrapped, [Perform(at, partial(_tool, tool, (first, *options)), values)])
+
+
+def _tool(name: str, names: tuple[str, ...], env: Any, *values: Any) -> CallTool:
+    return CallTool(name, dict(zip(names, values, strict=True)))
 
 
 # -- people, time, chance -----------------------------------------------------------------------------------------
 
 
 @form("ask_human(question, output=str)", takes="s", asks=ASK)
-def ask_human(g: Emitter, node: ast.Call) -> ast.expr:
+def ask_human(g: Lowering, node: ast.Call) -> Node:
     """Asks a person and returns the answer, of the type ``output``; a waiting durable run takes no memory."""
     return _from_outside(g, node, ASK, asked)
 
 
 @form("wait_for_signal(name, output=str)", takes="s", asks=SIGNAL)
-def wait_for_signal(g: Emitter, node: ast.Call) -> ast.expr:
+def wait_for_signal(g: Lowering, node: ast.Call) -> Node:
     """Waits for the next signal of this name and returns its value, of the type ``output``; one sent before is received at once."""
     return _from_outside(g, node, SIGNAL, signal)
 
 
-def _from_outside(g: Emitter, node: ast.Call, grant: str, effect: Callable[..., Any]) -> ast.expr:
+def _from_outside(g: Lowering, node: ast.Call, grant: str, effect: Callable[..., Any]) -> Node:
     """The code of a form that waits for data of a type; ``effect`` takes its first argument and the schema."""
     options = keywords_of(g, node, 1, 2, "output")
     if options is None or not g.granted(grant, node.func):
-        return g.const(None)
+        return g.refused()
     output = node.args[1] if len(node.args) > 1 else options.get("output")
     if output is not None and len(node.args) + len(options) > 2:
         return misused(g, node)
     schema = None if output is None else answer_schema(g, output, text=True)
-    constant = g.const(None)
-    if schema is not None:
-        held = schema["schema"]
-        constant = g.packed_constant(("schema", len(g.packed)), lambda: held)
-    return _perform(g, node, g.ours(effect, g.value(node.args[0]), constant))
+    at, constant = g.span_at(node), Const(None, None if schema is None else schema["schema"])
+    return Perform(at, itself, [Prim(at, effect, [g.value(node.args[0]), constant])])
 
 
 @form("publish_state(key, value)", takes="s.", asks=PUBLISH)
-def publish_state(g: Emitter, node: ast.Call) -> ast.expr:
+def publish_state(g: Lowering, node: ast.Call) -> Node:
     """Sets a key of the state of the run, which the host and its pages show; the value is data, and the last one counts."""
     if keywords_of(g, node, 2, 2) is None or not g.granted(PUBLISH, node.func):
-        return g.const(None)
-    return _and_none(g, _perform(g, node, g.ours(published, *map(g.value, node.args))))
+        return g.refused()
+    at = g.span_at(node)
+    return _and_none(at, Perform(at, itself, [Prim(at, published, g.values(node.args))]))
 
 
 @form('endorse(value, "reason")')
-def endorse(g: Emitter, node: ast.Call) -> ast.expr:
+def endorse(g: Lowering, node: ast.Call) -> Node:
     """The value without its sources, as if the user had entered it: the approver takes responsibility."""
     if keywords_of(g, node, 2, 2) is None or not g.granted(ENDORSE, node.func):
-        return g.const(None)
-    value, reason = map(g.value, node.args)
-    return g.await_(g.ours(endorsed, g.name("rt"), value, reason, g.span_constant(node)))
+        return g.refused()
+    at = g.span_at(node)
+    return Prim(at, endorsed, [*g.values(node.args), Const(None, at)], waits=0)
 
 
 @form("sources(value)")
-def sources(g: Emitter, node: ast.Call) -> ast.expr:
+def sources(g: Lowering, node: ast.Call) -> Node:
     """The sources of a value, as a list of texts; empty for values from the program and its user."""
     if keywords_of(g, node, 1, 1) is None:
-        return g.const(None)
-    return g.long(g.ours(sources_of, g.name("rt"), g.value(node.args[0])))
+        return g.refused()
+    return Prim(g.span_at(node), sources_of, g.values(node.args), takes_rt=True)
 
 
 @form("sleep(seconds)", "asyncio.sleep", "time.sleep", takes="x")
-def sleep(g: Emitter, node: ast.Call) -> ast.expr:
+def sleep(g: Lowering, node: ast.Call) -> Node:
     """Waits for a number of seconds; a durable run with nothing else to do takes no memory meanwhile."""
     if keywords_of(g, node, 1, 1) is None:
-        return g.const(None)
-    return _and_none(g, _perform(g, node, g.ours(waiting, g.value(node.args[0]))))
+        return g.refused()
+    at = g.span_at(node)
+    return _and_none(at, Perform(at, itself, [Prim(at, waiting, g.values(node.args))]))
 
 
-def _draw(g: Emitter, node: ast.Call, source: str, *more: ast.expr) -> ast.expr:
-    return _perform(g, node, g.call(g.const_param(Draw, "Draw"), [g.const(source), *more]))
+def _drawn(g: Lowering, node: ast.Call, source: Literal["now", "random", "uuid"], *args: Node) -> Node:
+    return Perform(g.span_at(node), partial(_draw, source), list(args))
+
+
+def _draw(source: Literal["now", "random", "uuid"], env: Any, *args: Any) -> Draw:
+    return Draw(source, *args)
 
 
 @form("now()", "time.time", gives=float)
-def now(g: Emitter, node: ast.Call) -> ast.expr:
+def now(g: Lowering, node: ast.Call) -> Node:
     """The time, in seconds since 1970 began (UTC)."""
-    return g.const(None) if keywords_of(g, node, 0, 0) is None else _draw(g, node, "now")
+    return g.refused() if keywords_of(g, node, 0, 0) is None else _drawn(g, node, "now")
 
 
 @form("random.random()", gives=float)
 @form("random()", takes="i")
-def random(g: Emitter, node: ast.Call) -> ast.expr:
+def random(g: Lowering, node: ast.Call) -> Node:
     """A random float from 0 up to 1; ``random(n)`` is an integer from 0 up to n, without n."""
     if keywords_of(g, node, 0, 1) is None:
-        return g.const(None)
-    return _draw(g, node, "random", *([g.ours(below, g.value(node.args[0]))] if node.args else []))
+        return g.refused()
+    return _drawn(g, node, "random", *[Prim(g.span_at(node), below, [each]) for each in g.values(node.args)])
 
 
 @form("uuid()", "uuid.uuid4", gives=str)
-def uuid(g: Emitter, node: ast.Call) -> ast.expr:
+def uuid(g: Lowering, node: ast.Call) -> Node:
     """A unique name: a random UUID as text."""
-    return g.const(None) if keywords_of(g, node, 0, 0) is None else _draw(g, node, "uuid")
+    return g.refused() if keywords_of(g, node, 0, 0) is None else _drawn(g, node, "uuid")

@@ -17,8 +17,8 @@ from agentflow.lang.bounds.python.analysis import RULES
 from agentflow.lang.bounds.python.interpret import NONE
 from agentflow.lang.bounds.texts import readied
 from agentflow.lang.python.builtins import BUILTINS
-from agentflow.lang.python.emitter import EXPRESSION_CODE, STATEMENT_CODE
 from agentflow.lang.python.forms import FORMS
+from agentflow.lang.python.lowering import EXPRESSION_RULES, STATEMENT_RULES
 from agentflow.lang.python.methods import ALL_METHODS
 from tests.lang.bounds_fuzz import check
 from tests.lang.test_bounds import GIVEN, WEIGHTS, Described
@@ -301,8 +301,8 @@ def test_what_may_go_on_for_ever_has_no_bound(text: str) -> None:
 def test_everything_that_can_be_written_is_followed() -> None:
     """Each kind of node that has code, each function, method and form has a rule of the analysis, and no other."""
     inside = {ast.Call, ast.FormattedValue}  # the latter within an f-string, whose rule writes its code
-    assert {each for each in RULES.expressions if issubclass(each, ast.expr)} | inside == {*EXPRESSION_CODE} | inside
-    assert set(RULES.statements) == set(STATEMENT_CODE)
+    assert {each for each in RULES.expressions if issubclass(each, ast.expr)} | inside == {*EXPRESSION_RULES} | inside
+    assert set(RULES.statements) == set(STATEMENT_RULES)
     assert set(RULES.functions) == {*BUILTINS, "isinstance"}
     assert set(RULES.methods) == set(ALL_METHODS)
     effects = {"ask", "recall", "remember"}

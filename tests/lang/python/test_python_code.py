@@ -12,8 +12,15 @@ from agentflow.core.data.known_names import UNKNOWN
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.lang import abi
+from agentflow.lang.kernel.text_generator import TextGenerator
+from agentflow.lang.kernel.text_native import (
+    NATIVE_BINARY,
+    NATIVE_CALLS,
+    NATIVE_ELEMENTS,
+    NATIVE_EQUALITY,
+    NATIVE_ORDER,
+)
 from agentflow.lang.python import compiling
-from agentflow.lang.python.native import NATIVE_BINARY, NATIVE_CALLS, NATIVE_COMPARE, NATIVE_ELEMENTS
 from tests.lang.python.test_python_oracle import CASES
 from tests.support.python_texts import Author
 
@@ -90,11 +97,13 @@ def code_of(text: str) -> ast.AST | None:
     """The tree that a text is rebuilt as; None for one that is refused."""
     limits = Limits()
     try:
-        g = compiling.emitter_of(Source("text.py", text, "python"), lambda _: UNKNOWN, limits, None, None)
+        g = compiling.lowering_of(Source("text.py", text, "python"), lambda _: UNKNOWN, limits, None, None)
     except Exception:
         return None
-    link = compiling.written(g, g.tree)
-    return None if g.errors else link
+    root = compiling.whole(g)
+    if root is None or g.errors:
+        return None
+    return compiling.text_link(TextGenerator(g), root)
 
 
 @pytest.fixture(scope="module", name="codes")
@@ -360,16 +369,16 @@ def test_native_operations_run_behind_tests_of_exact_types(
                 own = isinstance(node.left, ast.Name) and node.left.id == "d"
                 steps = isinstance(node.left, ast.Attribute) and node.left.attr == "fuel"
                 if not own and not steps and not isinstance(node.op, ast.BitAnd) and not _is_length(node):
-                    wanted = {kind.__name__ for kind in NATIVE_BINARY[type(node.op)]}
-                    operands = [node.left, node.right]
+                    assert type(node.op) in NATIVE_BINARY.values()
+                    wanted, operands = {"int"}, [node.left, node.right]
             elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In):
                 wanted, operands = {"dict"}, [node.comparators[0]]
                 assert isinstance(node.left, ast.Constant), ast.dump(node)
             elif isinstance(node, ast.Compare) and not isinstance(node.ops[0], ast.Is | ast.IsNot):
                 left = node.left.id if isinstance(node.left, ast.Name) else ""
                 if left not in ("d", "f_", "LOW") and not _is_length(node.left):
-                    wanted = {kind.__name__ for kind in NATIVE_COMPARE[type(node.ops[0])]}
-                    operands = [node.left, *node.comparators]
+                    assert type(node.ops[0]) in (*NATIVE_ORDER.values(), *NATIVE_EQUALITY.values())
+                    wanted, operands = {"int"}, [node.left, *node.comparators]
             if not guarded.get(id(node), set()) >= wanted:
                 assert {_kind_of(each, exact) for each in operands} == wanted, ast.dump(node)
                 spared += 1

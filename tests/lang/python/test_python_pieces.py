@@ -16,11 +16,12 @@ from agentflow.core.data.known_names import Names
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.lang.environment import NamesInForce, SexpEnvironment
+from agentflow.lang.kernel.text_generator import TextGenerator
 from agentflow.lang.outlining import outline
 from agentflow.lang.pieces import ROOM, compile_in_pieces
 from agentflow.lang.portable import dump_closure, load_closure
 from agentflow.lang.program import Program, compile_program, describer
-from agentflow.lang.python.compiling import assembled, emitter_of, read_tree, written
+from agentflow.lang.python.compiling import lowering_of, text_link, text_part, whole
 from agentflow.lang.python.reader import check_words, children, read_python
 from agentflow.run.engine import run_program
 from agentflow.run.strand.budget import Budget
@@ -90,10 +91,10 @@ def walk(xs, n=2):
 
 def _compiled(text: str, names: Names | None, room: int) -> Program:
     source, limits = Source("text.py", text, "python"), LIMITS
-    g = emitter_of(source, describer(names), limits, None, names)
-    link = written(g, read_tree(g))
-    assert link is not None and not g.errors
-    part = assembled(g, link, "<text>", room)
+    g = lowering_of(source, describer(names), limits, None, names)
+    root = whole(g)
+    assert root is not None and not g.errors
+    part = text_part(g, root, "<text>", room)
     return Program(source, "<text>", [part], g.asked, frozenset(g.own_tasks), None, limits)
 
 
@@ -169,9 +170,10 @@ def test_however_long_a_text_is_its_pieces_are_small(name: str) -> None:
     """Python's compiler gets no more nodes at once than take it some 15 ms: it holds the interpreter meanwhile."""
     before, each, after, count = LARGE[name]
     text = before + "".join(each.format(n=n) for n in range(count // 8)) + after
-    g = emitter_of(Source.unnamed(text, "python"), describer(None), Limits(), None, None)
-    link = written(g, read_tree(g))
-    assert link is not None
+    g = lowering_of(Source.unnamed(text, "python"), describer(None), Limits(), None, None)
+    root = whole(g)
+    assert root is not None
+    link = text_link(TextGenerator(g), root)
     sizes: list[int] = []
 
     def compiler(module: ast.Module) -> CodeType:

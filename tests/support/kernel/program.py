@@ -7,11 +7,10 @@ from typing import Any
 
 from agentflow.lang.cutting import Part
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.kernel.lower_python import PythonLowering
 from agentflow.lang.kernel.lower_sexp import SexpLowering
 from agentflow.lang.kernel.nodes import FrameLayout, Node
 from agentflow.lang.program import Program, analysis_of
-from agentflow.lang.python.compiling import emitter_of, read_tree, written
+from agentflow.lang.python.compiling import lowering_of, whole
 from agentflow.lang.reader import read
 from tests.support.kernel.interpreter import Interpreter
 
@@ -52,8 +51,7 @@ def _of_sexp(program: Program, names: Any) -> tuple[Node, FrameLayout, list[str]
 
 def _of_python(program: Program, names: Any) -> tuple[Node, FrameLayout, list[str], set[str]]:
     describe = program.free.__getitem__
-    g = emitter_of(program.source, describe, program.limits, program.allow, names)
-    written(g, read_tree(g))
-    lowering = PythonLowering(g)
-    root = lowering.whole()
-    return root, lowering.frame, sorted(lowering.free), set(g.scopes.defined)
+    g = lowering_of(program.source, describe, program.limits, program.allow, names)
+    root = whole(g)
+    assert root is not None
+    return root, g.frame, sorted(g.free), set(g.scopes.defined)

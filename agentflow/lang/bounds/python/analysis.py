@@ -20,7 +20,7 @@ from agentflow.lang.bounds.python.heap import Changes, Heap
 from agentflow.lang.bounds.python.interpret import Block, Python, Rules
 from agentflow.lang.bounds.python.statements import STATEMENTS, block
 from agentflow.lang.bounds.values import NEVER, AbstractScope
-from agentflow.lang.python.emitter import Emitter
+from agentflow.lang.python.lowering import Lowering
 
 RULES = Rules(
     MappingProxyType({**EXPRESSIONS, ast.Call: call, Block: cast(Any, block)}),
@@ -32,7 +32,7 @@ RULES = Rules(
 """The rules that follow each kind of node."""
 
 
-def analyse_python(g: Emitter, inputs: AnalysisInputs, spend: Spend = free) -> Analysis:
+def analyse_python(g: Lowering, inputs: AnalysisInputs, spend: Spend = free) -> Analysis:
     """Follow a text that ``g`` compiled. Parameters as for :func:`~agentflow.lang.bounds.analysis.analyse_bounds`."""
     text, templates = Text(g), inputs.templates(g.templates)
     main = g.scopes.function("main")

@@ -11,7 +11,7 @@ from agentflow.core.data.frozen import frozen
 from agentflow.lang import ir
 from agentflow.lang.bounds.gathering import Gathering, Length, more_of, together
 from agentflow.lang.ir import Lambda, Var
-from agentflow.lang.python.emitter import Emitter, Meaning
+from agentflow.lang.python.lowering import Lowering, Meaning
 from agentflow.lang.python.names import (
     BINDING,
     COMPREHENSIONS,
@@ -49,7 +49,7 @@ class Text:
     function assigns more than once, or in a loop, while another reads it, may be anything (``mutated``).
     """
 
-    def __init__(self, g: Emitter) -> None:
+    def __init__(self, g: Lowering) -> None:
         self.g = g
         self.variables: dict[ast.AST, Var | None] = {}
         self.parameters: dict[ast.AST, list[Var]] = {}

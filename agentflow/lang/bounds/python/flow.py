@@ -23,8 +23,8 @@ from agentflow.lang.bounds.flow import (
     variable,
 )
 from agentflow.lang.python.builtins import BUILTINS
-from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.forms import FORMS
+from agentflow.lang.python.lowering import Lowering
 from agentflow.lang.python.methods import METHOD_ROWS
 from agentflow.lang.python.names import FUNCTIONS, Function, parameters
 
@@ -36,7 +36,7 @@ _APART: frozenset[Point] = frozenset({AMBIENT, ANY_ARGUMENT, ANY_RESULT, RAISED,
 class _PythonFlowReader:
     """Reads the flows of a text, node by node."""
 
-    def __init__(self, g: Emitter) -> None:
+    def __init__(self, g: Lowering) -> None:
         self.g = g
         self.flows = Flows()
         self.calls = Calls(self.flows)
@@ -331,6 +331,6 @@ _RULES: dict[type[ast.AST], Callable[[_PythonFlowReader, Any], None]] = {
 }
 
 
-def python_flows(g: Emitter) -> Flows:
+def python_flows(g: Lowering) -> Flows:
     """The flows of a text that ``g`` compiled."""
     return _PythonFlowReader(g).read()

@@ -13,29 +13,25 @@ from typing import Any
 from agentflow.core.data.walk import CHARACTERS_PER_STEP
 from agentflow.lang.charging import check_collection
 from agentflow.lang.code_writer import LOAD
-from agentflow.lang.python.emitter import Emitter, is_simple
+from agentflow.lang.kernel.text_generator import TextGenerator, is_simple
+from agentflow.lang.python import changes, compare, values
 from agentflow.lang.python.kinds import as_kind
 from agentflow.lang.python.methods import append, method
 from agentflow.lang.python.names import LocalVariable
 from agentflow.lang.python.texts import joined, text, whole_text
-from agentflow.lang.python.values import element
 
-NATIVE_BINARY: dict[type[ast.operator], tuple[type[Any], ...]] = {
-    ast.Add: (int,),
-    ast.Sub: (int,),
-    ast.Mult: (int,),
-    ast.FloorDiv: (int,),
-    ast.Mod: (int,),
+NATIVE_BINARY: dict[Any, type[ast.operator]] = {
+    values.add: ast.Add,
+    values.subtract: ast.Sub,
+    values.multiply: ast.Mult,
+    values.floor_divide: ast.FloorDiv,
+    values.modulo: ast.Mod,
+    changes.add_to: ast.Add,
+    changes.subtract_from: ast.Sub,
 }
-"""The operators that code applies itself, with their exact types."""
-NATIVE_COMPARE: dict[type[ast.cmpop], tuple[type[Any], ...]] = {
-    ast.Lt: (int,),
-    ast.LtE: (int,),
-    ast.Gt: (int,),
-    ast.GtE: (int,),
-    ast.Eq: (int,),
-    ast.NotEq: (int,),
-}
+"""The functions of operators that code applies itself to integers."""
+NATIVE_ORDER: dict[str, type[ast.cmpop]] = {"<": ast.Lt, "<=": ast.LtE, ">": ast.Gt, ">=": ast.GtE}
+NATIVE_EQUALITY: dict[Any, type[ast.cmpop]] = {compare.eq: ast.Eq, compare.ne: ast.NotEq}
 """The same for comparisons."""
 NATIVE_CALLS: dict[str, tuple[Any, tuple[type[Any], ...]]] = {
     "N_append": (list[Any].append, (list,)),
@@ -55,35 +51,35 @@ _ROUND = 63
 """A mask of list lengths, one less than a power of two: the size of a list is checked whenever it gives 0."""
 
 
-def native(g: Emitter, name: str, *arguments: ast.expr) -> ast.expr:
+def native(g: TextGenerator, name: str, *arguments: ast.expr) -> ast.expr:
     """A call of a function of the table."""
     return g.call(g.const_param(NATIVE_CALLS[name][0], name), arguments)
 
 
-def _in_order(g: Emitter, *values: ast.expr) -> tuple[list[ast.expr], ast.expr, list[ast.expr]]:
+def _in_order(g: TextGenerator, *operands: ast.expr) -> tuple[list[ast.expr], ast.expr, list[ast.expr]]:
     """Values evaluated in their order and once.
 
     Returns tests that evaluate them, and are true unless the values are unusual; the first value as it is read first; and all
     values for later reads. After the tests, true or false, all values have been evaluated.
     """
-    last = max((at for at, each in enumerate(values) if not is_simple(each)), default=-1)
+    last = max((at for at, each in enumerate(operands) if not is_simple(each)), default=-1)
     if last <= 0:
-        named, again = g.walrus(values[0]) if last == 0 else (values[0], values[0])
-        return [], named, [again, *values[1:]]
-    kept = [(each, each) if isinstance(each, ast.Constant) else g.walrus(each) for each in values[: last + 1]]
+        named, again = g.walrus(operands[0]) if last == 0 else (operands[0], operands[0])
+        return [], named, [again, *operands[1:]]
+    kept = [(each, each) if isinstance(each, ast.Constant) else g.walrus(each) for each in operands[: last + 1]]
     again = [each for _, each in kept]
     first: list[ast.expr] = [named for named, each in kept if named is not each]
     test = g.is_(first[0], first[1], negate=True) if len(first) == 2 else g.tuple_of(first)
-    return [test], again[0], [*again, *values[last + 1 :]]
+    return [test], again[0], [*again, *operands[last + 1 :]]
 
 
-def small(g: Emitter, value: ast.expr) -> ast.expr:
+def small(g: TextGenerator, value: ast.expr) -> ast.expr:
     """Whether an integer is so small that its size is not charged for."""
     ops: list[ast.cmpop] = [ast.Lt(), ast.Lt()]
     return ast.Compare(g.const_param(-GROWN, "LOW"), ops, [value, g.const_param(GROWN, "HIGH")], **g.loc)
 
 
-def both(g: Emitter, *tests: ast.expr) -> ast.expr:
+def both(g: TextGenerator, *tests: ast.expr) -> ast.expr:
     """Whether all of these tests hold."""
     return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), list(tests), **g.loc)
 
@@ -91,7 +87,7 @@ def both(g: Emitter, *tests: ast.expr) -> ast.expr:
 # -- lists and dicts ----------------------------------------------------------------------------------------------
 
 
-def appended(g: Emitter, value: ast.expr, item: ast.expr) -> ast.expr:
+def appended(g: TextGenerator, value: ast.expr, item: ast.expr) -> ast.expr:
     """``value.append(item)``: native outside of branches, except for every 64th element, for which the size of the list is checked.
 
     A list created by its own function belongs to its branch, and to no other. In a loop the size of such a list is checked when
@@ -111,7 +107,7 @@ def appended(g: Emitter, value: ast.expr, item: ast.expr) -> ast.expr:
     return g.ifexp(test, native(g, "N_append", xs, new), g.long(g.ours(append, g.name("rt"), xs, new)))
 
 
-def _looked_at(g: Emitter, xs: ast.expr, var: LocalVariable) -> bool:
+def _looked_at(g: TextGenerator, xs: ast.expr, var: LocalVariable) -> bool:
     """Whether the innermost loop around checks the size of a list at the end of the slice of steps, as it may if the list exists by then."""
     if not g.rounds:
         return False
@@ -126,7 +122,7 @@ def _looked_at(g: Emitter, xs: ast.expr, var: LocalVariable) -> bool:
     return True
 
 
-def got(g: Emitter, value: ast.expr, arguments: list[ast.expr]) -> ast.expr:
+def got(g: TextGenerator, value: ast.expr, arguments: list[ast.expr]) -> ast.expr:
     """``value.get(key)`` and ``value.get(key, default)``: native for texts as keys."""
     first, head, (entries, *rest) = _in_order(g, value, *arguments)
     tests = [g.type_is(each, kind) for each, kind in ((head, dict), (rest[0], str)) if g.exact(each) is not kind]
@@ -136,13 +132,13 @@ def got(g: Emitter, value: ast.expr, arguments: list[ast.expr]) -> ast.expr:
     return g.ifexp(both(g, *first, *tests), native(g, "N_get", entries, *rest), slow)
 
 
-def element_at(g: Emitter, value: ast.expr, at: ast.expr) -> ast.expr:
+def element_at(g: TextGenerator, value: ast.expr, at: ast.expr) -> ast.expr:
     """``value[at]``: native for a constant index of a list, and a constant key of a dict."""
     constant = at.value if isinstance(at, ast.Constant) else None
     kinds = NATIVE_ELEMENTS.get(type(constant))
     # For a constant Python's compiler would warn that it has no elements.
     if kinds is None or isinstance(value, ast.Constant) or (type(constant) is int and not -_FEW < constant < _FEW):
-        return g.ours(element, g.name("rt"), value, at)
+        return g.ours(values.element, g.name("rt"), value, at)
     named, again = (value, value) if is_simple(value) else g.walrus(value)
     within: ast.expr = ast.Compare(at, [ast.In()], [again], **g.loc)
     if type(constant) is int:
@@ -150,13 +146,13 @@ def element_at(g: Emitter, value: ast.expr, at: ast.expr) -> ast.expr:
         within = ast.Compare(native(g, "N_len", again), [ast.Gt()], [least], **g.loc)
     test = within if is_simple(value) and g.exact(value) is kinds[0] else both(g, g.type_is(named, kinds[0]), within)
     read = ast.Subscript(again, at, LOAD, **g.loc)
-    return g.ifexp(test, read, g.ours(element, g.name("rt"), again, at))
+    return g.ifexp(test, read, g.ours(values.element, g.name("rt"), again, at))
 
 
 # -- texts --------------------------------------------------------------------------------------------------------
 
 
-def text_of(g: Emitter, value: ast.expr) -> ast.expr:
+def text_of(g: TextGenerator, value: ast.expr) -> ast.expr:
     """``str(value)`` as in an f-string: native for texts, and for integers known to be small."""
     kind = g.exact(value)
     if kind is str:
@@ -174,7 +170,7 @@ def text_of(g: Emitter, value: ast.expr) -> ast.expr:
     return as_kind(g.ifexp(g.type_is(named, str), again, slow), str)
 
 
-def joined_texts(g: Emitter, parts: list[ast.expr]) -> ast.expr:
+def joined_texts(g: TextGenerator, parts: list[ast.expr]) -> ast.expr:
     """The text of an f-string with text parts: native for few and short ones."""
     if len(parts) == 1:
         return parts[0]
