@@ -3,8 +3,9 @@
     python tests/lang/fuzz.py --count 1000000 --jobs 2
     python tests/lang/fuzz.py --count 1000000 --jobs 2 --authority
     python tests/lang/fuzz.py --count 100000 --jobs 2 --kernel
+    python tests/lang/fuzz.py --count 10000 --jobs 2 --policy
 
-With ``--kernel`` each program is compiled and interpreted, and both have to do the same (``--surface python`` for texts in Python).
+With ``--policy`` each runs without a policy and under two, and has to do the same. With ``--kernel`` each program is compiled and interpreted, and both have to do the same (``--surface python`` for texts in Python, with both).
 With ``--authority`` programs of several authors pass procedures to each other, and an oracle that knows all authors
 looks at every effect. Each program is made from its number, so a failure is repeated with ``--first N --count 1``
 (with ``--authority``: ``--count 64``, the batch of that number).
@@ -21,7 +22,7 @@ import random
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ from tests.support.programs import any_program, mutated
 from tests.support.python_kinds import KindsAuthor
 from tests.support.python_texts import Author as TextAuthor
 from tests.support.python_variables import VariablesAuthor
+from tests.support.under_policy import policy_difference
 from tests.support.world import World
 
 LIMITS = Limits(
@@ -186,10 +188,21 @@ def text_of(number: int, surface: Surface) -> str:
 
 async def fuzz_kernel(first: int, count: int, surface: Surface) -> Report:
     """Compile and interpret the programs ``first`` to ``first + count``."""
+    return await _compared(first, count, surface, difference)
+
+
+async def fuzz_policies(first: int, count: int, surface: Surface) -> Report:
+    """Run them without a policy and under policies."""
+    return await _compared(first, count, surface, policy_difference)
+
+
+async def _compared(
+    first: int, count: int, surface: Surface, compare: Callable[[str, Surface], Awaitable[str | None]]
+) -> Report:
     report = Report()
     for number in range(first, first + count):
         faulthandler.dump_traceback_later(HANG_S, exit=True)
-        wrong = await difference(text_of(number, surface), surface)
+        wrong = await compare(text_of(number, surface), surface)
         report.outcomes["same" if wrong is None else "different"] += 1
         if wrong is not None:
             report.broken.append(f"program {number}:\n{wrong}")
@@ -200,9 +213,10 @@ async def fuzz_kernel(first: int, count: int, surface: Surface) -> Report:
 
 
 def run(first: int, count: int, *, mode: str = "", surface: Surface = "sexp") -> Report:
-    """:func:`fuzz`, :func:`fuzz_kernel` or :func:`fuzz_authority` on a loop of its own."""
-    if mode == "kernel":
-        return asyncio.run(fuzz_kernel(first, count, surface))
+    """:func:`fuzz` or one of the others on a loop of its own."""
+    if mode in ("kernel", "policy"):
+        compare = fuzz_kernel if mode == "kernel" else fuzz_policies
+        return asyncio.run(compare(first, count, surface))
     return asyncio.run(fuzz_authority(first, count) if mode == "authority" else fuzz(first, count))
 
 
@@ -214,11 +228,12 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--authority", action="store_true", help="procedures that cross grants, under an oracle")
     parser.add_argument("--kernel", action="store_true", help="compiled programs against interpreted ones")
-    parser.add_argument("--surface", choices=("sexp", "python"), default="sexp", help="the language, with --kernel")
+    parser.add_argument("--policy", action="store_true", help="runs without a policy against runs under one")
+    parser.add_argument("--surface", choices=("sexp", "python"), default="sexp", help="the language, with these two")
     options = parser.parse_args()
-    mode = "authority" if options.authority else "kernel" if options.kernel else ""
+    mode = next((each for each in ("authority", "kernel", "policy") if getattr(options, each)), "")
     began = time.perf_counter()
-    step = 400 if options.kernel else 6_400
+    step = 400 if mode in ("kernel", "policy") else 6_400
     ranges = [
         (at, min(step, options.first + options.count - at))
         for at in range(options.first, options.first + options.count, step)

@@ -387,8 +387,6 @@ def _handled(m: Machine, node: nodes.Try) -> Run:
         try:
             try:
                 value = await body(rt, fr)
-                if other is not None:
-                    value = await other(rt, fr)
             except Exception as error:
                 caught = await rt.operation("catch", fr[DEPTH], at, error)
                 if m.python:
@@ -401,6 +399,9 @@ def _handled(m: Machine, node: nodes.Try) -> Run:
                         break
                 else:
                     raise
+            else:
+                if other is not None:
+                    value = await other(rt, fr)
         finally:
             home[CAUGHT] = outer
             rt.trying -= 1
