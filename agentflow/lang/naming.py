@@ -27,6 +27,10 @@ MAX_ERRORS = 50
 """Mistakes after which an analysis gives up."""
 
 
+_NEAREST = 100
+"""Number of variables around an unbound name that are compared with it."""
+
+
 class Scope:
     """Names in force: ``names`` here, the rest in ``parent``. A ``body`` scope is where ``define`` binds."""
 
@@ -48,6 +52,14 @@ class Scope:
                 return var
             at = at.parent
         return None
+
+    def nearest(self) -> tuple[str, ...]:
+        """The names of lexical variables, the innermost first: those nearest to this place, if there are many."""
+        at, names = self, list[str]()
+        while at is not None and len(names) < _NEAREST:
+            names += at.names
+            at = at.parent
+        return tuple(names[:_NEAREST])
 
     def body_scope(self) -> Scope | None:
         """The scope that a ``define`` here binds in; None at top level."""
