@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy as shallow
 from collections.abc import Callable
 from typing import Any, cast
 
-from agentflow.core.data.fields import HOLDING, field_names, field_values
+from agentflow.core.data.fields import HOLDING, copied_record, field_names, field_values, store_field
 from agentflow.core.data.values import OrderedSet
 from agentflow.core.data.walk import ELEMENTS_PER_STEP, PART, Work
 
@@ -22,7 +21,7 @@ class _Tuple(list[Any]):
 
     def whole(self, parts: list[Any]) -> Any:
         """The tuple of these parts, of the same class."""
-        return tuple(parts) if self.kind is tuple else self.kind._make(parts)
+        return cast("Any", tuple).__new__(self.kind, parts)
 
 
 _COPIES: dict[type[Any], Callable[[], Any]] = {dict: dict, OrderedSet: OrderedSet, tuple: _Tuple}
@@ -59,10 +58,12 @@ def unboxed_copy(value: Any, holders: set[int], bare: Callable[[Any], Any]) -> W
         elif kind is OrderedSet:
             for each in item:
                 copy.items[_bare_key(each, bare)] = None
-        elif kind not in HOLDING and not issubclass(kind, tuple):
-            _fill(copy, [copy_of(each) for each in field_values(item)])
         else:
-            copy += [copy_of(each) for each in item]
+            parts = [copy_of(each) for each in (item if kind in HOLDING else field_values(item))]
+            if type(copy) is _Tuple or kind in HOLDING:
+                copy += parts
+            else:
+                _fill(copy, parts)
     if count >= ELEMENTS_PER_STEP:
         yield count // ELEMENTS_PER_STEP
     return _with_tuples(root, list(copies.values()))
@@ -73,7 +74,7 @@ def _empty(item: Any) -> Any:
     kind = cast("type[Any]", type(item))
     if kind in HOLDING:
         return _COPIES.get(kind, list)()
-    return _Tuple(kind) if isinstance(item, tuple) else shallow.copy(item)
+    return _Tuple(kind) if isinstance(item, tuple) else copied_record(item)
 
 
 def _with_tuples(root: Any, copies: list[Any]) -> Any:
@@ -116,7 +117,8 @@ def _bare_key(key: Any, bare: Callable[[Any], Any]) -> Any:
 
 
 def _fill(record: Any, values: list[Any]) -> None:
-    """Give the fields of a copied record these values, frozen or not; no method of the class checks them."""
-    for name, value in zip(field_names(cast("Any", type(record))), values, strict=True):
-        if getattr(record, name, None) is not value:
-            object.__setattr__(record, name, value)
+    """Give the fields of a copied record these values, frozen or not."""
+    names = field_names(cast("Any", type(record)))
+    for name, before, value in zip(names, field_values(record), values, strict=True):
+        if before is not value:
+            store_field(record, name, value)
