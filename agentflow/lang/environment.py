@@ -206,8 +206,7 @@ class SexpEnvironment:
         return cell
 
     def presence(self, name: str) -> Sources:
-        """The sources that it depends on whether a variable has a value, here or further out, under a strict policy: those of tests
-        that might bind it."""
+        """The sources, under a strict policy, of tests that might give a variable a value here or further out."""
         sources, at = NO_SOURCES, self
         while at is not None:
             if at._presence is not None:

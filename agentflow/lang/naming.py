@@ -27,10 +27,6 @@ MAX_ERRORS = 50
 """Mistakes after which an analysis gives up."""
 
 
-_NEAREST = 100
-"""Number of variables around an unbound name that are compared with it."""
-
-
 class Scope:
     """Names in force: ``names`` here, the rest in ``parent``. A ``body`` scope is where ``define`` binds."""
 
@@ -54,12 +50,12 @@ class Scope:
         return None
 
     def nearest(self) -> tuple[str, ...]:
-        """The names of lexical variables, the innermost first: those nearest to this place, if there are many."""
+        """The names of at most 100 lexical variables, the innermost first: an unbound name is compared with them."""
         at, names = self, list[str]()
-        while at is not None and len(names) < _NEAREST:
+        while at is not None and len(names) < 100:
             names += at.names
             at = at.parent
-        return tuple(names[:_NEAREST])
+        return tuple(names[:100])
 
     def body_scope(self) -> Scope | None:
         """The scope that a ``define`` here binds in; None at top level."""

@@ -79,15 +79,6 @@ def captured(closure: Closure) -> dict[str, Any]:
     return entries
 
 
-def _presence(closure: Closure) -> dict[str, Sources]:
-    """The sources, under a strict policy, that it depends on whether those variables have a value."""
-    if closure.info.follows != "strict":
-        return {}
-    from agentflow.lang.kernel.machine_calls import presence  # few flows have such a policy
-
-    return presence(closure)
-
-
 def _tasks_of(closure: Closure) -> dict[str, Template]:
     """The tasks of a closure's environment that its text names, as a call or as data, and those that their texts name."""
     defined = closure.env.tasks()
@@ -134,7 +125,11 @@ class _Dump:
                 hint="write it as a lambda",
             )
         bindings = {name: self.encode(value, name, closure, 0) for name, value in captured(closure).items()}
-        presence = {name: sorted(sources) for name, sources in _presence(closure).items()}
+        presence: dict[str, Any] = {}
+        if info.follows == "strict":
+            from agentflow.lang.kernel.machine_calls import presence as presence_there
+
+            presence = {name: sorted(sources) for name, sources in presence_there(closure).items()}
         templates = {
             name: {"fields": dict(task.fields), "grants": _listed(task.grants)}
             for name, task in _tasks_of(closure).items()

@@ -203,13 +203,10 @@ class AgentflowError(Exception):
 def copied_error(error: AgentflowError) -> AgentflowError:
     """A copy of an error that may be raised several times: frames, details and sources that are added on its way belong to one raise."""
     copy = type(error).__new__(type(error), *error.args)
-    copy.__dict__.update({name: shallow.copy(each) if name in _GROWS else each for name, each in vars(error).items()})
+    grows = ("details", "frames", "__notes__", "_seen")  # a traceback is read on from where ``_seen`` says
+    copy.__dict__.update({name: shallow.copy(each) if name in grows else each for name, each in vars(error).items()})
     copy.__cause__, copy.__suppress_context__ = error.__cause__, error.__suppress_context__
     return copy.with_traceback(error.__traceback__)
-
-
-_GROWS = frozenset({"details", "frames", "__notes__", "_seen"})
-"""The attributes of an error that change while it passes through calls; its traceback is read on from where ``_seen`` says."""
 
 
 def _indent(text: str) -> str:

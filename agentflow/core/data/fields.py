@@ -3,9 +3,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
-import copy as shallow
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from functools import lru_cache
 from types import MemberDescriptorType
 from typing import Any, cast
@@ -42,49 +40,20 @@ def stored_field(record: object, name: str, missing: Any) -> Any:
     kind: Any = type(record)
     if issubclass(kind, tuple):
         return tuple.__getitem__(cast("tuple[Any, ...]", record), field_names(kind).index(name))
-    slot = _slots(kind).get(name)
-    if slot is None:
-        return dict.get(_attributes(record), name, missing)
+    slot = slots_of(kind).get(name)
     try:
-        return slot.__get__(record, kind)
+        return attributes_of(record).get(name, missing) if slot is None else slot.__get__(record, kind)
     except AttributeError:
         return missing
 
 
-def store_field(record: object, name: str, value: Any) -> None:
-    """Store a value that :func:`stored_field` will give, in a frozen record too."""
-    slot = _slots(type(record)).get(name)
-    if slot is None:
-        dict.__setitem__(_attributes(record), name, value)
-    else:
-        slot.__set__(record, value)
-
-
-def copied_record(record: object) -> Any:
-    """A shallow copy of a record other than a named tuple."""
-    kind: Any = type(record)
-    try:
-        copy: Any = object.__new__(kind)
-    except TypeError:  # derived from a class written in C
-        return shallow.copy(record)
-    for slot in _slots(kind).values():
-        with suppress(AttributeError):  # nothing is stored there
-            value: Any = slot.__get__(record, kind)
-            slot.__set__(copy, shallow.copy(value) if type(value) in (dict, set) else value)
-    _attributes(copy).update(_attributes(record))
-    return copy
-
-
 @lru_cache(maxsize=512)
-def _slots(kind: Any) -> Mapping[str, MemberDescriptorType]:
+def slots_of(kind: Any) -> Mapping[str, MemberDescriptorType]:
     """The slots of a class and of those that it is derived from."""
     levels: list[Mapping[str, Any]] = [vars(each) for each in reversed(kind.__mro__)]
     return {name: each for level in levels for name, each in level.items() if type(each) is MemberDescriptorType}
 
 
-def _attributes(record: object) -> dict[str, Any]:
-    """The attributes of a record other than slots."""
-    try:
-        return object.__getattribute__(record, "__dict__")
-    except AttributeError:
-        return {}
+def attributes_of(record: object) -> dict[str, Any]:
+    """The attributes of a record other than slots. Raises AttributeError for one that has slots alone."""
+    return object.__getattribute__(record, "__dict__")

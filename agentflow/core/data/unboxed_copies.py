@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy as shallow
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
-from agentflow.core.data.fields import HOLDING, copied_record, field_names, field_values, store_field
+from agentflow.core.data.fields import HOLDING, attributes_of, field_names, field_values, slots_of
 from agentflow.core.data.values import OrderedSet
 from agentflow.core.data.walk import ELEMENTS_PER_STEP, PART, Work
 
@@ -74,7 +76,7 @@ def _empty(item: Any) -> Any:
     kind = cast("type[Any]", type(item))
     if kind in HOLDING:
         return _COPIES.get(kind, list)()
-    return _Tuple(kind) if isinstance(item, tuple) else copied_record(item)
+    return _Tuple(kind) if isinstance(item, tuple) else _copied(item)
 
 
 def _with_tuples(root: Any, copies: list[Any]) -> Any:
@@ -121,4 +123,29 @@ def _fill(record: Any, values: list[Any]) -> None:
     names = field_names(cast("Any", type(record)))
     for name, before, value in zip(names, field_values(record), values, strict=True):
         if before is not value:
-            store_field(record, name, value)
+            _store(record, name, value)
+
+
+def _store(record: object, name: str, value: Any) -> None:
+    """Store the value of a field, in a frozen record too."""
+    slot = slots_of(type(record)).get(name)
+    if slot is None:
+        attributes_of(record)[name] = value
+    else:
+        slot.__set__(record, value)
+
+
+def _copied(record: object) -> Any:
+    """A shallow copy of a record other than a named tuple."""
+    kind: Any = type(record)
+    try:
+        copy: Any = object.__new__(kind)
+    except TypeError:  # derived from a class written in C
+        return shallow.copy(record)
+    for slot in slots_of(kind).values():
+        with suppress(AttributeError):  # nothing is stored there
+            value: Any = slot.__get__(record, kind)
+            slot.__set__(copy, shallow.copy(value) if type(value) in (dict, set) else value)
+    with suppress(AttributeError):
+        attributes_of(copy).update(attributes_of(record))
+    return copy

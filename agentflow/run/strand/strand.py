@@ -232,10 +232,8 @@ class StrandNaming:
     def _hint(self, env: SexpEnvironment | None, name: str, near: tuple[str, ...]) -> str | None:
         from agentflow.lang.checks import name_hint  # most runs know every name
 
-        if (meant := did_you_mean(name, near)) is not None:
-            return meant
         names = {*PRIMITIVES, *FORMS, *self.names(env).known_names(), *(env.names() if env is not None else ())}
-        return name_hint(name, names)
+        return did_you_mean(name, near) or name_hint(name, names)
 
     def definitions(self, env: SexpEnvironment | None = None) -> Definitions | None:
         """The tasks defined by programs that code written in ``env`` can see; ``env`` None: the strand's own environment."""
