@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, Labelled, ScriptedProvider
-from agentflow.core.data.errors import SexpEvaluationError, copied_error
+from agentflow.core.data.errors import SexpEvaluationError, UnboundSymbolError, copied_error
 from agentflow.core.data.source import Surface
 from agentflow.lang.closure import Closure
-from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.environment import SexpEnvironment, unbound
 from agentflow.lang.portable import dump_closure, load_closure
 from tests.provenance.strict_programs import SECRETS, Observer, Writer, differ
 from tests.provenance.test_durable import Gate
@@ -84,6 +84,8 @@ def test_a_copied_error_is_the_same_to_its_reader() -> None:
     error = SexpEvaluationError("x", code="a/b", hint="h", details={"a": 1})
     error.value, error.sources, error.__cause__ = [1], frozenset({"web"}), ValueError("y")
     error.add_note("n")
+    name = copied_error(unbound("y", "x", "h", "name/unbound"))
+    assert (type(name), name.name) == (UnboundSymbolError, "y")
     copy = copied_error(error)
     assert type(copy) is SexpEvaluationError and copy.value is error.value and copy.args == error.args
     assert (copy.render(), copy.cause_text, copy.sources) == (error.render(), error.cause_text, error.sources)

@@ -202,10 +202,14 @@ class AgentflowError(Exception):
 
 def copied_error(error: AgentflowError) -> AgentflowError:
     """A copy of an error that may be raised several times: frames, details and sources that are added on its way belong to one raise."""
+    from agentflow.core.data.fields import slots_of
+
     copy = type(error).__new__(type(error), *error.args)
     grows = ("details", "frames", "__notes__", "_seen")  # a traceback is read on from where ``_seen`` says
     copy.__dict__.update({name: shallow.copy(each) if name in grows else each for name, each in vars(error).items()})
-    copy.__cause__, copy.__suppress_context__ = error.__cause__, error.__suppress_context__
+    copy.__cause__ = error.__cause__
+    for slot in slots_of(type(error)).values():  # of classes written in C
+        slot.__set__(copy, slot.__get__(error))
     return copy.with_traceback(error.__traceback__)
 
 

@@ -27,11 +27,7 @@ def field_names(kind: Any) -> tuple[str, ...]:
 
 def field_values(record: object) -> list[Any]:
     """The values of the declared fields of a record, as they are stored; none for any other value."""
-    kind: Any = type(record)
-    names = field_names(kind)
-    if issubclass(kind, tuple):
-        return list(tuple.__getitem__(cast("tuple[Any, ...]", record), slice(len(names))))
-    return [stored_field(record, name, None) for name in names]
+    return [stored_field(record, name, None) for name in field_names(type(record))]
 
 
 # As stored: no method, property or descriptor of a class of the host runs because a program holds a record of it

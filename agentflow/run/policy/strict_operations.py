@@ -172,7 +172,7 @@ async def eval_program(rt: Strand, d: int, span: Span, *operands: Any) -> Any:
     """``(eval-program p ...)``: invalid bindings are an error, and their names decide the meaning of the whole program."""
     strict, (_, keys, _, _, *values) = _strict(rt), operands
     if strict.trying:
-        strict.saw((await rt.work(stripped(list(values))))[1])
+        strict.saw((await rt.work(stripped(values)))[1])
     names = _sources_of_names(dict(zip(keys, values, strict=True)).get("bindings"))
     work = labelled_operations.eval_program(rt, d, span, *operands)
     return await (strict.under(names, work) if names else work)
