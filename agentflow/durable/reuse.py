@@ -57,12 +57,15 @@ class Reuse:
         ``gives`` is the called task or tool. Raises ConfigurationError for one with values that cannot be stored
         (``durable/no-value``, ``durable/secret``).
         """
+        apart = _apart(call)
         oldest = _oldest(gives, call)
         asked = _Asked("tool" if isinstance(gives, Tool) else "task", gives.name, output_of(gives), call, oldest)
         if isinstance(gives, Tool) or asked.sample is None:
-            digest = fingerprint("reuse", asked.kind, asked.name, content, *([] if asked.draw == 0 else [asked.draw]))
+            draw = [] if asked.draw == 0 else [asked.draw]
+            digest = fingerprint("reuse", asked.kind, asked.name, content, *draw, *apart)
         else:  # another key: the stored result has the tool calls too, which scorers ask for
-            digest = fingerprint("sample", asked.name, content, asked.sample.draw, code_of(gives, call), asked.draw)
+            code = code_of(gives, call)
+            digest = fingerprint("sample", asked.name, content, asked.sample.draw, code, asked.draw, *apart)
             if asked.sample.is_dry:
                 return await self._dry(asked, asked.sample, digest, reuse)
         key = (id(asyncio.get_running_loop()), digest)
@@ -206,6 +209,17 @@ def _sample_of(call: CallContext) -> SampleRecords | None:
 def _oldest(gives: Tool | CompiledTask, call: CallContext) -> float:
     sample = _sample_of(call)
     return 0.0 if sample is None else sample.oldest(gives, call)
+
+
+def _apart(call: CallContext) -> list[list[str]]:
+    """The parts of an identity that separate equal calls under a strict policy: the sources that a call depends on.
+
+    Whether there is a result to reuse depends on whether an earlier call was made. So the later call has to depend on all sources of the earlier one.
+    """
+    reading = call.reading
+    if reading is None or reading.guard.following != "strict" or not reading.sources:
+        return []
+    return [sorted(reading.sources)]
 
 
 class _Flight:

@@ -149,11 +149,11 @@ class Runtime(Protocol):
 
     # -- names ----------------------------------------------------------------------------------------------------
 
-    def unbound(self, env: SexpEnvironment, name: str) -> Any:
-        """The value of a name that was unbound when the code was compiled or linked. Raises."""
+    def unbound(self, env: SexpEnvironment, name: str, near: tuple[str, ...] = ()) -> Any:
+        """The value of a name that was unbound when the code was compiled or linked. Raises; ``near`` are names to suggest."""
         ...
 
-    def operator(self, env: SexpEnvironment, name: str) -> Any:
+    def operator(self, env: SexpEnvironment, name: str, near: tuple[str, ...] = ()) -> Any:
         """The meaning of such a name in operator position. Raises UnboundSymbolError."""
         ...
 

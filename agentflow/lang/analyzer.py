@@ -234,7 +234,7 @@ class Analyzer(Naming):
             what = "a special form" if name in self.forms else "a macro"
             hint = f"wrap it: (lambda (x) ({name} ...))"
             raise self.error(node, "form/value", f"'{name}' is {what}, not a value", hint)
-        return ir.Unknown(node, name)
+        return ir.Unknown(node, name, scope.nearest())
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class Analyzer(Naming):
             return self.effect(node, effect, name, scope)
         if kind == "unknown":
             self.refuse_unknown(name, head)
-            return self.call(node, ir.Unknown(head, name), scope)
+            return self.call(node, ir.Unknown(head, name, scope.nearest()), scope)
         if not (self.may_define and (name in self.own or self.asked[name].untrusted)):
             self.granted(name, head)
         return self.effect(node, kind, name, scope)
@@ -336,14 +336,14 @@ class Analyzer(Naming):
             return None if is_lambda else ir.Link(node, head.name, ir.Global(head, head.name))
         if head.name in PRIMITIVES:
             return None
-        return ir.Link(node, head.name, ir.Unknown(head, head.name), EFFECT_NAMES.get(head.name))
+        return ir.Link(node, head.name, ir.Unknown(head, head.name, scope.nearest()), EFFECT_NAMES.get(head.name))
 
     def applied(self, head: Name, operand: Node, node: Form, var: Var, scope: Scope) -> IR:
         """``head`` called on the value in ``var``, once the operand is evaluated."""
         argument = Name(var.name, operand.start, operand.end)
         lexical = scope.find(head.name)
         if lexical is None and head.name not in PRIMITIVES and self.kind(head.name) != "variable":
-            return ir.Call(node, ir.Unknown(head, head.name), [ir.Local(argument, var)])
+            return ir.Call(node, ir.Unknown(head, head.name, scope.nearest()), [ir.Local(argument, var)])
         inner = Scope(scope, scope.function)
         inner.names[var.name] = var
         return self.expr(Form([head, argument], node.start, node.end), inner)

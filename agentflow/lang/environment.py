@@ -206,9 +206,13 @@ class SexpEnvironment:
         return cell
 
     def presence(self, name: str) -> Sources:
-        """The sources that it depends on whether a variable has a value, under a strict policy: those of tests that might bind it."""
-        presence = self.target._presence
-        return NO_SOURCES if presence is None else presence.get(name, NO_SOURCES)
+        """The sources, under a strict policy, of tests that might give a variable a value here or further out."""
+        sources, at = NO_SOURCES, self
+        while at is not None:
+            if at._presence is not None:
+                sources = joined(sources, at._presence.get(name, NO_SOURCES))
+            at = at.parent
+        return sources
 
     def note_presence(self, name: str, sources: Sources) -> None:
         """Have it depend on ``sources``, too."""
@@ -257,7 +261,8 @@ class NamesInForce:
     defined: Definitions | None = None
 
     def describe(self, name: str) -> NameInfo | None:
-        if self.env is not None and self.env.find(name) is not None:
+        # A name that a test may have bound is a variable whichever way the test went.
+        if self.env is not None and (self.env.find(name) is not None or self.env.presence(name)):
             return VARIABLE
         template = self.defined.task(name) if self.defined is not None else None
         info = template.info if template is not None else self.flow.describe(name)

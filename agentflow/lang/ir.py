@@ -138,10 +138,11 @@ class Global:
 
 @slotted
 class Unknown:
-    """A name that was unbound at compile time; looked up when reached."""
+    """A name that was unbound at compile time; looked up when reached. ``near`` are the variables that it may be meant for."""
 
     at: Node
     name: str
+    near: tuple[str, ...]
 
 
 @slotted

@@ -169,13 +169,13 @@ class MacroStrand:
     def on_fresh_stack(self, code: Code) -> Code:
         raise _too_deep()
 
-    def unbound(self, env: SexpEnvironment, name: str) -> Any:
+    def unbound(self, env: SexpEnvironment, name: str, near: tuple[str, ...] = ()) -> Any:
         """The primitive of that name. Raises UnboundSymbolError."""
         if name in PRIMITIVES:
             return PRIMITIVES[name]
         raise unbound(name, f"'{name}' is not bound in the macro's template", "quote it if it is meant as a name")
 
-    def operator(self, env: SexpEnvironment, name: str) -> Any:
+    def operator(self, env: SexpEnvironment, name: str, near: tuple[str, ...] = ()) -> Any:
         """The same in operator position."""
         return self.unbound(env, name)
 

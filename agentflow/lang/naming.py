@@ -49,6 +49,14 @@ class Scope:
             at = at.parent
         return None
 
+    def nearest(self) -> tuple[str, ...]:
+        """The names of at most 100 lexical variables, the innermost first: an unbound name is compared with them."""
+        at, names = self, list[str]()
+        while at is not None and len(names) < 100:
+            names += at.names
+            at = at.parent
+        return tuple(names[:100])
+
     def body_scope(self) -> Scope | None:
         """The scope that a ``define`` here binds in; None at top level."""
         at: Scope | None = self

@@ -6,7 +6,8 @@ lexical or of the environment, and the tasks that programs defined and its text 
 Version 1 lacked a closure's authority and called the templates ``tasks``. Numbers, strings, booleans, null, lists and
 objects stand for themselves; ``{"$symbol": name}``, ``{"$float": "inf"}``, ``{"$primitive": name}``, ``{"$closure":
 index}`` and ``{"$dict": [[key, value], ...]}`` (for keys that begin with ``$`` or are not strings) for the rest. A closure
-of a Python text has ``"surface": "python"``; tuples and sets that it captured are ``{"$tuple": [...]}`` and ``{"$set":
+of a Python text has ``"surface": "python"``; ``"presence"`` are the sources, by name, that it depends on under a strict policy
+whether a variable has a value; tuples and sets that it captured are ``{"$tuple": [...]}`` and ``{"$set":
 [...]}``. Variables are copied: two closures that share one no longer do.
 """
 
@@ -124,6 +125,11 @@ class _Dump:
                 hint="write it as a lambda",
             )
         bindings = {name: self.encode(value, name, closure, 0) for name, value in captured(closure).items()}
+        presence: dict[str, Any] = {}
+        if info.follows == "strict":
+            from agentflow.lang.kernel.machine_calls import presence as presence_there
+
+            presence = {name: sorted(sources) for name, sources in presence_there(closure).items()}
         templates = {
             name: {"fields": dict(task.fields), "grants": _listed(task.grants)}
             for name, task in _tasks_of(closure).items()
@@ -135,7 +141,8 @@ class _Dump:
             "grants": _listed(closure.grants),
             "bindings": bindings,
             "templates": templates,
-            **({"followed": True} if info.follows else {}),
+            **({"followed": info.follows} if info.follows else {}),
+            **({"presence": presence} if presence else {}),
         }
         if info.source.surface == "python":
             from agentflow.lang.python.portable import portable_text  # Most processes never see such a text.
@@ -195,7 +202,7 @@ def load_closure(
     ``names`` returns the meanings of its free names, and makes the tasks it carries (see compile_program). ``grants``
     narrow the calls of it and its tasks. A dump of version 1 lacks the grants of its author: it may call ``grants``, and
     nothing without them. ``cache`` keeps compiled code for other dumps of the same text; ``labelled``: it is to run in a
-    flow with a policy; values captured without tracking then come from ``unknown``. Raises DataError (``closure/data``) for
+    flow with a policy; values captured without tracking, or with less, then come from ``unknown``. Raises DataError (``closure/data``) for
     any other data, and the errors of compiling its text or making its tasks.
     """
     ceiling = None if grants is None else frozenset(grants)
@@ -213,7 +220,7 @@ def load_closure(
                 Source(str(entry["source"]), str(entry["text"]), _surface(entry.get("surface", "sexp"))),
                 names=_with_tasks(env, entry["templates"], names, ceiling),
                 limits=limits,
-                env_names=frozenset(cast("dict[str, Any]", entry["bindings"])),
+                env_names={*entry["bindings"], *entry.get("presence", ())},
                 cache=cache,
                 labelled=labelled,
             )
@@ -224,9 +231,12 @@ def load_closure(
         for entry, closure in zip(entries, closures, strict=True):
             for name, value in entry["bindings"].items():
                 decoded = _decode(value, closures)
-                if labelled and not entry.get("followed") and not isinstance(decoded, Closure | Primitive):
+                unknown = labelled and entry.get("followed") not in (labelled, "strict")
+                if unknown and not isinstance(decoded, Closure | Primitive):
                     decoded = box(decoded, UNKNOWN)
                 closure.env.own(name).v = decoded if labelled else strip(decoded)[0]
+            for name, sources in entry.get("presence", {}).items():
+                closure.env.note_presence(name, frozenset(sources))
         root: int = data["root"]
         return closures[root]
     except (KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError) as error:

@@ -25,7 +25,6 @@ from agentflow.lang.environment import unbound
 from agentflow.lang.reader import read_datum_nodes
 from agentflow.lang.syntax import Form, Name, Node, head_name
 from agentflow.lib.text.late_pattern import late_pattern
-from agentflow.lib.text.suggest import did_you_mean
 
 Position = tuple[int, int, int, int]
 _LONG_LINE = 2_000
@@ -284,19 +283,15 @@ def annotate(error: BaseException) -> AgentflowError:
     tb = error.__traceback__
     frames: list[tuple[str, Span | None]] = []
     first = tb
-    innermost: tuple[CodeType, CodeInfo] | None = None
     count = 0
     while tb is not None and tb is not progress.upto and count < _MAX_WALK:
         code = tb.tb_frame.f_code
         info = info_of(code)
         if info is not None:
             frames.append((info.names.get(code.co_name, ""), progress.span_at(code, tb.tb_lasti)))
-            innermost = code, info
         tb = tb.tb_next
         count += 1
     progress.upto = first
-    if innermost is not None and progress.open_name is None and isinstance(result, UnboundSymbolError):
-        _suggest_local(result, *innermost)
     before: tuple[str, Span | None] | None = None
     for name, span in reversed(frames):
         if progress.open_name is None:
@@ -308,15 +303,6 @@ def annotate(error: BaseException) -> AgentflowError:
         progress.open_name = name or ""
     fit_hint(result)
     return result
-
-
-def _suggest_local(error: UnboundSymbolError, code: CodeType, info: CodeInfo) -> None:
-    """Suggest a variable of the procedures around it for an unbound name with a similar spelling."""
-    if error.code in ("name/unbound", "name/unknown-operator") and error.name:
-        local = (info.names.get(py) for py in (*code.co_varnames, *code.co_cellvars, *code.co_freevars))
-        error.hint = (
-            did_you_mean(error.name, [name for name in local if name and not name.startswith(" ")]) or error.hint
-        )
 
 
 def _narrowed(error: AgentflowError, span: Span | None) -> Span | None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from agentflow.core.call.host_calls import AccumulationFormat, StepEntry
 from agentflow.core.data.errors import AgentflowError, RunStopped
+from agentflow.core.data.labels import blame
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.result_notes import ErrorInfo
 from agentflow.core.data.results import TaskResult
@@ -236,6 +237,7 @@ class ProgramSteps(list[StepEntry]):
         """Add the results of the steps to an error that ends the sequence, if they were passed from step to step."""
         if self.history is not None and self.history.handed_on:
             error.details.setdefault("partial_results", self.fold().partial_results(grants))
+            blame(error, self.sources)
 
 
 def _output(step: FinishedStep, limit: int) -> str:

@@ -10,6 +10,7 @@ from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.checks import ELSEWHERE
 from agentflow.lang.diagnosis import diagnose
 from agentflow.lang.forms import FORMS
+from tests.support.kernel.compared import difference
 
 
 def test_no_word_of_the_language_is_foreign() -> None:
@@ -67,3 +68,24 @@ async def test_a_misspelt_local_variable_is_suggested_when_it_is_reached(program
         with pytest.raises(SexpEvaluationError) as caught:
             await flow.run(program)
     assert caught.value.hint == f"did you mean '{meant}'?"
+    assert await difference(program) is None, "interpretation suggests the same"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "(totla 1) (let ((total 1)) total)",
+        "(list totla) (let ((total 1)) total)",
+        "(define (f x) (let ((total 1)) total) (totla x)) (f 1)",
+        "(define (f total) total) (list totla)",
+        "(define (f x) (list (totla (x (g (y 1)))))) (define (h total) total) (f 1)",
+        "(let go ((total 1)) 1) (list totla)",
+    ],
+)
+async def test_a_variable_that_is_out_of_sight_is_not_suggested(program: str) -> None:
+    """Only names that could be written there are suggested, compiled and interpreted."""
+    async with AgentFlow() as flow:
+        with pytest.raises(SexpEvaluationError, match="totla") as caught:
+            await flow.run(program)
+    assert "total" not in (caught.value.hint or "")
+    assert await difference(program) is None, "interpretation suggests the same"

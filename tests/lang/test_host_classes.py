@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import pytest
+from pydantic import BaseModel
 
-from agentflow import AgentFlow
+from agentflow import AgentFlow, AgentflowError, Labelled, Provenance
 from agentflow.core.data.source import Surface
 from agentflow.core.data.walk import exact
 
@@ -79,3 +81,172 @@ def test_exact_gives_plain_values() -> None:
         assert type(exact(value)) in (*PLAIN, list) and called == []
     for value in ("a", 5, 1.5, [1], {"a": 1}, (1,), True, None):
         assert exact(value) is value
+
+
+class _Noted:
+    """Methods of a record that note that they were called."""
+
+    def __getattr__(self, name: str) -> Any:
+        CALLED.append(f"__getattr__ {name}")
+        raise AttributeError(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        CALLED.append(f"__setattr__ {name}")
+        object.__setattr__(self, name, value)
+
+    def __copy__(self) -> Any:
+        CALLED.append("__copy__")
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        CALLED.append("__reduce_ex__")
+        return object.__reduce_ex__(self, protocol)
+
+    def __eq__(self, other: object) -> bool:
+        CALLED.append("__eq__")
+        return True
+
+    def __hash__(self) -> int:
+        CALLED.append("__hash__")
+        return 1
+
+
+class _Descriptor:
+    """A field that the class computes."""
+
+    def __get__(self, record: Any, kind: Any) -> Any:
+        CALLED.append("__get__")
+        return [1]
+
+    def __set__(self, record: Any, value: Any) -> None:
+        CALLED.append("__set__")
+
+
+CALLED: list[str] = []
+"""The methods of records of the host that were called."""
+
+
+@dataclass(eq=False)
+class _Plain(_Noted):
+    xs: Any
+    later: Any = field(init=False)
+
+
+@dataclass(eq=False, slots=True)
+class _Slots:
+    xs: Any
+    later: Any = field(init=False)
+
+
+class _Slotted(_Slots, _Noted):
+    __slots__ = ()
+
+    @property
+    def xs(self) -> Any:
+        """Computes a field that is stored, too."""
+        CALLED.append("property")
+        return [1]
+
+
+class _Model(BaseModel, extra="allow"):
+    xs: Any
+
+    def __getattr__(self, name: str) -> Any:
+        CALLED.append(f"__getattr__ {name}")
+        raise AttributeError(name)
+
+    def __copy__(self) -> Any:
+        CALLED.append("__copy__")
+        return self
+
+
+class _Pair(NamedTuple):
+    xs: Any
+
+
+class _Named(_Pair):
+    @property
+    def xs(self) -> Any:
+        """Computes a field that is stored, too."""
+        CALLED.append("property")
+        return [1]
+
+    def __iter__(self) -> Any:
+        CALLED.append("__iter__")
+        return iter([1])
+
+    def __getitem__(self, index: Any) -> Any:
+        CALLED.append("__getitem__")
+        return 1
+
+    @classmethod
+    def _make(cls, iterable: Any) -> Any:
+        CALLED.append("_make")
+        return tuple.__new__(cls, iterable)
+
+
+def _slotted() -> Any:
+    """A record whose value is in a slot, beneath a property of the same name."""
+    record = object.__new__(_Slotted)
+    _Slots.__dict__["xs"].__set__(record, [1])
+    return record
+
+
+def _computed() -> Any:
+    """A dataclass with a field that is a descriptor from later on."""
+    kind = dataclass(type("_Computed", (_Noted,), {"__annotations__": {"xs": Any}}))
+    kind.xs = _Descriptor()
+    return object.__new__(kind)
+
+
+RECORDS: dict[str, Callable[[], Any]] = {
+    "dataclass": lambda: _Plain([1]),
+    "slots under a property": _slotted,
+    "model": lambda: _Model(xs=[1]),
+    "named tuple under a property": lambda: _Named([1]),
+    "descriptor": _computed,
+}
+HOLDS: list[tuple[Surface, str]] = [
+    ("sexp", "r"),
+    ("sexp", "(list r {\"a\" r} (if (> s 1) r 2) (get-field r 'xs) (get-field r 'later))"),
+    ("sexp", "(begin (take r) (take (list r s)) (parallel r (take r)))"),
+    ("python", "ys = [r, (r, s)]\nif s > 1:\n    ys.append(r)\nreturn [ys, r.xs]"),
+    ("python", "try:\n    r.xs.append(s)\nexcept TypeError:\n    0\nif s > 1:\n    ys = [r.xs]\ntake(r)\nreturn r"),
+    ("python", "def f():\n    return r\nreturn [parallel(f(), f()), pmap(lambda x: x, [r])]"),
+]
+"""Programs that read, hold, change and hand on a record."""
+
+
+@pytest.mark.parametrize("policy", [None, Provenance(), Provenance(strict=True)], ids=["none", "ordinary", "strict"])
+@pytest.mark.parametrize("kind", RECORDS)
+async def test_no_method_of_a_record_runs(kind: str, policy: Provenance | None) -> None:
+    """Its declared fields are read and copied as they are stored, with a policy and without."""
+
+    async def take(value: Any) -> int:
+        taken.append(value)
+        return 1
+
+    for surface, text in HOLDS:
+        taken: list[Any] = []
+        record = RECORDS[kind]()
+        CALLED.clear()
+        bindings = {"r": record, "s": Labelled(2, "web") if policy is not None else 2, "take": take}
+        async with AgentFlow(provenance=policy) as flow:
+            try:
+                await flow.run(text, surface=surface, bindings=bindings)
+            except AgentflowError as error:
+                assert kind == "descriptor" and error.code == "field/missing", error.render()
+        assert CALLED == [], (text, CALLED)
+        assert all([type(each) is type(record) for each in taken if not isinstance(each, list)])
+
+
+async def test_a_record_that_copies_itself_as_itself_keeps_its_sources() -> None:
+    """What leaves is a copy without boxes, even if ``__copy__`` gives the record itself, which keeps them."""
+    text = "r.xs.append(s)\ntake(r)\nreturn sources(r.xs)"
+
+    async def take(value: Any) -> int:
+        return 1
+
+    async with AgentFlow(provenance=Provenance()) as flow:
+        bindings = {"r": _Plain([1]), "s": Labelled(2, "web"), "take": take}
+        assert (await flow.run(text, surface="python", bindings=bindings)).value == ["web"]

@@ -14,7 +14,7 @@ import asyncio
 import random
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any
 from agentflow import AgentFlow, Labelled, Limits, Provenance, ScriptedProvider, Sink
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Surface
+from agentflow.lang.environment import SexpEnvironment
 from tests.provenance.strict_texts import TextWriter
 
 POLICY = Provenance(rules=[Sink("send", "*", allow=["user"])], strict=True)
@@ -248,7 +249,7 @@ class Writer:
 class Observer:
     """Runs programs and notes what can be seen of them."""
 
-    def __init__(self, root: Path, *, strict: bool = True, surface: Surface = "sexp") -> None:
+    def __init__(self, root: Path, *, strict: bool = True, surface: Surface = "sexp", **options: Any) -> None:
         self.surface: Surface = surface
         self.seen: list[Any] = []
         self.codes: dict[str, int] = {}
@@ -264,18 +265,30 @@ class Observer:
 
         limits = Limits(steps=4_000, effects=300, wall_s=20.0, depth=200)
         policy = replace(POLICY, strict=strict)
+        provider = options.pop("provider", None) or ScriptedProvider()
         self.flow = AgentFlow(
-            provider=ScriptedProvider(), root=root, tools=[send, note], limits=limits, provenance=policy
+            provider=provider, root=root, tools=[send, note], limits=limits, provenance=policy, **options
         )
 
-    async def run(self, text: str, secret: tuple[Any, Any, Any], **more: Any) -> tuple[str, list[Any]]:
+    async def run(
+        self, text: str, secret: tuple[Any, Any, Any], *, env: SexpEnvironment | None = None, **more: Any
+    ) -> tuple[str, list[Any]]:
         """How a program with ``more`` bindings ended, and what it sent."""
-        self.seen.clear()
+        bindings = {**self.bindings(secret), **more}
+        return await self.watched(self.flow.run(text, surface=self.surface, bindings=bindings, env=env))
+
+    @staticmethod
+    def bindings(secret: tuple[Any, Any, Any]) -> dict[str, Any]:
+        """The variables of a program: the secrets, and a number."""
         own = deepcopy(secret)  # of a list that a run changes, later runs of the flow know what it depends on
-        bindings = {name: Labelled(each, "web") for name, each in zip(("s", "items", "text"), own, strict=True)}
+        return {**{name: Labelled(each, "web") for name, each in zip(("s", "items", "text"), own, strict=True)}, "n": 1}
+
+    async def watched(self, work: Awaitable[Any]) -> tuple[str, list[Any]]:
+        """How a run ended, and what it sent."""
+        self.seen.clear()
         end = "ended"
         try:
-            await self.flow.run(text, surface=self.surface, bindings={**bindings, "n": 1, **more})
+            await work
         except AgentflowError as error:
             end = "failed"
             self.codes[error.code] = self.codes.get(error.code, 0) + 1

@@ -221,3 +221,24 @@ async def test_an_error_of_a_form_says_what_it_came_from(form: str, flow: AgentF
     text = f"(try (begin {form} \"none\") (catch (e) (list (sources e) (get-field e 'code) (get-field e 'message))))"
     for sources, code, message in await failed(flow, text, "sexp"):
         assert "web" in sources, (code, message)
+
+
+PARTLY = {
+    "of a branch": '(parallel (begin (p (x s)) (u) (error "x")) 1)',
+    "of each element": '(pmap (lambda (x) (begin (p (x x)) (u) (error "x"))) (list s))',
+    "of a program": '(eval-program (quote (begin (p (x k)) (u) (error "x"))) (allow p u) (bindings (dict "k" s)))',
+    "of a time-out": '(timeout 5 (parallel (begin (p (x s)) (u) (error "x")) 1))',
+}
+"""Sequences that end in an error which says the results of the steps before it."""
+
+
+@pytest.mark.parametrize("way", PARTLY)
+async def test_an_error_with_the_results_of_steps_says_what_they_came_from(way: str) -> None:
+    """Of a sequence whose results were handed on: the error has them among its details."""
+    tasks = """(defatom p (params (x)) (instructions "Do {{x}}"))
+        (defatom u (params) (instructions "Go on") (context (accumulate_data true) (accumulation_format full_output)))"""
+    text = f"{tasks} (try {PARTLY[way]} (catch (e) (list (sources e) (get-field e 'details))))"
+    model = ScriptedProvider(["a result"] * 2)
+    async with AgentFlow(provider=model, provenance=Provenance()) as flow:
+        sources, details = (await flow.run(text, bindings={"s": Labelled(5, "web")})).value
+    assert details["partial_results"][0]["content"] == "a result" and sources == ["web"]

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, Provenance, ScriptedProvider, Sink
+from agentflow import AgentFlow, Labelled, Provenance, ScriptedProvider, Sink
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.source import Surface
 from tests.scale.workers import detached, working
 
 POLICY = Provenance(
@@ -94,3 +95,61 @@ async def test_a_worker_judges_by_its_own_policy(postgres_url: str) -> None:
         with pytest.raises(AgentflowError) as error:
             await (await detached(starter, "r", text)).result()
     assert error.value.code == "provenance/denied" and sent == []
+
+
+STRICT: dict[str, tuple[Surface, str]] = {
+    "a return in an arm": (
+        "python",
+        "def f(x):\n    if s > 1:\n        return 1\n    return 2\nsend(to=str(pmap(f, [1, 2], on='workers')))",
+    ),
+    "a value of an arm": ("sexp", '(send (to (pmap :on workers (lambda (x) (if (> s 1) "a" "b")) (list 1))))'),
+    "how many there are": ("sexp", "(send (to (length (pmap :on workers (lambda (x) 1) items))))"),
+    "sent by a branch in an arm": ("sexp", '(pmap :on workers (lambda (x) (if (> s 1) (send (to "a")))) (list 1))'),
+    "sent by a branch that an arm began": ("sexp", '(if (> s 1) (parallel :on workers (send (to "a")) 1))'),
+    "a list that an arm changed": (
+        "python",
+        "xs = []\nif s > 1:\n    xs.append(1)\nsend(to=str(pmap(lambda x: len(xs), [1], on='workers')))",
+    ),
+    "a list in an element": (
+        "python",
+        "xs = []\nif s > 1:\n    xs.append(1)\nsend(to=str(pmap(lambda x: len(x), [xs, [1]], on='workers')))",
+    ),
+    "a list that a branch made": (
+        "python",
+        "def f(x):\n    ys = []\n    if s > 1:\n        ys.append(1)\n    return ys\nr = pmap(f, [1], on='workers')\nsend(to=str(len(r[0])))",
+    ),
+    "a variable without a value": (
+        "python",
+        "x = 1\nif s > 1:\n    del x\ndef f(i):\n    try:\n        x\n    except NameError:\n        return 1\n    return 2\n"
+        "send(to=str(pmap(f, [1], on='workers')))",
+    ),
+    "a variable of an arm": (
+        "python",
+        "x = 1\nif s > 1:\n    x = 2\nsend(to=str(parallel(lambda: x, lambda: 1, on='workers')))",
+    ),
+    "a key": (
+        "sexp",
+        '(send (to (keys (first (pmap :on workers (lambda (x) (dict (if (> s 1) "a" "b") 1)) (list 1))))))',
+    ),
+}
+"""Programs that would tell by branches on workers what a test decided."""
+
+
+async def test_a_strict_policy_holds_on_workers(postgres_url: str) -> None:
+    """Branches are sent what their values, lists and variables depend on, and give what theirs do."""
+    policy = Provenance(rules=[Sink("send", "*", allow=["user"])], strict=True)
+    sent: list[Any] = []
+    async with (
+        flow_of(postgres_url, sent, policy) as starter,
+        flow_of(postgres_url, sent, policy) as worker,
+        working(worker),
+    ):
+        for at, (way, (surface, text)) in enumerate(STRICT.items()):
+            for s, items in ((0, [1, 2]), (2, [])):
+                bindings = {"s": Labelled(s, "web"), "items": Labelled(items, "web")}
+                run = await detached(starter, f"r{at}.{s}", text, surface=surface, bindings=bindings)
+                try:
+                    await run.result()
+                except AgentflowError as error:
+                    assert error.code == "provenance/denied", (way, error.render())
+                assert sent == [], way

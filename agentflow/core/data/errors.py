@@ -38,6 +38,7 @@ Upper layers add frames; they never re-wrap or stringify an error. Rendering is 
 
 from __future__ import annotations
 
+import copy as shallow
 from string import ascii_letters, digits
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -197,6 +198,19 @@ class AgentflowError(Exception):
             "details": self.details,
             "frames": [{"name": f.name, "span": f.span.to_dict() if f.span else None} for f in self.frames],
         }
+
+
+def copied_error(error: AgentflowError) -> AgentflowError:
+    """A copy of an error that may be raised several times: frames, details and sources that are added on its way belong to one raise."""
+    from agentflow.core.data.fields import slots_of
+
+    copy = type(error).__new__(type(error), *error.args)
+    grows = ("details", "frames", "__notes__", "_seen")  # a traceback is read on from where ``_seen`` says
+    copy.__dict__.update({name: shallow.copy(each) if name in grows else each for name, each in vars(error).items()})
+    copy.__cause__ = error.__cause__
+    for slot in slots_of(type(error)).values():  # of classes written in C
+        slot.__set__(copy, slot.__get__(error))
+    return copy.with_traceback(error.__traceback__)
 
 
 def _indent(text: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy as shallow
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
-from agentflow.core.data.fields import HOLDING, field_names, field_values
+from agentflow.core.data.fields import HOLDING, attributes_of, field_names, field_values, slots_of
 from agentflow.core.data.values import OrderedSet
 from agentflow.core.data.walk import ELEMENTS_PER_STEP, PART, Work
 
@@ -22,7 +23,7 @@ class _Tuple(list[Any]):
 
     def whole(self, parts: list[Any]) -> Any:
         """The tuple of these parts, of the same class."""
-        return tuple(parts) if self.kind is tuple else self.kind._make(parts)
+        return cast("Any", tuple).__new__(self.kind, parts)
 
 
 _COPIES: dict[type[Any], Callable[[], Any]] = {dict: dict, OrderedSet: OrderedSet, tuple: _Tuple}
@@ -59,10 +60,12 @@ def unboxed_copy(value: Any, holders: set[int], bare: Callable[[Any], Any]) -> W
         elif kind is OrderedSet:
             for each in item:
                 copy.items[_bare_key(each, bare)] = None
-        elif kind not in HOLDING and not issubclass(kind, tuple):
-            _fill(copy, [copy_of(each) for each in field_values(item)])
         else:
-            copy += [copy_of(each) for each in item]
+            parts = [copy_of(each) for each in (item if kind in HOLDING else field_values(item))]
+            if type(copy) is _Tuple or kind in HOLDING:
+                copy += parts
+            else:
+                _fill(copy, parts)
     if count >= ELEMENTS_PER_STEP:
         yield count // ELEMENTS_PER_STEP
     return _with_tuples(root, list(copies.values()))
@@ -73,7 +76,7 @@ def _empty(item: Any) -> Any:
     kind = cast("type[Any]", type(item))
     if kind in HOLDING:
         return _COPIES.get(kind, list)()
-    return _Tuple(kind) if isinstance(item, tuple) else shallow.copy(item)
+    return _Tuple(kind) if isinstance(item, tuple) else _copied(item)
 
 
 def _with_tuples(root: Any, copies: list[Any]) -> Any:
@@ -116,7 +119,33 @@ def _bare_key(key: Any, bare: Callable[[Any], Any]) -> Any:
 
 
 def _fill(record: Any, values: list[Any]) -> None:
-    """Give the fields of a copied record these values, frozen or not; no method of the class checks them."""
-    for name, value in zip(field_names(cast("Any", type(record))), values, strict=True):
-        if getattr(record, name, None) is not value:
-            object.__setattr__(record, name, value)
+    """Give the fields of a copied record these values, frozen or not."""
+    names = field_names(cast("Any", type(record)))
+    for name, before, value in zip(names, field_values(record), values, strict=True):
+        if before is not value:
+            _store(record, name, value)
+
+
+def _store(record: object, name: str, value: Any) -> None:
+    """Store the value of a field, in a frozen record too."""
+    slot = slots_of(type(record)).get(name)
+    if slot is None:
+        attributes_of(record)[name] = value
+    else:
+        slot.__set__(record, value)
+
+
+def _copied(record: object) -> Any:
+    """A shallow copy of a record other than a named tuple."""
+    kind: Any = type(record)
+    try:
+        copy: Any = object.__new__(kind)
+    except TypeError:  # derived from a class written in C
+        return shallow.copy(record)
+    for slot in slots_of(kind).values():
+        with suppress(AttributeError):  # nothing is stored there
+            value: Any = slot.__get__(record, kind)
+            slot.__set__(copy, shallow.copy(value) if type(value) in (dict, set) else value)
+    with suppress(AttributeError):
+        attributes_of(copy).update(attributes_of(record))
+    return copy

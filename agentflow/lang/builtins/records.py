@@ -10,6 +10,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.fields import stored_field
 from agentflow.core.data.mapping_records import Record, is_dict
 from agentflow.core.data.values import Symbol
 from agentflow.core.data.walk import ELEMENTS_PER_STEP, PART, Work, slices
@@ -196,7 +197,7 @@ def _field(value: Any, field: Any, who: str, missing: Any) -> Any:
         hint = "(nth list index) reads a list" if isinstance(value, list) else None
         wrong_type(who, 1, "a dict, or a model with declared fields,", cast("Any", value), hint=hint)
     real = declared.get(name) or declared.get(_snake(name))
-    return missing if real is None else getattr(value, real, missing)
+    return missing if real is None else stored_field(value, real, missing)
 
 
 def field_of(value: Any, name: str, missing: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from agentflow.core.data.errors import AgentflowError, DataError, SexpEvaluationError
+from agentflow.core.data.errors import AgentflowError, DataError, SexpEvaluationError, copied_error
 from agentflow.core.data.mapping_records import is_dict
 from agentflow.core.data.result_notes import ErrorInfo
 from agentflow.core.data.results import NO_NOTES, TaskResult
@@ -38,7 +38,7 @@ def value_of(value: Any) -> Any:
     if problem is None:
         return outcome.content if outcome.parsed_content is None else outcome.parsed_content
     if isinstance(problem, AgentflowError):
-        raise problem
+        raise copied_error(problem)  # the result may be asked several times
     described = outcome.notes.error if outcome.failed else outcome.failed_parts[0].error
     raise cast("ErrorInfo", described).exception() from problem
 

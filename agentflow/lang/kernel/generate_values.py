@@ -50,7 +50,7 @@ def here(g: Generator, node: nodes.Env) -> ast.expr:
 def ref(g: Generator, node: nodes.Ref) -> ast.expr:
     variable = node.variable
     if isinstance(variable, str):
-        return cell_value(g, variable)
+        return cell_value(g, variable, node.near)
     code = g.name(variable.python_name)
     if variable in g.emptied:
         read = g.call(g.const_param(uninitialised, "uninitialised"), [g.const(variable.name)])
@@ -62,10 +62,10 @@ def ref(g: Generator, node: nodes.Ref) -> ast.expr:
     return code
 
 
-def cell_value(g: Generator, name: str) -> ast.expr:
+def cell_value(g: Generator, name: str, near: tuple[str, ...]) -> ast.expr:
     """The value in the environment's cell; the runtime handles an unbound one."""
     value = g.named("r_", g.attr(g.cell(name), "v"))
-    slow = g.call(g.rt("unbound"), [g.environment(), g.const(name)])
+    slow = g.call(g.rt("unbound"), [g.environment(), g.const(name), *([g.datum(near)] if near else [])])
     return g.ifexp(g.is_(value, g.const_param(UNBOUND, "U"), negate=True), g.name("r_"), slow)
 
 

@@ -12,9 +12,9 @@ def owned(rt: Any, value: Any, owner: Any, name: str) -> Any:
     return value
 
 
-def operator_of(rt: Any, env: Any, name: str) -> Any:
+def operator_of(rt: Any, env: Any, name: str, near: tuple[str, ...]) -> Any:
     """The meaning of a name in operator position that was unbound at compile time."""
-    return rt.operator(env, name)
+    return rt.operator(env, name, near)
 
 
 def as_list(*items: Any) -> list[Any]:

@@ -98,7 +98,7 @@ class SexpLowering:
         return Ref(self.span(at), self.variables[at.var])
 
     def free_name(self, at: ir.Global | ir.Unknown, tail: bool) -> Node:
-        return Ref(self.span(at), self.cell(at.name))
+        return Ref(self.span(at), self.cell(at.name), near=at.near if isinstance(at, ir.Unknown) else ())
 
     def set_local(self, at: ir.SetLocal, tail: bool) -> Node:
         variable, value = self.variables[at.var], self.node(at.value)
@@ -193,8 +193,7 @@ class SexpLowering:
             return Ref(None, self.cell(at.name))
         if not isinstance(at, ir.Unknown):
             return self.node(at)
-        name = Const(None, at.name)
-        return Prim(None, operator_of, [Env(None), name], takes_rt=True)
+        return Prim(None, operator_of, [Env(None), Const(None, at.name), Const(None, at.near)], takes_rt=True)
 
     def call(self, at: ir.Call, tail: bool) -> Node:
         operator = at.operator

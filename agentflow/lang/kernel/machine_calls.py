@@ -3,12 +3,14 @@
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
 
 from agentflow.core.data.labels import (
+    NO_SOURCES,
     Label,
+    Sources,
     bare,
     box,
     outer_sources,
@@ -313,26 +315,41 @@ def _performed(rt: Any, effect: nodes.NamedEffect, env: SexpEnvironment, at: Spa
 def captured(closure: Closure) -> dict[str, Any] | None:
     """The variables from outside that a procedure made here uses, each in a box that says its containers' labels, which a dump
     does not have; None for a procedure of other code. Those without a value are left out."""
+    held = _held_by(closure)
+    if held is None:
+        return None
+    strand = held["fr"][STRAND]
+    return {name: finish(exported(strand, value)) for name, value, _ in _outside(held) if bare(value) is not UNBOUND}
+
+
+def presence(closure: Closure) -> dict[str, Sources]:
+    """The sources that it depends on whether those variables have a value."""
+    return {name: sources for name, _, sources in _outside(_held_by(closure) or {}) if sources}
+
+
+def _held_by(closure: Closure) -> dict[str, Any] | None:
+    """The variables of the Python function of a procedure made here; None for a procedure of other code."""
     code: Any = getattr(closure.raw, "__wrapped__", closure.raw)
     cells: tuple[Any, ...] = code.__closure__ or ()
     held: dict[str, Any] = {
         name: each.cell_contents for name, each in zip(code.__code__.co_freevars, cells, strict=True)
     }
-    ready = held.get("ready")
-    if not isinstance(ready, ReadyLambda):
-        return None
-    values: dict[str, Any] = {}
-    around: RuntimeFrame = held["fr"]
+    return held if isinstance(held.get("ready"), ReadyLambda) else None
+
+
+def _outside(held: dict[str, Any]) -> Iterator[tuple[str, Any, Sources]]:
+    """The names of the variables from outside that a procedure uses, their values, and the sources of whether they have one."""
+    ready: ReadyLambda | None = held.get("ready")
+    if ready is None:
+        return
     for variable in used(ready.node):
         if isinstance(variable, str):
             cell = ready.machine.cells.get(variable)
-            value = UNBOUND if cell is None else cell.v
-        else:
-            at, frame = around, ready.node.frame.parent
-            while frame is not None and frame is not variable.frame:
-                at, frame = at[PARENT], frame.parent
-            value = UNBOUND if frame is None else at[variable.slot]
-        if bare(value) is not UNBOUND:
-            name = variable if isinstance(variable, str) else variable.name
-            values[name] = finish(exported(around[STRAND], value))
-    return values
+            yield variable, UNBOUND if cell is None else cell.v, ready.machine.env.presence(variable)
+            continue
+        at, frame = held["fr"], ready.node.frame.parent
+        while frame is not None and frame is not variable.frame:
+            at, frame = at[PARENT], frame.parent
+        value = UNBOUND if frame is None else at[variable.slot]
+        unsure = variable.unsure or bare(value) is UNBOUND
+        yield variable.name, value, outer_sources(value) if unsure else NO_SOURCES

@@ -70,7 +70,7 @@ def environment(m: Machine, node: nodes.Env) -> Code:
 def ref(m: Machine, node: nodes.Ref) -> Code:
     name = node.variable
     if isinstance(name, str):
-        return m.at(node, cell_reader(m, name, node.hint))
+        return m.at(node, cell_reader(m, name, node))
     count, slot, unsure = m.hops(name.frame), name.slot, name.unsure
 
     def read(rt: Any, fr: RuntimeFrame) -> Any:
@@ -90,15 +90,15 @@ def ref(m: Machine, node: nodes.Ref) -> Code:
     return Code(read)
 
 
-def cell_reader(m: Machine, name: str, hint: str | None) -> Now:
-    cell = m.cells[name]
+def cell_reader(m: Machine, name: str, node: nodes.Ref) -> Now:
+    cell, hint, near = m.cells[name], node.hint, node.near
 
     def read(rt: Any, fr: RuntimeFrame) -> Any:
         value = cell.v
         if rt.trying or value is UNBOUND:
             rt.raise_to(m.env.presence(name))
         if value is UNBOUND:
-            return support.unbound_name(rt, m.env, name, hint) if m.python else rt.unbound(m.env, name)
+            return support.unbound_name(rt, m.env, name, hint) if m.python else rt.unbound(m.env, name, near)
         return value
 
     return read

@@ -97,10 +97,12 @@ class Env(Node):
 
 @slotted(eq=False)
 class Ref(Node):
-    """The value of a local variable, or of one of the environment by name. ``hint`` is for an unbound one."""
+    """The value of a local variable, or of one of the environment by name. ``hint`` is for an unbound one, or ``near``: the names that it
+    may be meant for."""
 
     variable: Variable | str
     hint: str | None = None
+    near: tuple[str, ...] = ()
 
 
 @slotted(eq=False)

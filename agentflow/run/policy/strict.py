@@ -154,10 +154,10 @@ class StrictStrand(LabelledStrand):
             )
         )
 
-    def unbound(self, env: SexpEnvironment, name: str) -> Any:
+    def unbound(self, env: SexpEnvironment, name: str, near: tuple[str, ...] = ()) -> Any:
         """The value of an undefined name; that it is undefined may depend on the conditions of a Python text."""
         self.raise_to(env.presence(name))
-        return super().unbound(env, name)
+        return super().unbound(env, name, near)
 
     def fresh_name(self, stem: str) -> str:
         """A unique name; how many there are in arms shows in none outside of them."""

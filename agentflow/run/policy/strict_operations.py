@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.data.labels import bare, blame, box, joined, outer_sources, sources_of, stripped
+from agentflow.core.data.labels import Sources, bare, blame, box, joined, outer_sources, sources_of, stripped
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import as_list, name_of
 from agentflow.lang.abi import Code, StrictRuntime
@@ -24,7 +24,7 @@ from agentflow.run.policy.labelled_operations import LABELLED_OPERATIONS
 from agentflow.run.policy.strict import StrictStrand
 from agentflow.run.strand import branches, director, recovery
 from agentflow.run.strand.budget import Budget
-from agentflow.run.strand.operations import OPERATIONS
+from agentflow.run.strand.operations import OPERATIONS, elsewhere
 from agentflow.run.strand.strand import EffectHandler, Operations, Strand
 
 
@@ -169,11 +169,23 @@ async def define_task(rt: Strand, d: int, span: Span, *operands: Any) -> Any:
 
 
 async def eval_program(rt: Strand, d: int, span: Span, *operands: Any) -> Any:
-    """``(eval-program p ...)``: whether its bindings are such decides whether there is an error."""
-    strict = _strict(rt)
+    """``(eval-program p ...)``: invalid bindings are an error, and their names decide the meaning of the whole program."""
+    strict, (_, keys, _, _, *values) = _strict(rt), operands
     if strict.trying:
-        strict.saw((await rt.work(stripped(list(operands[4:]))))[1])
-    return await labelled_operations.eval_program(rt, d, span, *operands)
+        strict.saw((await rt.work(stripped(values)))[1])
+    names = _sources_of_names(dict(zip(keys, values, strict=True)).get("bindings"))
+    work = labelled_operations.eval_program(rt, d, span, *operands)
+    return await (strict.under(names, work) if names else work)
+
+
+def _sources_of_names(bindings: Any) -> Sources:
+    """The sources of the names in bindings, a dict or a list of pairs, and of how many there are."""
+    sources, entries = outer_sources(bindings), bare(bindings)
+    if type(entries) is dict:
+        return sources.union(*map(outer_sources, cast("dict[Any, Any]", entries)))
+    for each in as_list(entries) or ():
+        sources = joined(sources, joined(outer_sources(each), sources_of((as_list(bare(each)) or [None])[0])))
+    return sources
 
 
 async def pmap_on(rt: Strand, d: int, span: Span, function: Any, items: Any) -> Any:
@@ -181,6 +193,8 @@ async def pmap_on(rt: Strand, d: int, span: Span, function: Any, items: Any) -> 
     strict = _strict(rt)
     before = strict.ambient
     _not_caught(strict, span)
+    if elsewhere(rt, span) is None:
+        return await pmap(rt, d, span, function, items)
     strict.raise_to(outer_sources(items))
     return strict.left(before, await labelled_operations.pmap_on(rt, d, span, function, items))
 
@@ -188,6 +202,8 @@ async def pmap_on(rt: Strand, d: int, span: Span, function: Any, items: Any) -> 
 async def parallel_on(rt: Strand, d: int, span: Span, *thunks: Any) -> Any:
     """All values, computed by workers."""
     _not_caught(_strict(rt), span)
+    if elsewhere(rt, span) is None:
+        return await parallel(rt, d, span, [bare(each).code for each in thunks])
     return await labelled_operations.parallel_on(rt, d, span, *thunks)
 
 

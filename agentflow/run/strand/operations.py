@@ -217,7 +217,7 @@ class Forms(Protocol):
         ...
 
 
-def _elsewhere(rt: Strand, span: Span) -> Forms | None:
+def elsewhere(rt: Strand, span: Span) -> Forms | None:
     """The forms with branches elsewhere; None for here. Raises SexpEvaluationError (``branches/no-workers``)."""
     journal = rt.call.run.journal
     return None if journal is None else journal.elsewhere(rt, span)
@@ -225,13 +225,13 @@ def _elsewhere(rt: Strand, span: Span) -> Forms | None:
 
 async def pmap_on(rt: Strand, d: int, span: Span, function: Any, items: Any) -> list[Any]:
     """The procedure's values on all elements, in order, computed by workers if there are any."""
-    forms = _elsewhere(rt, span)
+    forms = elsewhere(rt, span)
     return await (branches.pmap(rt, d, span, function, items) if forms is None else forms.pmap(function, items))
 
 
 async def parallel_on(rt: Strand, d: int, span: Span, *thunks: Closure) -> list[Any]:
     """All values, in order, computed by workers if there are any."""
-    forms = _elsewhere(rt, span)
+    forms = elsewhere(rt, span)
     if forms is None:
         return await branches.parallel(rt, d, span, [bare(thunk).code for thunk in thunks])
     return await forms.parallel(thunks)
@@ -239,7 +239,7 @@ async def parallel_on(rt: Strand, d: int, span: Span, *thunks: Closure) -> list[
 
 async def race_on(rt: Strand, d: int, span: Span, *thunks: Closure) -> Any:
     """The first success, of workers if there are any. The other branches are cancelled and have ended."""
-    forms = _elsewhere(rt, span)
+    forms = elsewhere(rt, span)
     if forms is None:
         return await branches.race(rt, d, span, [bare(thunk).code for thunk in thunks])
     return await forms.race(thunks)

@@ -12,7 +12,7 @@ import anyio
 
 from agentflow.core.call.call import CallContext, JournalPort, RunPort, view_of
 from agentflow.core.call.host_threads import left_at_work
-from agentflow.core.data.errors import AgentflowError, RunStopped, SexpEvaluationError, TaskError
+from agentflow.core.data.errors import AgentflowError, RunStopped, SexpEvaluationError, TaskError, copied_error
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import bare, because_of
 from agentflow.core.data.results import TaskResult
@@ -75,11 +75,11 @@ class ErrorValue:
 
 
 def error_of(value: Any, span: Span) -> AgentflowError:
-    """The error that ``(raise value)`` raises, with Python lists in it; a caught error is raised again itself."""
+    """The error that ``(raise value)`` raises, with Python lists in it; of a caught error a copy."""
     if isinstance(value, ErrorValue):
-        return value.error
+        return copied_error(value.error)
     if isinstance(value, TaskResult) and value.failed and isinstance(value.error, AgentflowError):
-        return value.error
+        return copied_error(value.error)
     error = SexpEvaluationError(f"the program raised {print_value(value, limit=500)}", code="program/raised", span=span)
     error.value = value
     return error

@@ -35,6 +35,7 @@ from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, Cell, NamesInForce, SexpEnvironment, unbound
 from agentflow.lang.forms import FORMS
 from agentflow.lang.program import Program, ProgramCache
+from agentflow.lib.text.suggest import did_you_mean
 from agentflow.run.strand.authority import missing_grant, refuse
 from agentflow.run.strand.budget import LARGE, Budget
 from agentflow.run.strand.hops import on_fresh_task
@@ -188,7 +189,7 @@ class StrandNaming:
             self.overlay = parent.overlay
             self.outer = parent.outer
 
-    def unbound(self, env: SexpEnvironment, name: str) -> Any:
+    def unbound(self, env: SexpEnvironment, name: str, near: tuple[str, ...] = ()) -> Any:
         """The value of a name with an empty cell: one bound meanwhile further out, or a primitive. Raises UnboundSymbolError."""
         cell = env.find(name)
         if cell is not None:
@@ -203,9 +204,9 @@ class StrandNaming:
             raise SexpEvaluationError(
                 f"'{name}' is a {kind}, not a variable", code="name/not-value", hint="call it, with arguments by name"
             )
-        raise unbound(name, f"'{name}' is not bound", self._hint(env, name))
+        raise unbound(name, f"'{name}' is not bound", self._hint(env, name, near))
 
-    def operator(self, env: SexpEnvironment, name: str) -> Any:
+    def operator(self, env: SexpEnvironment, name: str, near: tuple[str, ...] = ()) -> Any:
         """Resolve a free operator name at run time. Raises UnboundSymbolError."""
         cell = env.find(name)
         if cell is not None:
@@ -214,23 +215,25 @@ class StrandNaming:
             return PRIMITIVES[name]
         if self.callable_kind(name, env) is not None:
             return Symbol(name)
-        raise self._no_such_operator(name, env)
+        raise self._no_such_operator(name, env, near)
 
-    def _no_such_operator(self, name: str, env: SexpEnvironment | None = None) -> UnboundSymbolError:
+    def _no_such_operator(
+        self, name: str, env: SexpEnvironment | None = None, near: tuple[str, ...] = ()
+    ) -> UnboundSymbolError:
         if self.grants is not None and self.names(env).describe(name) is not None:
             return unbound(name, f"'{name}' is not granted to this program", "grant it with allow", "name/not-granted")
         return unbound(
             name,
             f"unrecognized operator: '{cut(name, 200)}' is not a variable, special form, primitive, task or tool",
-            self._hint(env, name),
+            self._hint(env, name, near),
             "name/unknown-operator",
         )
 
-    def _hint(self, env: SexpEnvironment | None, name: str) -> str | None:
+    def _hint(self, env: SexpEnvironment | None, name: str, near: tuple[str, ...]) -> str | None:
         from agentflow.lang.checks import name_hint  # most runs know every name
 
         names = {*PRIMITIVES, *FORMS, *self.names(env).known_names(), *(env.names() if env is not None else ())}
-        return name_hint(name, names)
+        return did_you_mean(name, near) or name_hint(name, names)
 
     def definitions(self, env: SexpEnvironment | None = None) -> Definitions | None:
         """The tasks defined by programs that code written in ``env`` can see; ``env`` None: the strand's own environment."""

@@ -88,7 +88,7 @@ class Interpreter:
             return value
         if self.python:
             return support.unbound_name(fr[STRAND], self.env, name, node.hint)
-        return fr[STRAND].unbound(self.env, name)
+        return fr[STRAND].unbound(self.env, name, node.near)
 
     async def set(self, node: nodes.Set, fr: list[Any]) -> Any:
         value = await self.value(node.value, fr)
