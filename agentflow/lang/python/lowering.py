@@ -347,7 +347,9 @@ class Lowering:
         for name in [*first, *[each for each in scope.vars if each not in first]]:
             var = scope.vars[name]
             variable = self.variables[var] = Variable(name, frame, shared=var.shared)
-            variable.python_name, variable.parameter, variable.local = var.py, name in first, var
+            variable.python_name, variable.parameter = var.py, name in first
+            if self.follows != "strict":  # its machine keeps the nodes, and would keep the tree
+                variable.local = var
         frame.named = [self.variables[each] for each in scope.vars.values()]
         if self.follows == "strict":
             self._note_readers(scope)
