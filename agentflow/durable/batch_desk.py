@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from agentflow.core.data.allowances import Spending
@@ -51,8 +51,15 @@ class BatchTimes:
     settle_s: float = 60.0
 
 
-_Answers = dict[str, list[tuple[EffectRow, Any]]]
-Deliver = Callable[[str, list[tuple[EffectRow, Any]]], Coroutine[Any, Any, None]]
+Deliver = Callable[[str, Sequence[EffectRow]], Coroutine[Any, Any, None]]
+
+
+class _Delivery:
+    """Answers on their way: ``rows`` are the open records of the runs that they are for, read once, and ``woken`` the answered ones."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[bytes, EffectRow]] = {}
+        self.woken: dict[str, list[EffectRow]] = defaultdict(list)
 
 
 # The vendors have no idempotent request: the list decides whether a batch was sent (decision 70)
@@ -273,7 +280,7 @@ class BatchDesk:
             await self._store.batches.end(batch.id)
             return
         some: list[tuple[BatchedCall, BatchAnswer | None]] = []
-        async with self._delivering() as woken:
+        async with self._delivering() as delivery:
             async for answer in api.answers(vendor):
                 call = left.pop(answer.id, None)
                 if call is None:
@@ -281,9 +288,9 @@ class BatchDesk:
                     continue
                 some.append((call, answer))
                 if len(some) >= _AT_ONCE:
-                    await self._deliver(some, "", woken)
+                    await self._deliver(some, "", delivery)
                     some = []
-            await self._deliver(some, "", woken)
+            await self._deliver(some, "", delivery)
         await self._end(batch, [*left.values()], "it was not answered in time")
 
     async def _refused(
@@ -328,22 +335,22 @@ class BatchDesk:
 
     async def _give_up(self, calls: Sequence[BatchedCall], reason: str) -> None:
         """Have calls made as ordinary ones."""
-        async with self._delivering() as woken:
+        async with self._delivering() as delivery:
             for start in range(0, len(calls), _AT_ONCE):
-                await self._deliver([(each, None) for each in calls[start : start + _AT_ONCE]], reason, woken)
+                await self._deliver([(each, None) for each in calls[start : start + _AT_ONCE]], reason, delivery)
 
     @asynccontextmanager
-    async def _delivering(self) -> AsyncGenerator[_Answers, None]:
-        """The answers that the block stores, by their runs, which continue once it ends: each continues once, with all of them."""
-        woken: _Answers = defaultdict(list)
+    async def _delivering(self) -> AsyncGenerator[_Delivery, None]:
+        """The answers that the block stores, whose runs continue once it ends: each continues once, with all of them."""
+        delivery = _Delivery()
         try:
-            yield woken
+            yield delivery
         finally:
-            for run, answers in woken.items():
+            for run, answers in delivery.woken.items():
                 await self._answered(run, answers)
 
     async def _deliver(
-        self, some: Sequence[tuple[BatchedCall, BatchAnswer | None]], reason: str, woken: _Answers
+        self, some: Sequence[tuple[BatchedCall, BatchAnswer | None]], reason: str, delivery: _Delivery
     ) -> None:
         """Store answers in the records of their runs. A call without an answer is made as an ordinary one."""
         told: dict[str, Any] = {}
@@ -357,16 +364,21 @@ class BatchDesk:
             if call.run:
                 of_runs[call.run].append(call)
         for run, calls in of_runs.items():
-            rows = {row.key: row for row in await self._store.effects(run, EffectState.OPEN, (KIND,))}
+            rows = delivery.rows.get(run)
+            if rows is None:
+                opened = await self._store.effects(run, EffectState.OPEN, (KIND,))
+                rows = delivery.rows[run] = {row.key: row for row in opened}
+            answers: dict[str, EffectRow] = {}
             for call in calls:
-                row = rows.get(call.key)
-                if row is None or row.value["id"] != call.id:  # its run has ended, or asks again
-                    if "status" not in told[call.id]:
-                        free.append(call)
-                    continue
-                data = {**row.value, "ok": self._codec.encode(told[call.id])}
-                if await self._store.deliver(run, call.key, EffectState.OK, data):
-                    woken[run].append((row, data))
+                row = rows.pop(call.key, None)
+                if row is not None and row.value["id"] == call.id:
+                    data = {**row.value, "ok": self._codec.encode(told[call.id])}
+                    answers[call.id] = replace(row, state=EffectState.OK, value=data)
+                elif "status" not in told[call.id]:  # its run has ended, or asks again
+                    free.append(call)
+            if answers:
+                delivered = await self._store.deliver(run, [*answers.values()])
+                delivery.woken[run] += [each for each in answers.values() if each.key in delivered]
         await self._close(free)
         await self._store.batches.answered(told)
         for id, answer in told.items():

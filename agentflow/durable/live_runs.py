@@ -412,16 +412,16 @@ class LiveRuns:
     def _gathering(self, work: Coroutine[Any, Any, None]) -> None:
         self._beside(work, "batches of model calls")
 
-    async def answered(self, run_id: str, answers: Sequence[tuple[EffectRow, Any]]) -> None:
-        """Pass the answers that were stored for rows to their run, if it is in this process."""
+    async def answered(self, run_id: str, answers: Sequence[EffectRow]) -> None:
+        """Pass answers that were stored to their run, if it is in this process."""
         live = self.find(run_id)
         if live is None:
             return
         if live.resting:
             await self.look(run_id, due=True)
         elif live.records is not None:
-            for row, data in answers:
-                live.records.parking.answer(row.path, data)
+            for each in answers:
+                live.records.parking.answer(each.path, each.value)
 
     async def watch(self, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work`` in the background until the runs are given up."""

@@ -409,11 +409,19 @@ async def test_the_time_limit_of_a_task_does_not_count_the_wait(tmp_path: Path) 
 
 
 @pytest.mark.slow
-async def test_thousands_of_calls_are_one_batch(tmp_path: Path) -> None:
-    """A run with 1,000 calls sends one batch."""
-    server = BatchServer(about)
+async def test_a_thousand_calls_are_one_batch_and_wake_their_run_together(tmp_path: Path) -> None:
+    """A run with 1,000 calls sends one batch, and is not repeated for each part of the answers: its work grows with their number, not with
+    its square."""
+    server, begun = BatchServer(about), list[int]()
     texts = [f"t{number}" for number in range(1_000)]
     async with server.serving(), opened(server.url, tmp_path, "openai-chat:gpt-5") as flow:
-        run = await flow.start(asking(flow)(texts), run_id="r1")
-        assert await values(run) == [each.upper() for each in texts]
+        all_of = asking(flow)
+
+        @flow.workflow
+        async def counted(texts: list[str]) -> list[str]:
+            begun.append(1)
+            return await all_of(texts)
+
+        assert await values(await flow.start(counted(texts), run_id="r1")) == [each.upper() for each in texts]
     assert len(server.batches) == 1 and len(server.submitted) == 1_000 and not server.ordinary
+    assert len(begun) <= 5, "once, once more for the answers, and for those that come while it is repeated"

@@ -229,25 +229,46 @@ async def test_parking_and_answering_cannot_miss_each_other(opener: Opener) -> N
     store = opener()
     await store.create("r", NEW)
     owned = (await store.own("r")).run
-    key = effect_key("0/0.0")
-    await store.put("r", owned.epoch, [row("0/0.0", {"q": 1}, EffectState.OPEN, ended=None, usage=None)])
-    assert await store.deliver("r", key, EffectState.OK, "yes")
-    assert not await store.deliver("r", key, EffectState.OK, "no"), "the first answer counts"
+    asked = row("0/0.0", {"q": 1}, EffectState.OPEN, ended=None, usage=None)
+    yes, no = (replace(asked, state=EffectState.OK, value=each) for each in ("yes", "no"))
+    await store.put("r", owned.epoch, [asked])
+    assert await store.deliver("r", [yes]) == {asked.key}
+    assert not await store.deliver("r", [no]), "the first answer counts"
     assert not await store.park("r", owned.epoch, owned.seq, None)
     assert (found := await store.find("r")) is not None and found.status == "running" and found.seq == owned.seq + 1
-    await store.put("r", owned.epoch, [row("0/1.0", None, EffectState.OPEN)])
+    second = row("0/1.0", None, EffectState.OPEN)
+    await store.put("r", owned.epoch, [second])
     assert await store.park("r", owned.epoch, found.seq, 99.0)
     waiting = await opener().find("r")
     assert waiting is not None and waiting.status == "waiting" and waiting.wake_at == 99.0
-    assert await opener().deliver("r", effect_key("0/1.0"), EffectState.FAILED, "refused")
+    assert await opener().deliver("r", [replace(second, state=EffectState.FAILED, value="refused")])
     again = await store.own("r")
     assert {each.path: (each.state, each.value) for each in again.records} == {
         "0/0.0": (EffectState.OK, "yes"),
         "0/1.0": (EffectState.FAILED, "refused"),
     }
-    assert not await store.deliver("r", effect_key("0/7.0"), EffectState.OK, 1)
+    assert not await store.deliver("r", [row("0/7.0", 1)])
     assert [each.path for each in await store.effects("r", EffectState.FAILED)] == ["0/1.0"]
     assert await store.effects("r", EffectState.OPEN) == []
+
+
+async def test_many_answers_are_delivered_at_once(opener: Opener) -> None:
+    """Answers to many records are stored together, and a waiting run is queued once, with all of them: each counts for its own record,
+    and none for a record that was answered, forgotten, or begun anew since."""
+    store = opener()
+    await store.create("r", NEW)
+    owned = (await store.own("r")).run
+    asked = [row(f"0/{at}.0", {"q": at}, EffectState.OPEN, ended=None, usage=None) for at in range(5)]
+    answers = [replace(each, state=EffectState.OK, value={**each.value, "ok": 1}) for each in asked]
+    await store.put("r", owned.epoch, asked)
+    assert await store.deliver("r", answers[:1]) == {asked[0].key}
+    await store.put("r", owned.epoch, [], drop=[asked[1].key, asked[2].key])
+    await store.put("r", owned.epoch, [replace(asked[1], started=7.0)])
+    assert await store.park("r", owned.epoch, owned.seq + 1, None)
+    assert await opener().deliver("r", answers) == {asked[3].key, asked[4].key}
+    found = await store.find("r")
+    assert found is not None and found.status == "queued" and found.seq == owned.seq + 3
+    assert [each.path for each in await store.effects("r", EffectState.OPEN)] == ["0/1.0"]
 
 
 async def test_old_runs_are_removed_with_all_they_had(opener: Opener) -> None:
