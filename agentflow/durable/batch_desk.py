@@ -20,7 +20,7 @@ from agentflow.core.data.allowances import Spending
 from agentflow.core.data.batches import BatchAnswer, BatchedCall, BatchProgress, StoredBatch
 from agentflow.core.data.errors import AgentflowError, ProviderError
 from agentflow.core.data.provider_errors import BatchUncertain
-from agentflow.core.events.journal_rows import ENDED, EffectRow, EffectState
+from agentflow.core.events.journal_rows import BATCH, ENDED, EffectRow, EffectState
 from agentflow.core.ports.batch_ports import BatchApi, BatchProvider
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.values.codec import Codec
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-KIND = "batch"
-"""The kind of the records of model calls that wait for a batch."""
 _REFUSED = frozenset({400, 413, 422})
 """Statuses by which a server refuses this batch, and took none of its calls."""
 _UNDECIDED = frozenset({408, 409, 425})
@@ -190,7 +188,7 @@ class BatchDesk:
         waiting: set[str] = set()
         for run in runs:
             if statuses.get(run, "done") not in ENDED:
-                rows = await self._store.effects(run, EffectState.OPEN, (KIND,))
+                rows = await self._store.effects(run, EffectState.OPEN, (BATCH,))
                 waiting.update([str(row.value["id"]) for row in rows])
         unwanted = [each for each in calls if each.run and each.id not in waiting]
         if unwanted:
@@ -262,7 +260,7 @@ class BatchDesk:
             _log.warning("the batch %s waits: this flow has no provider of %s with batches", batch.id, batch.model)
             return
         vendor = batch.vendor
-        if batch.state == "new":
+        if batch.state in ("new", "unsure"):
             vendor = await self._found(batch, api, sent)
             if not vendor:
                 return
@@ -316,7 +314,9 @@ class BatchDesk:
             vendor = await api.find(batch.id, ids, batch.created, sent)
         except BatchUncertain as error:
             self._missing.pop(batch.id, None)
-            _log.warning("the batch %s waits: %s", batch.id, error)
+            if batch.state != "unsure":
+                _log.warning("the batch %s waits: %s", batch.id, error)
+                await self._store.batches.change(batch.id, "unsure", "")
             return ""
         if vendor is not None:
             await self._store.batches.change(batch.id, "sent", vendor)
@@ -366,7 +366,7 @@ class BatchDesk:
         for run, calls in of_runs.items():
             rows = delivery.rows.get(run)
             if rows is None:
-                opened = await self._store.effects(run, EffectState.OPEN, (KIND,))
+                opened = await self._store.effects(run, EffectState.OPEN, (BATCH,))
                 rows = delivery.rows[run] = {row.key: row for row in opened}
             answers: dict[str, EffectRow] = {}
             for call in calls:

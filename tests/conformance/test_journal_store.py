@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from agentflow.core.data.batches import BatchedCall, StoredBatch
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.event_log import LogBounds
 from agentflow.core.events.journal_rows import (
@@ -405,3 +406,35 @@ async def test_a_list_goes_on_behind_a_run_and_leaves_out_what_a_query_excludes(
     middle = every[3][1]
     since, until = await selected(since=middle), await selected(until=middle)
     assert since | until == {run for run, _ in every} and not since & until and every[3][0] in since
+
+
+async def test_a_call_is_in_one_batch_and_answered_once(opener: Opener) -> None:
+    """A call is stored once, is in one batch at a time, and is taken back only where it is in none. The batch of a living process is its own.
+    What waits is told by the batches; an answered call stays so, and its text is there for a call without a run."""
+    store, other = opener().batches, opener().batches
+    calls = [
+        BatchedCall(id=name, run=run, key=name.encode(), model="m", endpoint="/e", body="{}", within_s=60.0)
+        for name, run in [("a", "r"), ("b", "r"), ("c", ""), ("d", "r")]
+    ]
+    ids = [each.id for each in calls]
+    for each in [*calls, calls[0]]:
+        assert await store.ask(each) is None
+    assert sorted([each.id for each in await other.waiting()]) == ids
+    assert [(each.calls, each.state) for each in await store.waits(ids)] == [(4, "none")]
+    batch = StoredBatch(id="b1", model="m", endpoint="/e", state="new", vendor="", created=1.0, due=2.0)
+    assert [(each.id, each.body) for each in await store.claim(batch, ["c", "a", "b"])] == [(id, "{}") for id in "abc"]
+    assert await other.claim(replace(batch, id="b2"), ["a"]) == [] and await other.unfinished() == [batch]
+    assert await other.withdraw(["a", "d"]) == {"d"} and await store.take("b1") and not await other.take("b1")
+    await store.change("b1", "unsure", "")
+    assert [(each.calls, each.model, each.state) for each in await other.waits(ids)] == [(3, "m", "unsure")]
+    await store.change("b1", "sent", "v1")
+    await store.answered({"a": {"body": 1}, "c": {"body": 2}})
+    await other.answered({"c": {"body": 3}})
+    assert await other.answers(ids) == {"c": {"body": 2}} and await other.ask(calls[2]) == {"body": 2}
+    assert [each.id for each in await store.calls("b1")] == ["b"]
+    await store.release("b1")
+    assert [each.id for each in await other.waiting()] == ["b"] and await other.unfinished() == []
+    assert await other.claim(replace(batch, id="b3"), ids) and [each.calls for each in await other.waits(ids)] == [1]
+    await other.answered({"b": {}})
+    await other.end("b3")
+    assert await store.waits(ids) == [] and await store.waiting() == [] and await store.unfinished() == []

@@ -341,7 +341,7 @@ async def _end(
     """Wait until a run ends or suspends, print its outcome, and report on standard error the calls that records saved."""
     try:
         if await handle.wait() == "waiting":
-            return show_waiting(flow, handle, options)
+            return await show_waiting(flow, handle, options)
         result = await handle.result()
     except WorkflowError as error:
         error.hint = error.hint or raised_at(error.__cause__)
