@@ -387,8 +387,8 @@ class LiveRuns:
         """The gatherer of model calls that wait for batches."""
         from agentflow.durable.batch_desk import BatchDesk  # few runs have any
 
-        assert self._engine.find_model is not None, "a flow has providers"
-        return BatchDesk(self._store, self._codec, self._engine.find_model, self.answered)
+        assert self._engine.router is not None, "a flow has providers"
+        return BatchDesk(self._store, self._codec, self._engine.router.resolve, self.answered)
 
     def gather(self) -> BatchDesk:
         """Gather the model calls that wait for batches, in the background, until none waits."""
