@@ -15,36 +15,29 @@ from agentflow.cli.admin.mcp import mcp
 from agentflow.cli.admin.memory import memory
 from agentflow.cli.admin.sessions import sessions
 from agentflow.cli.runs.runs import runs
+from agentflow.cli.shared.case_options import CasesOptions, EvalOptions, ImproveCommandOptions
 from agentflow.cli.shared.common import guarded, read_either, run_async
 from agentflow.cli.shared.help_text import HelpGroup
+from agentflow.cli.shared.host_options import ScheduleOptions, ServeOptions, WorkerOptions
+from agentflow.cli.shared.made_flows import open_flow
 from agentflow.cli.shared.mcp_options import McpOptions
 from agentflow.cli.shared.options import (
     Application,
     AsJson,
     Bound,
-    CasesOptions,
     DeclaredTools,
-    DemoOptions,
     Directory,
-    DurableOptions,
     EmbeddingModel,
     EmbeddingUrl,
-    EvalOptions,
     ExploreOptions,
     FlowOptions,
-    ImproveCommandOptions,
     Programs,
-    ResumeOptions,
     Root,
-    RunCommandOptions,
-    ScheduleOptions,
-    ServeOptions,
     Tasks,
-    WorkerOptions,
-    open_flow,
     takes_options,
 )
 from agentflow.cli.shared.references import names_function
+from agentflow.cli.shared.run_options import DemoOptions, DurableOptions, ResumeOptions, RunCommandOptions
 
 _EPILOG = """\b
 To begin: agentflow demo, then agentflow repl.

@@ -13,7 +13,7 @@ from agentflow import AgentFlow, Allowance, ConfigurationError, Purses
 from agentflow.cli.runs.run_read import show
 from agentflow.cli.shared.common import Exit
 from agentflow.cli.shared.open_waits import show_waiting
-from agentflow.cli.shared.options import DurableOptions
+from agentflow.cli.shared.run_options import DurableOptions
 from agentflow.core.data.batches import BatchWait
 from agentflow.errors import BadRequest, DataError, PurseEmpty
 from agentflow.events import Warning

@@ -26,17 +26,11 @@ from agentflow.cli.shared.common import (
     write_json,
     write_out,
 )
+from agentflow.cli.shared.made_flows import open_flow
 from agentflow.cli.shared.open_waits import resume_line, show_waiting
-from agentflow.cli.shared.options import (
-    CancelOptions,
-    ChangeOptions,
-    DurableOptions,
-    ForkOptions,
-    ResumeOptions,
-    open_flow,
-)
 from agentflow.cli.shared.printed_values import FailedTexts
 from agentflow.cli.shared.references import arguments_for, function_named
+from agentflow.cli.shared.run_options import CancelOptions, ChangeOptions, DurableOptions, ForkOptions, ResumeOptions
 from agentflow.cli.shared.state import stored_at
 from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.errors import AgentflowError, WorkflowError

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.run.durable import parse_overrides
 from agentflow.cli.shared.approving import answerer
+from agentflow.cli.shared.case_options import CaseOptions, CasesOptions, EvalOptions
 from agentflow.cli.shared.common import Exit, UsageError, write_json, write_out
-from agentflow.cli.shared.options import CaseOptions, CasesOptions, EvalOptions, open_flow, parse_limits
+from agentflow.cli.shared.made_flows import open_flow, parse_limits
 from agentflow.cli.shared.references import function_named, is_reference, resolve
 from agentflow.cli.shared.state import stored_at, stored_runs
 from agentflow.cli.shared.wrapping import say

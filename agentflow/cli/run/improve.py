@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from agentflow.cli.run.evaluate import agreed, program_named, scorer_named, show_forecast, spending_answerer
+from agentflow.cli.shared.case_options import ImproveCommandOptions
 from agentflow.cli.shared.common import Exit, UsageError, write_json, write_out
-from agentflow.cli.shared.options import ImproveCommandOptions, open_flow, parse_limits
+from agentflow.cli.shared.made_flows import open_flow, parse_limits
 from agentflow.cli.shared.references import is_reference, resolve
 from agentflow.cli.shared.state import stored_at
 from agentflow.core.data.limits import Limits

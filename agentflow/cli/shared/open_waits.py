@@ -12,7 +12,8 @@ from agentflow.cli.shared.amounts import counted
 from agentflow.cli.shared.application import option_name
 from agentflow.cli.shared.asking import parse_value, read_answer
 from agentflow.cli.shared.common import Exit, exit_code, moment, show_error, write_json
-from agentflow.cli.shared.options import ChangeOptions, DatabaseOptions, DurableOptions, FlowOptions, ResumeOptions
+from agentflow.cli.shared.options import DatabaseOptions, FlowOptions
+from agentflow.cli.shared.run_options import ChangeOptions, DurableOptions, ResumeOptions
 from agentflow.cli.shared.state import stored_runs
 from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.batches import BatchWait
