@@ -7,10 +7,7 @@ import json
 import os
 import random
 import re
-import subprocess
-import sys
 import tomllib
-from collections import Counter
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -21,11 +18,9 @@ from agentflow import AgentFlow, ConfigurationError, Limits, ScriptedProvider
 from agentflow.errors import JournalError
 from agentflow.evals import Case, calls, contains, cost
 from tests.evals.improvement_toys import TOYS, Toy, ToyModel, gepa_alone, recorded_cases, scorer, toy_flow
-from tests.support.children import HANG_S
+from tests.evals.mortal import pay_for_nothing_twice
 
-CHILD = Path(__file__).with_name("improve_child.py")
 KILLS = int(os.environ.get("AGENTFLOW_EVAL_KILLS", "6"))
-CONCURRENCY = 3
 HAS_GEPA = importlib.util.find_spec("gepa") is not None
 OPTIMISERS = ["own", pytest.param("gepa", marks=pytest.mark.skipif(not HAS_GEPA, reason="needs the extra gepa"))]
 SHOUT = TOYS[0]
@@ -146,38 +141,11 @@ async def test_a_limit_ends_the_search_before_the_decision_which_has_its_money_h
         assert (model.calls, again.paid_calls, again.diff) == (0, 0, whole.diff)
 
 
-def carried_out(directory: Path, death: int, by: str) -> int:
-    """The exit code of a process that carries the improvement out."""
-    command = [sys.executable, str(CHILD), str(directory), str(death), by]
-    return subprocess.run(command, timeout=HANG_S, check=False, capture_output=True).returncode
-
-
-def asked(directory: Path) -> Counter[str]:
-    """How often each model call was made, by its text."""
-    return Counter([json.loads(line) for line in (directory / "calls.log").read_text().splitlines()])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("by", [*OPTIMISERS, "operators"])
 def test_killed_improvements_pay_for_nothing_twice(tmp_path: Path, by: str) -> None:
     """Killed in a model call: each kill loses the calls in progress at most, and the report is that of one that was not killed."""
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    whole.mkdir()
-    assert carried_out(whole, 0, by) == 0
-    drawn = random.Random(7)
-    kills = rounds = 0
-    while kills < KILLS:
-        rounds += 1
-        here = broken / str(rounds)
-        here.mkdir(parents=True)
-        mine = 0
-        while (code := carried_out(here, drawn.randint(1, 30), by)) != 0:
-            assert code == 9
-            mine += 1
-        kills += mine
-        assert (here / "report.json").read_text() == (whole / "report.json").read_text()
-        more = asked(here) - asked(whole)
-        assert not asked(whole) - asked(here) and sum(more.values()) <= mine * CONCURRENCY, (mine, more)
+    pay_for_nothing_twice(tmp_path, "tests.evals.improve_child", by, last=30, kills=KILLS)
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,14 @@ import typer
 
 from agentflow.cli.shared.options import AsJson, Batch, BatchWithin, DatabaseOptions, FlowOptions, Where
 
+ProgramAndCases = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[PROGRAM] CASES",
+        help="A .sexp or .py program, or with --app a task or workflow; then the cases. Without a program the cases are recorded runs.",
+    ),
+]
+
 
 @dataclass(frozen=True, kw_only=True)
 class CaseOptions(DatabaseOptions, FlowOptions):
