@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ConfigurationError, Limits, ScriptedProvider
-from agentflow.errors import JournalError
+from agentflow.errors import AgentflowError, JournalError
 from agentflow.evals import Case, calls, contains, cost
 from tests.evals.improvement_toys import TOYS, Toy, ToyModel, gepa_alone, recorded_cases, scorer, toy_flow
 from tests.evals.mortal import pay_for_nothing_twice
@@ -151,6 +151,11 @@ def test_killed_improvements_pay_for_nothing_twice(tmp_path: Path, by: str) -> N
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 
 
+def raises(case: Any, run: Any) -> bool:
+    """A scorer with a mistake in it."""
+    raise KeyError("no key")
+
+
 WRONG: list[tuple[dict[str, Any], str, str, str]] = [
     ({"edit": ["replay"]}, "evals/edit", "no task here is called 'replay'", "did you mean 'reply'?"),
     ({"edit": "reply"}, "config/option", "edit='reply' is one text", "edit=['reply']"),
@@ -158,6 +163,10 @@ WRONG: list[tuple[dict[str, Any], str, str, str]] = [
     ({"edit": ["spare"]}, "evals/edit", "no case calls the task 'spare'", "draft, reply"),
     ({"edit": ["written"]}, "evals/edit", "its function writes the prompt", "a text as instructions"),
     ({"edit": [{"reply": 3}]}, "evals/edit", "is not a task", "edit=[reply]"),
+    ({"scorers": contains()}, "evals/scorer", "one scorer, and a list", "[exact(), cost]"),
+    ({"scorers": [raises]}, "evals/score", "the scorer 'raises' gave none for 'q", "def polite(case, run)"),
+    ({"scorers": [contains(), raises], "primary": "raises"}, "evals/score", "KeyError: 'no key'", "def polite"),
+    ({"operators": ["few_shot", "critic"]}, "config/option", "['critic'] change the text", "Path('answer.py')"),
     ({"scorers": []}, "evals/scorer", "needs a score to raise", "contains()"),
     ({"scorers": [cost, calls]}, "evals/scorer", "needs a score to raise", "contains()"),
     ({"cases": 3}, "evals/holdout", "cannot be split", "at least 4 cases"),
@@ -203,10 +212,65 @@ async def test_mistakes_say_what_to_write(
 
         options = dict(options)
         listed = [{"question": f"q{number}", "expected": "yes"} for number in range(options.pop("cases", 12))]
+        listed = [Case(inputs={"question": each["question"]}, expected="yes", name=each["question"]) for each in listed]
         scorers = options.pop("scorers", [contains()])
         with pytest.raises(ConfigurationError, match=re.escape(problem)) as caught:
             await flow.improve(answer, listed, scorers, **options)
         assert caught.value.code == code and hint in (caught.value.hint or "")
+
+
+async def test_a_program_for_cases_is_what_each_case_can_call(tmp_path: Path) -> None:
+    """A plain function, a call, and an object that is no program are refused before anything runs, with what to write instead: by an
+    improvement and by an evaluation."""
+    model = ScriptedProvider(lambda request: {"text": "no", "cost_usd": 0.01})
+    async with AgentFlow(provider=model, durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+
+        @flow.workflow
+        async def answer(question: str) -> str:
+            return question
+
+        async def plain(question: str) -> str:
+            return question
+
+        listed = [{"question": f"q{number}", "expected": "yes"} for number in range(8)]
+        call = answer("q")
+        wrong: list[tuple[Any, str]] = [
+            (plain, "@flow.workflow above 'async def plain'"),
+            (call, "answer itself"),
+            (3, "a Path"),
+        ]
+        for program, hint in wrong:
+            for work in (flow.improve(program, listed, [contains()]), flow.evaluate(program, listed)):
+                with pytest.raises(AgentflowError, match="a program for cases is") as caught:
+                    await work
+                assert caught.value.code == "program/kind" and hint in (caught.value.hint or "")
+        assert await call == "q"
+
+
+async def test_a_scorer_that_raises_sometimes_is_shown_in_the_report(tmp_path: Path) -> None:
+    """The decision counts the cases with a score, and the report says of how many others it was missing, and why."""
+
+    def mostly(case: Any, run: Any) -> bool:
+        if case.name in ("q2", "q5", "q8"):
+            raise KeyError("no key")
+        return "loudly" in run.value
+
+    def model(request: Any) -> dict[str, Any]:
+        text = request.messages[-1].text
+        said = json.dumps({"diagnosis": "-", "instructions": "Reply loudly to {{question}}"})
+        return {"text": said if text.startswith("Rewrite") else text, "cost_usd": 0.01}
+
+    async with AgentFlow(provider=ScriptedProvider(model), durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+
+        @flow.task
+        async def reply(question: str) -> str:
+            """Reply to {{question}}"""
+            raise NotImplementedError
+
+        listed = [Case(inputs={"question": f"q{at}"}, name=f"q{at}") for at in range(10)]
+        report = await flow.improve(reply, listed, [mostly], holdout=0.5)
+    absent = [each for each in report.finals.samples if each.missing] if report.finals is not None else []
+    assert report.improved and absent and f"{len(absent)} x mostly: KeyError: 'no key'" in str(report)
 
 
 async def test_cases_that_cannot_run_are_named(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
 
 
 async def ended_by_forecast(work: Callable[..., Awaitable[Any]], options: CaseOptions) -> int | None:
-    """The exit code where the forecast of ``work`` is all that is wanted, or a person does not agree to it; None: to go on."""
+    """The exit code where the forecast of ``work`` is all that is wanted, or a person does not agree to it; None: neither."""
     if options.plan:
         return _show_forecast(await work(forecast=True), options)
     answer = None if options.yes or os.environ.get("CI") else answerer()

@@ -155,18 +155,22 @@ def chosen_score(report: EvaluationFigures, primary: str | None, account: Sequen
     (``evals/score``)."""
     if primary is not None:
         report.check_score(primary)
-        return primary
-    quality = [name for name in report.names if name not in account]
+    scored = {name for each in report.samples for name in each.scores}
+    names = [name for name in report.names if name not in account] if primary is None else [primary]
+    quality = [name for name in names if name in scored]
     if not quality:
-        ended = next(iter(report.failures()), None)
-        why = (
-            "cost, latency, calls and steps are an account" if ended is None else f"'{ended.case.name}' {ended.reason}"
-        )
-        raise ConfigurationError(
-            f"no case has a score to raise: {why}",
-            code="evals/score",
-            hint="give a scorer of the answer, and cases that the unchanged program can run: scorers=[contains(), cost]",
-        )
+        missing = [(each, name) for each in report.samples for name in names if name in each.missing]
+        failed = report.failures()
+        hint = "give a scorer of the answer, and cases that the unchanged program can run: scorers=[contains(), cost]"
+        if missing:
+            sample, name = missing[0]
+            why = f"the scorer '{name}' gave none for '{sample.case.name}': {sample.missing[name]}"
+            hint = "mend the scorer, for example: def polite(case, run): return 'please' in run.value"
+        elif failed:
+            why = f"'{failed[0].case.name}' {failed[0].reason}"
+        else:
+            why = "cost, latency, calls and steps are an account"
+        raise ConfigurationError(f"no case has a score to raise: {why}", code="evals/score", hint=hint)
     return quality[0]
 
 
