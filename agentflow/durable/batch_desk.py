@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from agentflow.core.data.allowances import Spending
 from agentflow.core.data.batches import BatchAnswer, BatchedCall, BatchProgress, StoredBatch
-from agentflow.core.data.errors import AgentflowError, ProviderError
+from agentflow.core.data.errors import AgentflowError, JournalError, ProviderError
 from agentflow.core.data.provider_errors import BatchUncertain
 from agentflow.core.events.journal_rows import BATCH, ENDED, EffectRow, EffectState
 from agentflow.core.ports.batch_ports import BatchApi, BatchProvider
@@ -97,8 +97,8 @@ class BatchDesk:
                 self._wake.clear()
                 try:
                     left = await self.round()
-                except AgentflowError as error:  # the database is away: the next round sees
-                    _log.warning("batches of model calls: %s", error)
+                except Exception as error:  # noqa: BLE001 - perhaps the database is away; else all batched runs would wait without end
+                    _warn_of(error, "batches of model calls")
                     left = True
                 if not left and not self._wake.is_set():
                     return
@@ -150,8 +150,10 @@ class BatchDesk:
         for batch in batches:
             try:
                 await self._look_after(batch, sent)
-            except ProviderError as error:
-                _log.warning("the batch %s of %s: %s", batch.id, batch.model, error)
+            except JournalError:
+                raise
+            except Exception as error:  # noqa: BLE001 - an answer of any shape may come from the server, and other batches wait
+                _warn_of(error, f"the batch {batch.id} of {batch.model}")
         if self._futures:  # another process may have their answers
             for id, answer in (await self._store.batches.answers(self._futures.keys())).items():
                 self._set(id, answer)
@@ -388,6 +390,11 @@ class BatchDesk:
         for future in self._futures.get(id, ()):
             if not future.done():
                 future.set_result(answer)
+
+
+def _warn_of(error: Exception, what: str) -> None:
+    """Log an error after which the next round tries again; with its traceback if it is none of ours."""
+    _log.warning("%s: %s", what, error, exc_info=None if isinstance(error, AgentflowError) else error)
 
 
 def _parts(calls: Sequence[BatchedCall], api: BatchApi) -> list[list[BatchedCall]]:

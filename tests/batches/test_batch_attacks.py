@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from agentflow import AgentFlow, Allowance, ConfigurationError, Purses
 from agentflow.cli.runs.run_read import show
@@ -175,6 +177,32 @@ async def test_a_failed_call_is_asked_again_when_its_run_is_resumed(tmp_path: Pa
         server.finish()
         assert await values(run) == ["A"]
     assert not server.ordinary and set(server.submitted.values()) == {1}
+
+
+class Unwell(BatchServer):
+    """A server, or a proxy before it, whose first answers about a batch are JSON of another kind."""
+
+    unwell = 2
+
+    async def openai_get(self, request: Request) -> Response:
+        return await self._well(super().openai_get(request))
+
+    async def anthropic_get(self, request: Request) -> Response:
+        return await self._well(super().anthropic_get(request))
+
+    async def _well(self, answer: Awaitable[Response]) -> Response:
+        said = await answer
+        self.unwell -= 1
+        return JSONResponse(["busy"]) if self.unwell >= 0 else said
+
+
+@pytest.mark.parametrize("model", BOTH)
+async def test_an_answer_about_a_batch_that_cannot_be_read_is_asked_for_again(tmp_path: Path, model: str) -> None:
+    """The desk goes on after an error of any kind: runs wait for it, and nothing else would wake them."""
+    server = Unwell(about)
+    async with server.serving(), opened(server.url, tmp_path, model) as flow:
+        assert await values(await flow.start(asking(flow)(["a", "b"]), run_id="r1")) == ["A", "B"]
+    assert server.unwell < 0 and set(server.submitted.values()) == {1} and not server.ordinary
 
 
 @pytest.mark.parametrize("model", BOTH)
