@@ -273,6 +273,35 @@ async def test_a_scorer_that_raises_sometimes_is_shown_in_the_report(tmp_path: P
     assert report.improved and absent and f"{len(absent)} x mostly: KeyError: 'no key'" in str(report)
 
 
+async def test_a_candidate_that_no_scorer_can_judge_has_no_score_and_says_why(tmp_path: Path) -> None:
+    """A mean of nothing is no number to sort candidates by: it is not written into JSON, and the candidate is out, with the scorer's error."""
+
+    def quiet(case: Any, run: Any) -> bool:
+        if "loudly" in run.value:
+            raise KeyError("too loud")
+        return False
+
+    def model(request: Any) -> dict[str, Any]:
+        text = request.messages[-1].text
+        said = json.dumps({"diagnosis": "-", "instructions": "Reply loudly to {{question}}"})
+        return {"text": said if text.startswith("Rewrite") else text, "cost_usd": 0.01}
+
+    async with AgentFlow(provider=ScriptedProvider(model), durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+
+        @flow.task
+        async def reply(question: str) -> str:
+            """Reply to {{question}}"""
+            raise NotImplementedError
+
+        report = await flow.improve(reply, [{"question": f"q{at}"} for at in range(10)], [quiet])
+    [_, tried] = report.candidates
+    assert (tried.score, tried.why) == (
+        None,
+        "no score in the worst cases: KeyError: 'too loud'",
+    ) and not report.improved
+    assert "NaN" not in json.dumps(report.to_dict())
+
+
 async def test_cases_that_cannot_run_are_named(tmp_path: Path) -> None:
     """With the reason: an improvement needs samples with a score."""
     model = ScriptedProvider(lambda request: {"text": "no", "cost_usd": 0.01})

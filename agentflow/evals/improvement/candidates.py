@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -64,10 +65,12 @@ class ProgramCandidate(Variation):
         return {**self.overrides, task: {**self.overrides.get(task, {}), name: value}}
 
     def measured(self, report: EvaluationFigures, score: str, stage: Stage, why: str = "") -> ProgramCandidate:
-        """The candidate with its figures in an evaluation where it is a variant."""
+        """The candidate with its figures in an evaluation where it is a variant: no score if the scorer gave none."""
         mean, cost = figures_of(report, self.name, score)
         paid = self.paid_calls + report[self.name].calls_paid
-        return replace(self, stage=stage, why=why, score=mean, cost_usd=cost, paid_calls=paid)
+        return replace(
+            self, stage=stage, why=why, score=None if math.isnan(mean) else mean, cost_usd=cost, paid_calls=paid
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The candidate as JSON data."""
