@@ -387,7 +387,7 @@ class AgentFlow(ProgramMethods, DurableMethods):
             around_tool=middleware("around_tool", around_tool),
             around_model=middleware("around_model", around_model),
         )
-        self.engine.find_model = self.router.resolve
+        self.engine.router = self.router
         self._stored_purses = None if store is None else store.purses
         self.engine.purses = purses_of(purses, self._stored_purses, settings.purses)
         self._recording = recording_of(record, url, self.redactor, self.router) if record else None

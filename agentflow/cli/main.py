@@ -15,36 +15,29 @@ from agentflow.cli.admin.mcp import mcp
 from agentflow.cli.admin.memory import memory
 from agentflow.cli.admin.sessions import sessions
 from agentflow.cli.runs.runs import runs
+from agentflow.cli.shared.case_options import CasesOptions, EvalOptions, ImproveCommandOptions, ProgramAndCases
 from agentflow.cli.shared.common import guarded, read_either, run_async
 from agentflow.cli.shared.help_text import HelpGroup
+from agentflow.cli.shared.host_options import ScheduleOptions, ServeOptions, WorkerOptions
+from agentflow.cli.shared.made_flows import open_flow
 from agentflow.cli.shared.mcp_options import McpOptions
 from agentflow.cli.shared.options import (
     Application,
     AsJson,
     Bound,
-    CasesOptions,
     DeclaredTools,
-    DemoOptions,
     Directory,
-    DurableOptions,
     EmbeddingModel,
     EmbeddingUrl,
-    EvalOptions,
     ExploreOptions,
     FlowOptions,
-    ImproveCommandOptions,
     Programs,
-    ResumeOptions,
     Root,
-    RunCommandOptions,
-    ScheduleOptions,
-    ServeOptions,
     Tasks,
-    WorkerOptions,
-    open_flow,
     takes_options,
 )
 from agentflow.cli.shared.references import names_function
+from agentflow.cli.shared.run_options import DemoOptions, DurableOptions, ResumeOptions, RunCommandOptions
 
 _EPILOG = """\b
 To begin: agentflow demo, then agentflow repl.
@@ -211,13 +204,7 @@ def resume(
 @takes_options
 def evaluate(
     options: EvalOptions,
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="[PROGRAM] CASES",
-            help="A .sexp or .py program, or with --app a task or workflow; then the cases. Without a program the cases are recorded runs.",
-        ),
-    ],
+    paths: ProgramAndCases,
 ) -> None:
     """Evaluate a program, and variants of it, on cases.
 
@@ -233,13 +220,7 @@ def evaluate(
 @takes_options
 def improve(
     options: ImproveCommandOptions,
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="[PROGRAM] CASES",
-            help="A .sexp or .py program, or with --app a task or workflow; then the cases. Without a program the cases are recorded runs.",
-        ),
-    ],
+    paths: ProgramAndCases,
 ) -> None:
     """Search for better instructions of the tasks of a program.
 

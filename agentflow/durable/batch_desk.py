@@ -13,14 +13,14 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from agentflow.core.data.allowances import Spending
 from agentflow.core.data.batches import BatchAnswer, BatchedCall, BatchProgress, StoredBatch
-from agentflow.core.data.errors import AgentflowError, ProviderError
+from agentflow.core.data.errors import AgentflowError, JournalError, ProviderError
 from agentflow.core.data.provider_errors import BatchUncertain
-from agentflow.core.events.journal_rows import ENDED, EffectRow, EffectState
+from agentflow.core.events.journal_rows import BATCH, ENDED, EffectRow, EffectState
 from agentflow.core.ports.batch_ports import BatchApi, BatchProvider
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.values.codec import Codec
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-KIND = "batch"
-"""The kind of the records of model calls that wait for a batch."""
 _REFUSED = frozenset({400, 413, 422})
 """Statuses by which a server refuses this batch, and took none of its calls."""
 _UNDECIDED = frozenset({408, 409, 425})
@@ -51,8 +49,15 @@ class BatchTimes:
     settle_s: float = 60.0
 
 
-_Answers = dict[str, list[tuple[EffectRow, Any]]]
-Deliver = Callable[[str, list[tuple[EffectRow, Any]]], Coroutine[Any, Any, None]]
+Deliver = Callable[[str, Sequence[EffectRow]], Coroutine[Any, Any, None]]
+
+
+class _Delivery:
+    """Answers on their way: ``rows`` are the open records of the runs that they are for, read once, and ``woken`` the answered ones."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[bytes, EffectRow]] = {}
+        self.woken: dict[str, list[EffectRow]] = defaultdict(list)
 
 
 # The vendors have no idempotent request: the list decides whether a batch was sent (decision 70)
@@ -92,8 +97,8 @@ class BatchDesk:
                 self._wake.clear()
                 try:
                     left = await self.round()
-                except AgentflowError as error:  # the database is away: the next round sees
-                    _log.warning("batches of model calls: %s", error)
+                except Exception as error:  # noqa: BLE001 - perhaps the database is away; else all batched runs would wait without end
+                    _warn_of(error, "batches of model calls")
                     left = True
                 if not left and not self._wake.is_set():
                     return
@@ -145,8 +150,10 @@ class BatchDesk:
         for batch in batches:
             try:
                 await self._look_after(batch, sent)
-            except ProviderError as error:
-                _log.warning("the batch %s of %s: %s", batch.id, batch.model, error)
+            except JournalError:
+                raise
+            except Exception as error:  # noqa: BLE001 - an answer of any shape may come from the server, and other batches wait
+                _warn_of(error, f"the batch {batch.id} of {batch.model}")
         if self._futures:  # another process may have their answers
             for id, answer in (await self._store.batches.answers(self._futures.keys())).items():
                 self._set(id, answer)
@@ -183,7 +190,7 @@ class BatchDesk:
         waiting: set[str] = set()
         for run in runs:
             if statuses.get(run, "done") not in ENDED:
-                rows = await self._store.effects(run, EffectState.OPEN, (KIND,))
+                rows = await self._store.effects(run, EffectState.OPEN, (BATCH,))
                 waiting.update([str(row.value["id"]) for row in rows])
         unwanted = [each for each in calls if each.run and each.id not in waiting]
         if unwanted:
@@ -255,7 +262,7 @@ class BatchDesk:
             _log.warning("the batch %s waits: this flow has no provider of %s with batches", batch.id, batch.model)
             return
         vendor = batch.vendor
-        if batch.state == "new":
+        if batch.state in ("new", "unsure"):
             vendor = await self._found(batch, api, sent)
             if not vendor:
                 return
@@ -273,7 +280,7 @@ class BatchDesk:
             await self._store.batches.end(batch.id)
             return
         some: list[tuple[BatchedCall, BatchAnswer | None]] = []
-        async with self._delivering() as woken:
+        async with self._delivering() as delivery:
             async for answer in api.answers(vendor):
                 call = left.pop(answer.id, None)
                 if call is None:
@@ -281,9 +288,9 @@ class BatchDesk:
                     continue
                 some.append((call, answer))
                 if len(some) >= _AT_ONCE:
-                    await self._deliver(some, "", woken)
+                    await self._deliver(some, "", delivery)
                     some = []
-            await self._deliver(some, "", woken)
+            await self._deliver(some, "", delivery)
         await self._end(batch, [*left.values()], "it was not answered in time")
 
     async def _refused(
@@ -309,7 +316,9 @@ class BatchDesk:
             vendor = await api.find(batch.id, ids, batch.created, sent)
         except BatchUncertain as error:
             self._missing.pop(batch.id, None)
-            _log.warning("the batch %s waits: %s", batch.id, error)
+            if batch.state != "unsure":
+                _log.warning("the batch %s waits: %s", batch.id, error)
+                await self._store.batches.change(batch.id, "unsure", "")
             return ""
         if vendor is not None:
             await self._store.batches.change(batch.id, "sent", vendor)
@@ -328,22 +337,22 @@ class BatchDesk:
 
     async def _give_up(self, calls: Sequence[BatchedCall], reason: str) -> None:
         """Have calls made as ordinary ones."""
-        async with self._delivering() as woken:
+        async with self._delivering() as delivery:
             for start in range(0, len(calls), _AT_ONCE):
-                await self._deliver([(each, None) for each in calls[start : start + _AT_ONCE]], reason, woken)
+                await self._deliver([(each, None) for each in calls[start : start + _AT_ONCE]], reason, delivery)
 
     @asynccontextmanager
-    async def _delivering(self) -> AsyncGenerator[_Answers, None]:
-        """The answers that the block stores, by their runs, which continue once it ends: each continues once, with all of them."""
-        woken: _Answers = defaultdict(list)
+    async def _delivering(self) -> AsyncGenerator[_Delivery, None]:
+        """The answers that the block stores, whose runs continue once it ends: each continues once, with all of them."""
+        delivery = _Delivery()
         try:
-            yield woken
+            yield delivery
         finally:
-            for run, answers in woken.items():
+            for run, answers in delivery.woken.items():
                 await self._answered(run, answers)
 
     async def _deliver(
-        self, some: Sequence[tuple[BatchedCall, BatchAnswer | None]], reason: str, woken: _Answers
+        self, some: Sequence[tuple[BatchedCall, BatchAnswer | None]], reason: str, delivery: _Delivery
     ) -> None:
         """Store answers in the records of their runs. A call without an answer is made as an ordinary one."""
         told: dict[str, Any] = {}
@@ -357,16 +366,21 @@ class BatchDesk:
             if call.run:
                 of_runs[call.run].append(call)
         for run, calls in of_runs.items():
-            rows = {row.key: row for row in await self._store.effects(run, EffectState.OPEN, (KIND,))}
+            rows = delivery.rows.get(run)
+            if rows is None:
+                opened = await self._store.effects(run, EffectState.OPEN, (BATCH,))
+                rows = delivery.rows[run] = {row.key: row for row in opened}
+            answers: dict[str, EffectRow] = {}
             for call in calls:
-                row = rows.get(call.key)
-                if row is None or row.value["id"] != call.id:  # its run has ended, or asks again
-                    if "status" not in told[call.id]:
-                        free.append(call)
-                    continue
-                data = {**row.value, "ok": self._codec.encode(told[call.id])}
-                if await self._store.deliver(run, call.key, EffectState.OK, data):
-                    woken[run].append((row, data))
+                row = rows.pop(call.key, None)
+                if row is not None and row.value["id"] == call.id:
+                    data = {**row.value, "ok": self._codec.encode(told[call.id])}
+                    answers[call.id] = replace(row, state=EffectState.OK, value=data)
+                elif "status" not in told[call.id]:  # its run has ended, or asks again
+                    free.append(call)
+            if answers:
+                delivered = await self._store.deliver(run, [*answers.values()])
+                delivery.woken[run] += [each for each in answers.values() if each.key in delivered]
         await self._close(free)
         await self._store.batches.answered(told)
         for id, answer in told.items():
@@ -376,6 +390,11 @@ class BatchDesk:
         for future in self._futures.get(id, ()):
             if not future.done():
                 future.set_result(answer)
+
+
+def _warn_of(error: Exception, what: str) -> None:
+    """Log an error after which the next round tries again; with its traceback if it is none of ours."""
+    _log.warning("%s: %s", what, error, exc_info=None if isinstance(error, AgentflowError) else error)
 
 
 def _parts(calls: Sequence[BatchedCall], api: BatchApi) -> list[list[BatchedCall]]:

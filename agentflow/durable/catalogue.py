@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias, cast
 
+from agentflow.core.data.batches import BatchWait
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.event_log import FIRST, EventId, LogBounds, LogInfo, event_id
 from agentflow.core.data.frozen import frozen
@@ -17,7 +18,7 @@ from agentflow.core.events.questions import Question
 from agentflow.core.ports.store_ports import EventStore, JournalStore
 from agentflow.durable.change_signals import RunChanges, wait_for
 from agentflow.durable.handle import cost_of
-from agentflow.durable.run_filter import ANY, fits, listed, scores_of
+from agentflow.durable.run_filter import ANY, batches_of, fits, listed, scores_of
 from agentflow.durable.run_records import question_of
 from agentflow.lib.text.filters import Filter
 
@@ -35,7 +36,8 @@ class RunSummary:
     ``started`` and ``updated`` are unix seconds; ``duration_s`` is the length of its last slice in seconds, ``usage`` and
     ``cost_usd`` (US dollars) are totals of the whole run. ``error`` is the message of its failure; ``slices`` the number of
     times it was started or resumed. ``recorded`` says that its events can be read, from ``where``; ``durable`` that it can
-    be resumed. ``scores`` are read for one run, and where a filter names one.
+    be resumed. ``scores`` are read for one run, and where a filter names one;
+    ``batches``, its model calls that wait for batches, for one run.
     """
 
     run_id: str
@@ -50,6 +52,7 @@ class RunSummary:
     slices: int = 1
     labels: Mapping[str, str] | None = None
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
+    batches: Sequence[BatchWait] = ()
     recorded: bool = False
     durable: bool = False
     where: str | None = None
@@ -185,7 +188,8 @@ class RunCatalogue:
         row = await self.row(run)
         if row is None or self._journal is None:
             return log
-        return replace(_of_row(row, log), scores=await scores_of(self._journal, run))
+        scores, batches = await scores_of(self._journal, run), await batches_of(self._journal, row)
+        return replace(_of_row(row, log), scores=scores, batches=batches)
 
 
 def summary_of(log: LogInfo) -> RunSummary:

@@ -9,12 +9,13 @@ from typing import Any, TypeVar, cast
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.journal_port import Content
+from agentflow.core.call.spending import BATCHED
 from agentflow.core.data.frozen import frozen
 from agentflow.core.events.journal_rows import EffectRow, OwnedRun, RunRow, StoredResult
 from agentflow.durable.dry_replay import Action, DryJournal, DryRecords, DryReplay, ReachedEffect
 from agentflow.durable.generations import TaskOverrides
 from agentflow.durable.journal import RunJournal
-from agentflow.durable.samples import Anew, SampleEnd, SampleRecords, Samples
+from agentflow.durable.samples import IN_BATCHES, Anew, SampleEnd, SampleRecords, Samples
 from agentflow.durable.stored_input import PythonProgram
 from agentflow.durable.values.record_values import fingerprint
 from agentflow.lang.program import Program
@@ -54,10 +55,15 @@ class DrySampleRecords(SampleRecords, DryRecords):
         return self._missing.get(path)
 
     def row_at(self, path: str) -> EffectRow | None:
-        """The record of the effect that ended at ``path``, with the cost that a kept result had."""
+        """The record of the effect that ended at ``path``, with the cost that a kept result had, at the price of ordinary calls."""
         row = next((each for each in reversed(self.rows) if each.path == path), None)
         stored = self._kept.get(path)
-        return row if row is None or stored is None else replace(row, usage=stored.usage, cost=stored.cost)
+        if row is None or stored is None:
+            return row
+        cost = stored.cost
+        if cost is not None and IN_BATCHES in stored.value:
+            cost /= BATCHED
+        return replace(row, usage=stored.usage, cost=cost)
 
 
 class DrySampleJournal(DryJournal):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Generic, NamedTuple
 
 from typing_extensions import TypeVar
 
+from agentflow.core.data.batches import BatchWait
 from agentflow.core.data.errors import AgentflowError, JournalError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import Usage
@@ -38,7 +39,8 @@ class RunInfo:
     records it may reuse, ``successor`` the generation that continues it. ``program`` is the digest of its text, ``labels``
     the labels given at its start, ``queue`` the queue of its workers, ``tenant`` the tenant to charge. ``parent`` is
     the run it is a branch of. ``cost_usd`` is its cost in US dollars, None for an unknown price and for an unfinished run,
-    ``duration_s`` its working time in seconds; ``scores`` are those of :meth:`~agentflow.AgentFlow.score`, by name, if requested. Times are unix seconds.
+    ``duration_s`` its working time in seconds; ``scores`` are those of :meth:`~agentflow.AgentFlow.score`, by name, if requested; ``batches``, read for one run,
+    its model calls that wait for batches. Times are unix seconds.
     """
 
     run_id: str
@@ -59,6 +61,7 @@ class RunInfo:
     cost_usd: float | None = None
     duration_s: float = 0.0
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
+    batches: Sequence[BatchWait] = ()
 
     @classmethod
     def of(cls, row: RunRow) -> RunInfo:

@@ -387,8 +387,8 @@ class LiveRuns:
         """The gatherer of model calls that wait for batches."""
         from agentflow.durable.batch_desk import BatchDesk  # few runs have any
 
-        assert self._engine.find_model is not None, "a flow has providers"
-        return BatchDesk(self._store, self._codec, self._engine.find_model, self.answered)
+        assert self._engine.router is not None, "a flow has providers"
+        return BatchDesk(self._store, self._codec, self._engine.router.resolve, self.answered)
 
     def gather(self) -> BatchDesk:
         """Gather the model calls that wait for batches, in the background, until none waits."""
@@ -412,16 +412,16 @@ class LiveRuns:
     def _gathering(self, work: Coroutine[Any, Any, None]) -> None:
         self._beside(work, "batches of model calls")
 
-    async def answered(self, run_id: str, answers: Sequence[tuple[EffectRow, Any]]) -> None:
-        """Pass the answers that were stored for rows to their run, if it is in this process."""
+    async def answered(self, run_id: str, answers: Sequence[EffectRow]) -> None:
+        """Pass answers that were stored to their run, if it is in this process."""
         live = self.find(run_id)
         if live is None:
             return
         if live.resting:
             await self.look(run_id, due=True)
         elif live.records is not None:
-            for row, data in answers:
-                live.records.parking.answer(row.path, data)
+            for each in answers:
+                live.records.parking.answer(each.path, each.value)
 
     async def watch(self, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work`` in the background until the runs are given up."""

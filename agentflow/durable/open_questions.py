@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from agentflow.core.call.approval import to_wire
@@ -67,9 +68,10 @@ class OpenQuestions:
             data = self._input.clean({**row.value, **changed, "ok": encoded})
         except NotData as what:
             raise DataError(f"the answer cannot be stored: {what}", code="question/answer") from None
-        if not await self._store.deliver(run_id, row.key, EffectState.OK, data):
+        answered = replace(row, state=EffectState.OK, value=data)
+        if not await self._store.deliver(run_id, [answered]):
             raise no_such_question(run_id, key, [])
-        await self._runs.answered(run_id, [(row, data)])
+        await self._runs.answered(run_id, [answered])
 
     def _encoded(self, answer: object) -> Any:
         """An answer to an approval as data; for a value that cannot be stored, its type, which does not count as a yes."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from agentflow.core.call.spending import BATCHED
 from agentflow.core.data.limits import added
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
-from agentflow.core.events.journal_rows import EffectRow, EffectState
+from agentflow.core.events.journal_rows import BATCH, EffectRow, EffectState
 from agentflow.durable.values.codec import read_usage, write_usage
 from agentflow.durable.values.record_values import with_span
 
@@ -104,14 +105,25 @@ class Pool:
             usage, cost = row.value[SPENT]
             return read_usage(usage), cost
         usage, cost = NO_USAGE, 0.0
-        pending = [row]
-        while pending:
-            at = pending.pop()
-            pending += self._parts.get(at.key, ())
+        for at in self._with_steps(row):
             if at.usage is not None:
                 usage += read_usage(at.usage)
                 cost = added(cost, at.cost)
         return usage, cost
+
+    def ordinary(self, row: EffectRow) -> tuple[Usage, float | None]:
+        """As :meth:`spent`, at the price of ordinary calls for an effect whose model calls were made in batches."""
+        usage, cost = self.spent(row)
+        answers = [at.value["ok"] for at in self._with_steps(row) if at.kind == BATCH and at.state == EffectState.OK]
+        batched = answers and not any(["fallback" in each for each in answers])
+        return usage, cost / BATCHED if batched and cost is not None else cost
+
+    def _with_steps(self, row: EffectRow) -> Iterator[EffectRow]:
+        pending = [row]
+        while pending:
+            at = pending.pop()
+            pending += self._parts.get(at.key, ())
+            yield at
 
 
 def before(rows: Iterable[EffectRow], cut: str) -> list[EffectRow]:

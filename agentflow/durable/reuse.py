@@ -23,7 +23,7 @@ from agentflow.core.events.journal_rows import StoredResult
 from agentflow.core.ports.ports import Tool
 from agentflow.core.ports.store_ports import ResultStore
 from agentflow.durable.journal import Meter, RunJournal
-from agentflow.durable.samples import SampleRecords, code_of
+from agentflow.durable.samples import IN_BATCHES, SampleRecords, code_of
 from agentflow.durable.stored_input import draw_here
 from agentflow.durable.values.codec import Codec, NotData, read_usage
 from agentflow.durable.values.data_adapter import DataAdapter
@@ -135,6 +135,8 @@ class Reuse:
             return value, None
         if asked.sample is not None:
             data = {"value": data, "calls": asked.sample.calls_below(call.path)}
+            if asked.sample.batched_below(call.path):
+                data[IN_BATCHES] = True
         if self._redactor is not None:
             data, turns = redacted_json(data, self._redactor), redacted_json(turns, self._redactor)
             name = self._redactor.redact(name)

@@ -10,8 +10,9 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar, cast, get_args
 
+from agentflow.core.data.batches import BatchWait
 from agentflow.core.events.events import Outcome
-from agentflow.core.events.journal_rows import RunRow, RunStatus
+from agentflow.core.events.journal_rows import BATCH, ENDED, EffectState, RunRow, RunStatus
 from agentflow.core.events.run_query import RunQuery
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.lib.text.filters import Filter, FilterField, Term, parse_filter
@@ -124,6 +125,12 @@ async def scores_of(store: JournalStore, run: str) -> dict[str, float]:
     """The stored scores of a run by name; empty for one that was not scored."""
     stored = await store.results.find(score_key(run), 0.0)
     return {} if stored is None else {name: float(score) for name, score in stored.value["scores"].items()}
+
+
+async def batches_of(store: JournalStore, run: RunRow) -> tuple[BatchWait, ...]:
+    """The model calls of a run that wait for batches."""
+    rows = [] if run.status in ENDED else await store.effects(run.run, EffectState.OPEN, (BATCH,))
+    return tuple(await store.batches.waits([row.value["id"] for row in rows])) if rows else ()
 
 
 def query_of(where: Filter, among: frozenset[str] = frozenset()) -> RunQuery:

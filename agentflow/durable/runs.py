@@ -39,7 +39,7 @@ from agentflow.durable.repeated_calls import (
     unusable,
     usable_limits,
 )
-from agentflow.durable.run_filter import listed, run_filter
+from agentflow.durable.run_filter import batches_of, listed, run_filter
 from agentflow.durable.run_records import answers
 from agentflow.durable.samples import Samples
 from agentflow.durable.stored_input import (
@@ -592,7 +592,7 @@ class DurableRuns:
     async def find(self, run_id: str) -> RunInfo | None:
         """The run of this id, or None."""
         row = await self._store.find(run_id)
-        return None if row is None else RunInfo.of(row)
+        return None if row is None else replace(RunInfo.of(row), batches=await batches_of(self._store, row))
 
     async def recorded_result(self, run_id: str) -> RunResult[Any] | None:
         """The result of an ended run; None if it is unfinished or unknown. Raises its error if it failed."""

@@ -53,6 +53,8 @@ if TYPE_CHECKING:  # few runs have batches
 
 KEPT = "36500d"
 """How old the result of a sample may be to be used again: as old as the database keeps it."""
+IN_BATCHES = "batched"
+"""Key, in a kept result, that says that its model calls were made in batches, at their price."""
 
 ToolCallMade: TypeAlias = "tuple[str, str, dict[str, Any] | None]"
 """The path of a tool call, the tool, and its arguments; None where only a record of the call is left."""
@@ -93,6 +95,7 @@ class SampleRecords(Records):
         self.rows: list[EffectRow] = []
         self.calls: list[ToolCallMade] = []
         self._case = case
+        self._batched: dict[str, bool] = {}
 
     async def adopt(
         self, path: str, content: bytes, leaf: bytes | None, offsets: list[int] | None = None
@@ -121,7 +124,9 @@ class SampleRecords(Records):
         text = json.dumps([asked.model, asked.endpoint, asked.body, self.draw, since, call.path])
         name = f"af-{blake2b(text.encode(), digest_size=24).hexdigest()}"
         async with without_permit(permits_of(call)):
-            return {"ok": await self.gathers().answer(replace(asked, id=name, run="", key=b""))}
+            answer = await self.gathers().answer(replace(asked, id=name, run="", key=b""))
+        self._batched[call.path] = "fallback" not in answer
+        return {"ok": answer}
 
     async def looked_into(self) -> None:
         """Nothing reaches a sample."""
@@ -149,6 +154,11 @@ class SampleRecords(Records):
     def calls_below(self, path: str) -> list[list[Any]]:
         """The tool calls at and below ``path``, to be stored: the rest of the path, the tool and its arguments."""
         return [[at[len(path) :], name, arguments] for at, name, arguments in self.calls if at.startswith(path)]
+
+    def batched_below(self, path: str) -> bool:
+        """Whether the model calls of the task at ``path`` were made in batches."""
+        answers = [answered for each, answered in self._batched.items() if each.startswith(f"{path}/")]
+        return bool(answers) and all(answers)
 
     def answer(self, path: str, stored: StoredResult) -> None:
         """Add the tool calls, those of :meth:`calls_below`, of a task answered at ``path``."""

@@ -20,7 +20,7 @@ from agentflow.core.call.spending import Reservation
 from agentflow.core.data.values import plain
 from agentflow.core.events.effects import Timer
 from agentflow.core.events.events import WaitStarted
-from agentflow.core.events.journal_rows import EffectRow, EffectState, effect_key
+from agentflow.core.events.journal_rows import BATCH, EffectRow, EffectState, effect_key
 from agentflow.core.events.questions import Question
 from agentflow.durable.decisions import mismatch
 from agentflow.durable.run_records import CLEANUP, PARKED_S, Records
@@ -140,7 +140,7 @@ async def batched(
     The purse's part of ``reserved`` is set aside before the record is made. A call without its record is not sent any more.
     """
     records = journal.records
-    row = await _begin(journal, "batch", asked.model, content, call)
+    row = await _begin(journal, BATCH, asked.model, content, call)
     if row is not None and row.state != EffectState.OPEN:
         return cast("Mapping[str, Any]", journal.replayed(row, call))
     if journal.holds_secret(asked.body):
@@ -150,7 +150,7 @@ async def batched(
     try:
         if row is None:
             data = await records.new_batched(reserved)
-            row = _row(journal, "batch", asked.model, content, call, EffectState.OPEN, data)
+            row = _row(journal, BATCH, asked.model, content, call, EffectState.OPEN, data)
             await records.commit(row)
         purse, period = row.value.get("purse", ("", 0.0))
         asked = replace(asked, id=row.value["id"], run=records.run.run, key=row.key, purse=purse, period=period)

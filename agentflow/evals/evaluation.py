@@ -43,6 +43,7 @@ from agentflow.evals.scorers import ToolUse
 from agentflow.evals.scoring import SampleBlocked, Scoring, check_scorer, is_function
 from agentflow.evals.sequences import Narrowing
 from agentflow.flow.program_files import ProgramLike, load_program
+from agentflow.flow.python import FlowCall
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.option_table import wrong_value
@@ -526,6 +527,25 @@ def opened_purse(run_id: str, limits: Limits | None, runs: DurableRuns) -> Purse
     allowance = Allowance(usd=limits.usd, tokens=limits.tokens)
     whose = f"the evaluation '{run_id}'"
     return Purse(f"evaluation {run_id}", allowance, store=runs.purses, kept_s=_CONTINUED_S, whose=whose)
+
+
+def check_program(program: object) -> None:
+    """Raise AgentflowError (``program/kind``) for a program that is called for each case and cannot be: a call, or a plain function."""
+    if isinstance(program, FlowCall):
+        shown, hint = f"a call of '{program.name}'", f"pass {program.name} itself, uncalled: it is called for each case"
+    elif program is None or is_function(program) or isinstance(program, str | Path | Source | Program):
+        return
+    elif callable(program):
+        name = getattr(program, "__name__", "answer")
+        shown, hint = (
+            f"the plain function '{name}'",
+            f"make it a workflow: write @flow.workflow above 'async def {name}'",
+        )
+    else:
+        shown, hint = clip(repr(program), 80), "a workflow, a task, a text, a Path, or None for recorded runs"
+    raise AgentflowError(
+        f"a program for cases is a workflow, a task, a text or a Path, not {shown}", code="program/kind", hint=hint
+    )
 
 
 def _wrong(message: str, hint: str) -> ConfigurationError:

@@ -8,11 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, cast
 
+from agentflow.core.call.spending import BATCHED
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import total
+from agentflow.core.data.messages import Batching
 from agentflow.core.data.source import Source
 from agentflow.core.events.journal_rows import EffectRow, RunRow
+from agentflow.core.ports.batch_ports import BatchProvider
 from agentflow.durable.dry_replay import Action
 from agentflow.durable.dry_samples import DryEnd, dry_sample
 from agentflow.durable.pool import Pool
@@ -26,6 +29,7 @@ from agentflow.evals.forms import aligned
 from agentflow.evals.judges import Judge
 from agentflow.evals.scoring import ModelQuestion, is_function, name_of
 from agentflow.flow.python_functions import TaskFunction
+from agentflow.handler.batched_model import batch_model
 from agentflow.lang.program import Program
 from agentflow.run.engine import Engine
 from agentflow.run.purses import Purse
@@ -61,8 +65,8 @@ class Forecast:
     """The calls of an evaluation and their cost. ``forecast["short"]`` is the part of a variant, ``forecast.judges`` that of the judges.
 
     ``all`` is the sum. Its ``at_most`` is the lesser of the static bound and ``limit_usd``, the limit of the evaluation in US dollars;
-    None if there is neither. With ``batch`` the calls are made in batches: the amounts are those of ordinary calls, which cost twice as
-    much. ``repeats`` is the part of ``about`` for the draws after the first. ``print(forecast)`` is a table.
+    None if there is neither. With ``batch`` the calls are made in batches, where their provider has them: ``about`` is at the price of batches,
+    ``at_most`` at that of ordinary calls, as which those without an answer are made. ``repeats`` is the part of ``about`` for the draws after the first. ``print(forecast)`` is a table.
     """
 
     variants: tuple[ForecastPart, ...]
@@ -107,7 +111,10 @@ class Forecast:
         if self.repeat > 1:
             lines += ["", f"Draws 2 to {self.repeat}: about {_usd(self.repeats)} of it"]
         if self.batch:
-            lines += ["", "In batches: half of it, as far as no call has to be made as an ordinary one"]
+            lines += [
+                "",
+                "About: at the price of batches. At most: as if no batch answered, and all calls were ordinary ones",
+            ]
         if self.all.ended:
             lines += [
                 "",
@@ -126,13 +133,14 @@ def _usd(value: float | None) -> str:
 
 
 class _Counts:
-    """The counts of one part. ``unpriced`` are the names and actions of calls that have no earlier one at their place."""
+    """The counts of one part. ``unpriced`` are the names and actions of calls that have no earlier one at their place, each with the part
+    of the ordinary price that it costs."""
 
     def __init__(self) -> None:
         self.samples = self.reused = self.runs = self.may_run = self.ended = 0
         self.costs: list[float | None] = []
         self.most: list[float | None] = []
-        self.unpriced: list[tuple[str, Action]] = []
+        self.unpriced: list[tuple[str, Action, float]] = []
 
     def add(self, action: Action, calls: int, cost: float | None) -> None:
         """Count model calls that run or may run."""
@@ -142,9 +150,9 @@ class _Counts:
             self.may_run += calls
         self.costs.append(cost)
 
-    def unknown(self, action: Action, name: str) -> None:
-        """Count a call of this task, or judge, without a bound."""
-        self.unpriced.append((name, action))
+    def unknown(self, action: Action, name: str, price: float) -> None:
+        """Count a call of this task, or judge, without a bound; ``price`` is the part of the ordinary price that it costs."""
+        self.unpriced.append((name, action, price))
 
 
 class Forecaster(Evaluation):
@@ -238,16 +246,16 @@ class Forecaster(Evaluation):
             old=old,
         )
         tally = self._tallies[subject.name, draw]
-        self._count(tally, end, old)
+        self._count(tally, end, old, lambda name: self._price(name, subject))
         tally.most.append(0.0 if end.answered else await self._static_bound(subject, program, bindings))
         here = [replace(each.row, path=each.path) for each, _ in end.effects if each.fits and each.row is not None]
         self._seen[row.run] += here
         return end
 
-    def _count(self, tally: _Counts, end: DryEnd, old: Sequence[EffectRow]) -> None:
-        """Count the calls of a dry sample; ``old`` are the records with their costs."""
+    def _count(self, tally: _Counts, end: DryEnd, old: Sequence[EffectRow], price: Callable[[str], float]) -> None:
+        """Count the calls of a dry sample; ``old`` are the records with their costs, ``price`` is :meth:`_price` for a name."""
         tally.ended += end.status == "open"
-        spent = Pool(old).spent
+        spent = Pool(old).ordinary
         changed = frozenset([effect.key for effect, action in end.effects if action == "run"])
         for effect, action in end.effects:
             calls, cost = 0, cast("float | None", 0.0)
@@ -263,9 +271,27 @@ class Forecaster(Evaluation):
                 continue
             self._made.add(call)
             if effect.row is not None:
-                tally.add(action, calls, cost)
+                tally.add(action, calls, None if cost is None else cost * price(effect.name))
             elif effect.kind in _ASKING:
-                tally.unknown(action, effect.name)
+                tally.unknown(action, effect.name, price(effect.name))
+
+    def _price(self, name: str, subject: Subject) -> float:
+        """The part of the ordinary price that the calls of a task cost: less in batches."""
+        compiled = self._engine.tasks.find_compiled(name, subject.tasks)
+        if compiled is None:
+            return self._batched(self._plan.batch, None)
+        template = compiled.template
+        return self._batched(self._plan.batch if template.batch is None else template.batch, template.model)
+
+    def _batched(self, batch: Batching, model: str | None) -> float:
+        router = self._engine.router
+        if not batch or router is None:
+            return 1.0
+        try:
+            adapter, _, _ = batch_model(router, model)
+        except AgentflowError:  # its calls will raise it
+            return 1.0
+        return BATCHED if isinstance(adapter, BatchProvider) and adapter.batches is not None else 1.0
 
     async def _static_bound(
         self, subject: Subject, program: Program | PythonProgram, bindings: Mapping[str, Any]
@@ -303,7 +329,7 @@ class Forecaster(Evaluation):
         for scorer in (*self._plan.scorers, *case.scorers):
             if is_function(scorer):
                 tally.samples += 1
-                tally.unknown("may run", name_of(scorer))
+                tally.unknown("may run", name_of(scorer), 1.0)
                 tally.most.append(None)
             elif isinstance(scorer, Judge):
                 if scorer.pairwise and (name == self._baseline or (compared and rival.status != "done")):
@@ -317,7 +343,7 @@ class Forecaster(Evaluation):
                     if certain and (compared or not scorer.pairwise):
                         await self._verdict(tally, scorer, prompt)
                     else:
-                        tally.unknown("may run", scorer.name)
+                        tally.unknown("may run", scorer.name, self._batched(self._plan.batch, scorer.model))
                         tally.most.append(None)
 
     async def _verdict(self, tally: _Counts, judge: Judge, prompt: str) -> None:
@@ -329,7 +355,8 @@ class Forecaster(Evaluation):
         spec = RunSpec(bindings={}, attended=False)
         end = await dry_sample(self._runs.samples, row, program, spec, tasks=self._subjects[0].tasks, anew=self._anew)
         renamed = [(replace(effect, name=judge.name), action) for effect, action in end.effects]
-        self._count(tally, replace(end, effects=renamed, status="done"), ())
+        price = self._batched(self._plan.batch, judge.model)
+        self._count(tally, replace(end, effects=renamed, status="done"), (), lambda _: price)
         tally.most.append(0.0 if end.answered else None)
 
     # -- sums -----------------------------------------------------------------------------------------------------------
@@ -337,10 +364,10 @@ class Forecaster(Evaluation):
     def _part(self, name: str, tallies: Sequence[_Counts]) -> ForecastPart:
         runs, may_run = sum([each.runs for each in tallies]), sum([each.may_run for each in tallies])
         costs = [cost for each in tallies for cost in each.costs]
-        for task, action in [call for each in tallies for call in each.unpriced]:
+        for task, action, price in [call for each in tallies for call in each.unpriced]:
             calls, cost = self._usual(task)
             runs, may_run = (runs + calls, may_run) if action == "run" else (runs, may_run + calls)
-            costs.append(cost)
+            costs.append(None if cost is None else cost * price)
         ended = sum([each.ended for each in tallies])
         about, most = None if ended else total(costs), total([most for each in tallies for most in each.most])
         if most is not None and about is not None and most < about:

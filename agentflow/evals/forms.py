@@ -61,7 +61,7 @@ def as_html(report: EvaluationFigures) -> str:
         "notes": _notes(report),
         "changes": changes,
         "failures": [[str(len(samples)), cause, _names(samples)] for cause, samples in _by_cause(report)],
-        "missing": [[str(count), why] for why, count in _missing(report).items()],
+        "missing": [[str(count), why] for why, count in missing_scores(report).items()],
     }
     return evaluation_html(title, data)
 
@@ -169,7 +169,7 @@ def _parts(report: EvaluationFigures) -> list[tuple[str, list[str]]]:
         parts.append((title, [_change(*each) for each in cases]))
     for title, samples in _by_cause(report):
         parts.append((title, [_names(samples)]))
-    missing = _missing(report)
+    missing = missing_scores(report)
     if missing:
         parts.append(("Scores that are missing", [f"{count} x {why}" for why, count in missing.items()]))
     return parts
@@ -264,7 +264,7 @@ def _names(samples: list[Sample]) -> str:
     return names + (f", and {len(samples) - _MOST} more" if len(samples) > _MOST else "")
 
 
-def _missing(report: EvaluationFigures) -> dict[str, int]:
+def missing_scores(report: EvaluationFigures) -> dict[str, int]:
     """How often a score is missing, by its name and the reason."""
     missing: dict[str, int] = {}
     for sample in report.samples:

@@ -14,9 +14,19 @@ from agentflow.core.data.messages import Batching
 from agentflow.core.events.questions import Answerer
 from agentflow.durable.override_files import OVERRIDES, read_overrides
 from agentflow.evals.cases import Cases, Scorer
-from agentflow.evals.evaluation import AT_ONCE, AT_ONCE_IN_BATCHES, Plan, Variant, names_in, read_baseline, read_listed
+from agentflow.evals.evaluation import (
+    AT_ONCE,
+    AT_ONCE_IN_BATCHES,
+    Plan,
+    Variant,
+    check_program,
+    names_in,
+    read_baseline,
+    read_listed,
+)
 from agentflow.evals.report import EvaluationReport
 from agentflow.evals.sample import Sample
+from agentflow.evals.scoring import listed_scorers
 from agentflow.flow.program_methods import check_run
 from agentflow.lib.text.suggest import did_you_mean
 
@@ -69,12 +79,13 @@ async def plan_of(program: Any, cases: Cases, options: EvaluationOptions) -> Pla
                 hint=hint,
                 details={"option": name},
             )
+    check_program(program)
     check_run(None, options.get("limits"), batch=options.get("batch", False))
     for name in ("live_tools", "rerun", "primary"):
         chosen[name] = names_in(name, cast("Iterable[str]", chosen.get(name, ())))
     chosen |= {
         "variants": await asyncio.to_thread(_read_variants, options.get("variants") or {}),
-        "scorers": tuple(options.get("scorers", ())),
+        "scorers": listed_scorers(options.get("scorers", ())),
         "primary": tuple(sorted(cast("frozenset[str]", chosen["primary"]))),
         "concurrency": options.get("concurrency", AT_ONCE_IN_BATCHES if options.get("batch") else AT_ONCE),
         "baseline": await read_baseline(options.get("baseline")),

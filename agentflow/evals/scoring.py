@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, cast
@@ -201,6 +201,18 @@ def name_of(scorer: Any) -> str:
         return foreign_name(scorer)
     name = getattr(scorer, "name", None) or getattr(scorer, "__name__", None)
     return name if isinstance(name, str) else type(scorer).__name__
+
+
+def listed_scorers(scorers: object) -> tuple[Any, ...]:
+    """The scorers in a list. Raises ConfigurationError (``evals/scorer``) for one without a list."""
+    if isinstance(scorers, Iterable) and not isinstance(scorers, str):
+        return tuple(cast("Iterable[Any]", scorers))
+    name = scorers if isinstance(scorers, str) else name_of(scorers)
+    raise ConfigurationError(
+        f"scorers={clip(name, 80)} is one scorer, and a list of them is wanted",
+        code="evals/scorer",
+        hint="scorers=[exact(), cost]",
+    )
 
 
 def check_scorer(scorer: object) -> None:

@@ -36,11 +36,17 @@ def batch_route(router: ModelRouter, model: str | None, batch: Batching, run: Ru
             code="handler/batch-plain",
             hint="AgentFlow(durable=...), and flow.start or a durable run; or leave out batch=",
         )
+    adapter, name, full = batch_model(router, model)
+    return BatchRoute(adapter, name, full, within_s(batch) or DAY_S)
+
+
+def batch_model(router: ModelRouter, model: str | None) -> tuple[ProviderAdapter, str, str]:
+    """The adapter that a model's calls are batched with, if it can, the name there and the full one. Raises ConfigurationError."""
     full = router.full_name(model)
     adapter, name = router.resolve(model)
     if not isinstance(adapter, BatchProvider):  # perhaps the first of several models
         adapter, name = router.resolve(full)
-    return BatchRoute(adapter, name, full, within_s(batch) or DAY_S)
+    return adapter, name, full
 
 
 class BatchPayer(Protocol):

@@ -107,7 +107,7 @@ where run = $1
 """
 _TAKEN_OVER = "update af_run set status = 'cancelled', result = $2, owner = null, updated = now() where run = $1"
 _ANSWERED = """
-update af_run set seq = seq + 1, updated = now(), status = case when status = 'waiting' then 'queued' else status end
+update af_run set seq = seq + $2, updated = now(), status = case when status = 'waiting' then 'queued' else status end
 where run = $1
 """
 
@@ -320,23 +320,29 @@ class Journal(ABC, Generic[C]):
                 self._tell(run)
         return parked
 
-    async def deliver(self, run: str, key: bytes, state: EffectState, value: Any) -> bool:
+    async def deliver(self, run: str, answers: Sequence[EffectRow]) -> frozenset[bytes]:
         tried = False
 
-        async def work(db: C) -> bool:
+        async def work(db: C) -> frozenset[bytes]:
             nonlocal tried
             before, tried = tried, True
             row = await self._row(db, run, "for update")
             await self._rows.run_of(db, row)
-            records = await self._rows.effects(db, row[REF], "key = $2", key)
-            if (
-                not records or records[0].state != EffectState.OPEN
-            ):  # perhaps the same answer, committed without a reply
-                return before and [(each.state, each.value) for each in records] == [(state, value)]
-            await self._answer(db, row, replace(records[0], state=state, value=value, ended=time.time()))
-            await db.execute(_ANSWERED, run)
-            await self._enqueue(db, [run])
-            return True
+            now, delivered = time.time(), list[bytes]()
+            repeated: list[bytes] = []
+            for answer in answers:
+                records = await self._rows.effects(db, row[REF], "key = $2", answer.key)
+                if not records or records[0].started != answer.started:
+                    continue
+                if records[0].state == EffectState.OPEN:
+                    await self._answer(db, row, replace(answer, ended=now))
+                    delivered.append(answer.key)
+                elif before and (records[0].state, records[0].value) == (answer.state, answer.value):
+                    repeated.append(answer.key)  # perhaps committed without a reply
+            if delivered:
+                await db.execute(_ANSWERED, run, len(delivered))
+                await self._enqueue(db, [run])
+            return frozenset(delivered + repeated)
 
         return await self._writer.do(work)
 
@@ -357,7 +363,7 @@ class Journal(ABC, Generic[C]):
             await self._add(db, row, posted)
             waiting = [] if not wakes else await self._rows.effects(db, row[REF], "kind = $2 and state = 0", wakes)
             if any([each.name == message.name for each in waiting]):
-                await db.execute(_ANSWERED, run)
+                await db.execute(_ANSWERED, run, 1)
                 await self._enqueue(db, [run])
             return posted
 

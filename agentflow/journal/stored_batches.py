@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from agentflow.core.data.batches import BatchedCall, StoredBatch
+from agentflow.core.data.batches import BatchedCall, BatchState, BatchWait, StoredBatch
 from agentflow.journal.connection import DatabaseConnection, Row, changed
 from agentflow.journal.writer import Writer
 
@@ -27,6 +27,11 @@ _LIGHT = "id, run, key, model, endpoint, '', within_s, at, purse, period, length
 _WHOLE = f"{_COLUMNS}, length(body)"
 _BATCH = "id, model, endpoint, state, vendor, created, due"
 _ANSWERED = "update af_batch_call set answer = case when run = '' then $2 else '' end, body = '' where id = $1 and answer is null"
+
+_WAITS = """
+select count(*), c.model, coalesce(b.state, 'none'), min(c.at + c.within_s) from af_batch_call c left join af_batch b on b.id = c.batch
+where c.answer is null and c.id = any($1) group by c.batch, c.model, b.state order by 4, 2
+"""
 
 
 class StoredBatches:
@@ -112,7 +117,7 @@ class StoredBatches:
 
         return await self._writer.do(work)
 
-    async def change(self, id: str, state: str, vendor: str) -> None:
+    async def change(self, id: str, state: BatchState, vendor: str) -> None:
         query = "update af_batch set state = $2, vendor = $3 where id = $1"
         await self._writer.do(lambda db: db.execute(query, id, state, vendor))
 
@@ -124,6 +129,10 @@ class StoredBatches:
         query = "select id, answer from af_batch_call where answer is not null and run = '' and id = any($1)"
         rows = await self._writer.do(lambda db: db.fetch(query, list(ids)))
         return {id: json.loads(answer) for id, answer in rows}
+
+    async def waits(self, ids: Collection[str]) -> list[BatchWait]:
+        rows = await self._writer.do(lambda db: db.fetch(_WAITS, list(ids)))
+        return [BatchWait(calls=calls, model=model, state=state, due=due) for calls, model, state, due in rows]
 
     async def end(self, id: str) -> None:
         async def work(db: DatabaseConnection) -> None:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
-from agentflow.core.call.spending import PriceQuote
+from agentflow.core.call.spending import BATCHED, PriceQuote
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import NANO
@@ -27,10 +27,6 @@ _FREE = frozenset({"local", "offline", "scripted"})
 HOUR = 1.6
 """Cost of caching a prompt for an hour as a multiple of that for five minutes: twice the input's price instead
 of a quarter more. https://platform.claude.com/docs/en/build-with-claude/prompt-caching"""
-
-
-BATCHED = 0.5
-"""The price of a call in a batch as a part of that of an ordinary one, with both vendors."""
 
 
 def batched_cost(cost: float | None) -> float | None:

@@ -26,7 +26,7 @@ from agentflow.core.data.walk import LEAVES, in_slices
 from agentflow.core.events.events import RunStarted
 from agentflow.core.events.questions import Answerer
 from agentflow.core.ports.memory_ports import ContextFinder
-from agentflow.core.ports.ports import SolverPort, TemplatePort, ToolPort, WorkflowPort
+from agentflow.core.ports.ports import ModelRouter, SolverPort, TemplatePort, ToolPort, WorkflowPort
 from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import NamesInForce, SexpEnvironment
@@ -296,8 +296,8 @@ class Engine:
         self.functions: dict[str, PythonTarget] = {}
         self.host: Any = None
         """Binds functions without a flow to the flow of the engine; set by the room of flows."""
-        self.find_model: Callable[[str], tuple[Any, str]] | None = None
-        """Finds the provider of a full model name, for batches; set by the flow."""
+        self.router: ModelRouter | None = None
+        """Finds the providers of models, for batches; set by the flow."""
         self.recorded: EffectHandler | None = None
         """Carries out the effects of durable runs; set by the room of durable runs."""
         self._throttle: tuple[asyncio.AbstractEventLoop, StartThrottle] | None = None

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from agentflow import AgentFlow, Allowance, ConfigurationError, Purses
+from agentflow.cli.runs.run_read import show
+from agentflow.cli.shared.common import Exit
+from agentflow.cli.shared.open_waits import show_waiting
+from agentflow.cli.shared.run_options import DurableOptions
+from agentflow.core.data.batches import BatchWait
 from agentflow.errors import BadRequest, DataError, PurseEmpty
 from agentflow.events import Warning
 from tests.batches.flows import about, asking, desk_of, opened
@@ -37,6 +44,13 @@ async def values(run: Any) -> Any:
     """The value of a run that ends."""
     async with asyncio.timeout(HANG_S):
         return (await run.result()).value
+
+
+async def waits(flow: AgentFlow, run_id: str) -> Sequence[BatchWait]:
+    """The calls of a run that wait for batches."""
+    info = await flow.find_run(run_id)
+    assert info is not None
+    return info.batches
 
 
 def purse_of(usd: float) -> Purses:
@@ -163,6 +177,32 @@ async def test_a_failed_call_is_asked_again_when_its_run_is_resumed(tmp_path: Pa
         server.finish()
         assert await values(run) == ["A"]
     assert not server.ordinary and set(server.submitted.values()) == {1}
+
+
+class Unwell(BatchServer):
+    """A server, or a proxy before it, whose first answers about a batch are JSON of another kind."""
+
+    unwell = 2
+
+    async def openai_get(self, request: Request) -> Response:
+        return await self._well(super().openai_get(request))
+
+    async def anthropic_get(self, request: Request) -> Response:
+        return await self._well(super().anthropic_get(request))
+
+    async def _well(self, answer: Awaitable[Response]) -> Response:
+        said = await answer
+        self.unwell -= 1
+        return JSONResponse(["busy"]) if self.unwell >= 0 else said
+
+
+@pytest.mark.parametrize("model", BOTH)
+async def test_an_answer_about_a_batch_that_cannot_be_read_is_asked_for_again(tmp_path: Path, model: str) -> None:
+    """The desk goes on after an error of any kind: runs wait for it, and nothing else would wake them."""
+    server = Unwell(about)
+    async with server.serving(), opened(server.url, tmp_path, model) as flow:
+        assert await values(await flow.start(asking(flow)(["a", "b"]), run_id="r1")) == ["A", "B"]
+    assert server.unwell < 0 and set(server.submitted.values()) == {1} and not server.ordinary
 
 
 @pytest.mark.parametrize("model", BOTH)
@@ -309,19 +349,51 @@ async def test_a_batch_whose_answer_was_lost_is_found(tmp_path: Path, model: str
     assert len(server.batches) == 1 and not server.ordinary
 
 
-async def test_an_undecided_list_sends_nothing(tmp_path: Path) -> None:
-    """While Anthropic's list has an unfinished batch that may be the lost one, nothing is sent; its answers decide."""
+async def test_an_undecided_list_sends_nothing_and_the_run_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While Anthropic's list has an unfinished batch that may be the lost one, nothing is sent, and ``agentflow runs show`` and
+    ``flow.find_run`` say that this is why the run waits; the answers of that batch decide."""
     lost = iter([True])
     server = BatchServer(about, at_once=False, lose=lambda step: next(lost, False))
     async with server.serving(), opened(server.url, tmp_path, "anthropic:claude-test") as flow:
         desk_of(flow).times.settle_s = 0.0
         run = await flow.start(asking(flow)(["a", "b"]), run_id="r1")
         await until(lambda: server.batches)
-        await asyncio.sleep(0.5)
+        async with asyncio.timeout(HANG_S):
+            while [each.state for each in await waits(flow, "r1")] != ["unsure"]:
+                await asyncio.sleep(0.01)
         assert len(server.batches) == 1
+        assert await show("r1", None, f"sqlite:///{tmp_path}/runs.db", as_json=False) == Exit.OK
         server.finish()
         assert await values(run) == ["A", "B"]
+        assert not await waits(flow, "r1")
     assert len(server.batches) == 1 and not server.ordinary
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "2 calls of anthropic:claude-test, in a batch that was perhaps sent: the vendor's list cannot tell yet" in said
+    )
+
+
+async def test_calls_that_wait_are_shown_with_their_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run says how many of its calls are in no batch yet, and how many the vendor has; those with an answer are not among them."""
+    server = BatchServer(about, at_once=False)
+    async with server.serving(), opened(server.url, tmp_path) as flow:
+        run = await flow.start(asking(flow)(["a", "b"]), run_id="r1")
+        await until(lambda: server.batches)
+        async with asyncio.timeout(HANG_S):
+            assert await run.wait() == "waiting"
+        desk_of(flow).times.gather_s = HANG_S
+        await flow.start(asking(flow, batch="2h")(["c"]), run_id="r2")
+        async with asyncio.timeout(HANG_S):
+            while not (found := await waits(flow, "r2")) or (await waits(flow, "r1"))[0].state == "new":
+                await asyncio.sleep(0.01)
+        assert [(each.calls, each.model, each.state) for each in found] == [(1, "openai:gpt-5", "none")]
+        assert [(each.calls, each.state) for each in await waits(flow, "r1")] == [(2, "sent")]
+        assert await show_waiting(flow, run, DurableOptions()) == Exit.WAITING
+        assert "2 calls of openai:gpt-5, in a batch that the vendor has" in " ".join(capsys.readouterr().err.split())
+        server.finish()
+        assert await values(run) == ["A", "B"] and not await waits(flow, "r1")
 
 
 async def test_calls_of_different_times_are_in_different_batches(tmp_path: Path) -> None:
@@ -409,11 +481,19 @@ async def test_the_time_limit_of_a_task_does_not_count_the_wait(tmp_path: Path) 
 
 
 @pytest.mark.slow
-async def test_thousands_of_calls_are_one_batch(tmp_path: Path) -> None:
-    """A run with 1,000 calls sends one batch."""
-    server = BatchServer(about)
+async def test_a_thousand_calls_are_one_batch_and_wake_their_run_together(tmp_path: Path) -> None:
+    """A run with 1,000 calls sends one batch, and is not repeated for each part of the answers: its work grows with their number, not with
+    its square."""
+    server, begun = BatchServer(about), list[int]()
     texts = [f"t{number}" for number in range(1_000)]
     async with server.serving(), opened(server.url, tmp_path, "openai-chat:gpt-5") as flow:
-        run = await flow.start(asking(flow)(texts), run_id="r1")
-        assert await values(run) == [each.upper() for each in texts]
+        all_of = asking(flow)
+
+        @flow.workflow
+        async def counted(texts: list[str]) -> list[str]:
+            begun.append(1)
+            return await all_of(texts)
+
+        assert await values(await flow.start(counted(texts), run_id="r1")) == [each.upper() for each in texts]
     assert len(server.batches) == 1 and len(server.submitted) == 1_000 and not server.ordinary
+    assert len(begun) <= 5, "once, once more for the answers, and for those that come while it is repeated"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentflow import AgentFlow, ConfigurationError, ProviderError
-from agentflow.evals import Case, exact
+from agentflow.evals import Case, exact, judge
 from tests.batches.flows import MODELS, about, asking, opened
 from tests.support.batch_server import BatchServer
 from tests.support.children import HANG_S
@@ -131,6 +134,81 @@ async def test_a_run_and_an_evaluation_have_the_option(tmp_path: Path) -> None:
         async with asyncio.timeout(HANG_S):
             await flow.evaluate(one, cases, scorers=[exact()], batch=True)
         assert len(server.batches) == 2
+
+
+def judged(body: dict[str, Any]) -> str:
+    """An answer that says what was asked, and the verdict of a judge, who likes only T0 to T2."""
+    if "Is it early?" not in (asked := json.dumps(body)):
+        return about(body)
+    return json.dumps({"reason": "I looked", "score": re.search("T[0-2]", asked) is not None})
+
+
+async def test_the_judges_of_an_evaluation_are_asked_in_batches(tmp_path: Path) -> None:
+    """The questions to judges are batched as the calls of the samples are, at half the price, and asked once; the scores are theirs.
+    A question that the batch does not answer is an ordinary call."""
+    server = BatchServer(judged)
+    async with server.serving(), opened(server.url, tmp_path) as flow:
+
+        @flow.task(history=False)
+        async def classify(text: str) -> str:
+            """Classify {{text}}"""
+
+        cases = [Case(inputs={"text": f"t{at}"}, name=f"case {at}") for at in range(6)]
+        early = judge("Is it early?", name="early")
+        async with asyncio.timeout(HANG_S):
+            report = await flow.evaluate(classify, cases, scorers=[early], batch=True)
+        scores = {each.value: each.scores["early"] for each in report.samples}
+        assert scores == {f"T{at}": float(at < 3) for at in range(6)}
+        assert set(server.submitted.values()) == {1} and len(server.submitted) == 12 and not server.ordinary
+        assert report.judging_calls == 6 and report.judging_usd == 6 * 15 * 0.5
+        sent = len(server.batches)
+        async with asyncio.timeout(HANG_S):
+            await flow.evaluate(classify, cases, scorers=[early], batch=True)
+        assert len(server.batches) == sent
+        server.at_once = False
+        late = Case(inputs={"text": "t9"}, name="late")
+        evaluation = asyncio.create_task(flow.evaluate(classify, [late], scorers=[early], batch=True))
+        async with asyncio.timeout(HANG_S):
+            for lapses in (False, True):
+                sent += 1
+                while len(server.batches) < sent:
+                    await asyncio.sleep(0.01)
+                server.finish(expire=frozenset(server.submitted) if lapses else frozenset())
+            report = await evaluation
+    assert report.samples[0].scores["early"] == 0.0 and len(server.ordinary) == 1 and report.judging_usd == 15
+
+
+async def test_the_forecast_of_a_batched_evaluation_has_the_price_of_batches(tmp_path: Path) -> None:
+    """``about`` is what the calls cost in batches, whether the earlier ones, that it is taken from, were batched or not; an evaluation
+    without batches has the whole price, and so does a task that is excluded from them."""
+    server = BatchServer(judged)
+    async with server.serving(), opened(server.url, tmp_path) as flow:
+
+        @flow.task(history=False)
+        async def classify(text: str) -> str:
+            """Classify {{text}}"""
+
+        cases = [Case(inputs={"text": f"t{at}"}, name=f"case {at}") for at in range(4)]
+        changed = {"v": {"classify": {"instructions": "Please Classify {{text}}"}}}
+        excluded = {"v": {"classify": {"instructions": "Please Classify {{text}}", "batch": False}}}
+        early = judge("Is it early?", name="early")
+        async with asyncio.timeout(HANG_S):
+            await flow.evaluate(classify, cases[:2], scorers=[early], batch=True)
+            await flow.evaluate(classify, cases[2:], scorers=[early])
+            recorded = await (await flow.start(classify("t9"), run_id="r9", batch=True)).result()
+        assert recorded.cost == 7.5
+        for variants, batch, about_v in ((changed, True, 30), (changed, False, 60), (excluded, True, 60)):
+            forecast = await flow.evaluate(
+                classify, cases, variants=variants, scorers=[early], batch=batch, forecast=True
+            )
+            assert forecast["v"].about == about_v and forecast.judges.about == (30 if batch else 60)
+            assert ("At most: as if no batch answered" in str(forecast)) is batch
+        for batch, about_v in ((True, 7.5), (False, 15)):
+            forecast = await flow.evaluate(None, [Case(run_id="r9")], variants=changed, batch=batch, forecast=True)
+            assert forecast["v"].about == about_v
+        async with asyncio.timeout(HANG_S):
+            report = await flow.evaluate(classify, cases, variants=changed, scorers=[early], batch=True)
+        assert report["v"].paid_usd == 30
 
 
 async def test_a_plain_run_says_what_to_write(tmp_path: Path) -> None:

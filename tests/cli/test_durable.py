@@ -18,7 +18,7 @@ import pytest
 from agentflow import AgentFlow, ScriptedProvider
 from agentflow.cli.run.durable import fork_run, resume_run
 from agentflow.cli.runs.run_read import show
-from agentflow.cli.shared.options import ForkOptions, ResumeOptions
+from agentflow.cli.shared.run_options import ForkOptions, ResumeOptions
 from agentflow.errors import WorkflowError
 from tests.support.children import HANG_S
 from tests.support.commands import said_by

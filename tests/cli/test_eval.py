@@ -14,18 +14,7 @@ from tests.cli.test_terminal import terminal_environment
 from tests.support.commands import said_by
 from tests.support.terminal import in_terminal
 
-APP = '''
-import json
-from agentflow import AgentFlow, ScriptedProvider
-
-
-def model(request):
-    with open("calls.log", "a") as log:
-        log.write(request.messages[-1].text + "\\n")
-    text = request.messages[-1].text
-    return {"text": text.upper() if "loudly" in text else text, "cost_usd": 0.01, "usage": {"input_tokens": 5, "output_tokens": 5}}
-
-
+FLOW = '''
 flow = AgentFlow(provider=ScriptedProvider(model), durable="sqlite:///runs.db")
 
 
@@ -42,6 +31,19 @@ async def answer(question: str) -> str:
 def shouts(case, run):
     return run.value.isupper()
 '''
+"""The flow of an application that defines ``model`` before."""
+MODEL = """
+import json
+from agentflow import AgentFlow, ScriptedProvider
+
+
+def model(request):
+    with open("calls.log", "a") as log:
+        log.write(request.messages[-1].text + "\\n")
+    text = request.messages[-1].text
+    return {"text": text.upper() if "loudly" in text else text, "cost_usd": 0.01, "usage": {"input_tokens": 5, "output_tokens": 5}}
+"""
+APP = f"{MODEL}\n{FLOW}"
 CASES = "".join([json.dumps({"question": f"q{number}", "expected": f"Say q{number}"}) + "\n" for number in range(4)])
 
 

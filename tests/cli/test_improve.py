@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.cli.test_eval import FLOW
 from tests.cli.test_prompts import Typist
 from tests.cli.test_terminal import terminal_environment
 from tests.support.commands import said_by
 from tests.support.terminal import in_terminal
 
-APP = '''
+MODEL = """
 import json
 from agentflow import AgentFlow, ScriptedProvider
 
@@ -27,24 +28,8 @@ def model(request):
     if text.startswith("Rewrite"):
         said = json.dumps({"diagnosis": "quiet", "instructions": "Say loudly {{question}}"})
     return {"text": said, "cost_usd": 0.01, "usage": {"input_tokens": 5, "output_tokens": 5}}
-
-
-flow = AgentFlow(provider=ScriptedProvider(model), durable="sqlite:///runs.db")
-
-
-@flow.task
-async def reply(question: str) -> str:
-    """Say {{question}}"""
-
-
-@flow.workflow
-async def answer(question: str) -> str:
-    return await reply(question)
-
-
-def shouts(case, run):
-    return run.value.isupper()
-'''
+"""
+APP = f"{MODEL}\n{FLOW}"
 CASES = "".join([json.dumps({"question": f"q{number}"}) + "\n" for number in range(10)])
 
 

@@ -14,8 +14,9 @@ from agentflow.cli.admin.mcp import show_servers
 from agentflow.cli.admin.trust import trust_file
 from agentflow.cli.check.around import names_around
 from agentflow.cli.check.bounds import Maxima, bounds_files
+from agentflow.cli.shared.made_flows import open_flow
 from agentflow.cli.shared.mcp_options import McpOptions
-from agentflow.cli.shared.options import FlowOptions, open_flow
+from agentflow.cli.shared.options import FlowOptions
 from agentflow.connect.config import server_of_option, servers_of_file, servers_of_table
 from agentflow.connect.recorded import MAX_RECORD, MAX_SERVERS, record, recorded
 from agentflow.core.data.known_names import NameInfo

@@ -13,16 +13,9 @@ import pytest
 import typer
 
 from agentflow.cli.main import GROUPS, app
-from agentflow.cli.shared.options import (
-    CasesOptions,
-    DemoOptions,
-    DurableOptions,
-    EvalOptions,
-    FlowOptions,
-    ImproveCommandOptions,
-    ResumeOptions,
-    takes_options,
-)
+from agentflow.cli.shared.case_options import CasesOptions, EvalOptions, ImproveCommandOptions
+from agentflow.cli.shared.options import FlowOptions, takes_options
+from agentflow.cli.shared.run_options import DemoOptions, DurableOptions, ResumeOptions
 from tests.support.commands import said_by
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from agentflow.core.data.batches import BatchedCall, StoredBatch
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.event_log import LogBounds
 from agentflow.core.events.journal_rows import (
@@ -229,25 +230,46 @@ async def test_parking_and_answering_cannot_miss_each_other(opener: Opener) -> N
     store = opener()
     await store.create("r", NEW)
     owned = (await store.own("r")).run
-    key = effect_key("0/0.0")
-    await store.put("r", owned.epoch, [row("0/0.0", {"q": 1}, EffectState.OPEN, ended=None, usage=None)])
-    assert await store.deliver("r", key, EffectState.OK, "yes")
-    assert not await store.deliver("r", key, EffectState.OK, "no"), "the first answer counts"
+    asked = row("0/0.0", {"q": 1}, EffectState.OPEN, ended=None, usage=None)
+    yes, no = (replace(asked, state=EffectState.OK, value=each) for each in ("yes", "no"))
+    await store.put("r", owned.epoch, [asked])
+    assert await store.deliver("r", [yes]) == {asked.key}
+    assert not await store.deliver("r", [no]), "the first answer counts"
     assert not await store.park("r", owned.epoch, owned.seq, None)
     assert (found := await store.find("r")) is not None and found.status == "running" and found.seq == owned.seq + 1
-    await store.put("r", owned.epoch, [row("0/1.0", None, EffectState.OPEN)])
+    second = row("0/1.0", None, EffectState.OPEN)
+    await store.put("r", owned.epoch, [second])
     assert await store.park("r", owned.epoch, found.seq, 99.0)
     waiting = await opener().find("r")
     assert waiting is not None and waiting.status == "waiting" and waiting.wake_at == 99.0
-    assert await opener().deliver("r", effect_key("0/1.0"), EffectState.FAILED, "refused")
+    assert await opener().deliver("r", [replace(second, state=EffectState.FAILED, value="refused")])
     again = await store.own("r")
     assert {each.path: (each.state, each.value) for each in again.records} == {
         "0/0.0": (EffectState.OK, "yes"),
         "0/1.0": (EffectState.FAILED, "refused"),
     }
-    assert not await store.deliver("r", effect_key("0/7.0"), EffectState.OK, 1)
+    assert not await store.deliver("r", [row("0/7.0", 1)])
     assert [each.path for each in await store.effects("r", EffectState.FAILED)] == ["0/1.0"]
     assert await store.effects("r", EffectState.OPEN) == []
+
+
+async def test_many_answers_are_delivered_at_once(opener: Opener) -> None:
+    """Answers to many records are stored together, and a waiting run is queued once, with all of them: each counts for its own record,
+    and none for a record that was answered, forgotten, or begun anew since."""
+    store = opener()
+    await store.create("r", NEW)
+    owned = (await store.own("r")).run
+    asked = [row(f"0/{at}.0", {"q": at}, EffectState.OPEN, ended=None, usage=None) for at in range(5)]
+    answers = [replace(each, state=EffectState.OK, value={**each.value, "ok": 1}) for each in asked]
+    await store.put("r", owned.epoch, asked)
+    assert await store.deliver("r", answers[:1]) == {asked[0].key}
+    await store.put("r", owned.epoch, [], drop=[asked[1].key, asked[2].key])
+    await store.put("r", owned.epoch, [replace(asked[1], started=7.0)])
+    assert await store.park("r", owned.epoch, owned.seq + 1, None)
+    assert await opener().deliver("r", answers) == {asked[3].key, asked[4].key}
+    found = await store.find("r")
+    assert found is not None and found.status == "queued" and found.seq == owned.seq + 3
+    assert [each.path for each in await store.effects("r", EffectState.OPEN)] == ["0/1.0"]
 
 
 async def test_old_runs_are_removed_with_all_they_had(opener: Opener) -> None:
@@ -384,3 +406,35 @@ async def test_a_list_goes_on_behind_a_run_and_leaves_out_what_a_query_excludes(
     middle = every[3][1]
     since, until = await selected(since=middle), await selected(until=middle)
     assert since | until == {run for run, _ in every} and not since & until and every[3][0] in since
+
+
+async def test_a_call_is_in_one_batch_and_answered_once(opener: Opener) -> None:
+    """A call is stored once, is in one batch at a time, and is taken back only where it is in none. The batch of a living process is its own.
+    What waits is told by the batches; an answered call stays so, and its text is there for a call without a run."""
+    store, other = opener().batches, opener().batches
+    calls = [
+        BatchedCall(id=name, run=run, key=name.encode(), model="m", endpoint="/e", body="{}", within_s=60.0)
+        for name, run in [("a", "r"), ("b", "r"), ("c", ""), ("d", "r")]
+    ]
+    ids = [each.id for each in calls]
+    for each in [*calls, calls[0]]:
+        assert await store.ask(each) is None
+    assert sorted([each.id for each in await other.waiting()]) == ids
+    assert [(each.calls, each.state) for each in await store.waits(ids)] == [(4, "none")]
+    batch = StoredBatch(id="b1", model="m", endpoint="/e", state="new", vendor="", created=1.0, due=2.0)
+    assert [(each.id, each.body) for each in await store.claim(batch, ["c", "a", "b"])] == [(id, "{}") for id in "abc"]
+    assert await other.claim(replace(batch, id="b2"), ["a"]) == [] and await other.unfinished() == [batch]
+    assert await other.withdraw(["a", "d"]) == {"d"} and await store.take("b1") and not await other.take("b1")
+    await store.change("b1", "unsure", "")
+    assert [(each.calls, each.model, each.state) for each in await other.waits(ids)] == [(3, "m", "unsure")]
+    await store.change("b1", "sent", "v1")
+    await store.answered({"a": {"body": 1}, "c": {"body": 2}})
+    await other.answered({"c": {"body": 3}})
+    assert await other.answers(ids) == {"c": {"body": 2}} and await other.ask(calls[2]) == {"body": 2}
+    assert [each.id for each in await store.calls("b1")] == ["b"]
+    await store.release("b1")
+    assert [each.id for each in await other.waiting()] == ["b"] and await other.unfinished() == []
+    assert await other.claim(replace(batch, id="b3"), ids) and [each.calls for each in await other.waits(ids)] == [1]
+    await other.answered({"b": {}})
+    await other.end("b3")
+    assert await store.waits(ids) == [] and await store.waiting() == [] and await store.unfinished() == []

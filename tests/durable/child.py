@@ -119,9 +119,9 @@ class Logging:
         self._at("owned")
         return owned
 
-    async def deliver(self, run: str, key: bytes, state: EffectState, value: Any) -> bool:
+    async def deliver(self, run: str, answers: Sequence[EffectRow]) -> frozenset[bytes]:
         self._at("delivering")
-        delivered = await super().deliver(run, key, state, value)
+        delivered = await super().deliver(run, answers)
         self._at("delivered")
         return delivered
 

@@ -7,10 +7,7 @@ import json
 import os
 import random
 import re
-import subprocess
-import sys
 import tomllib
-from collections import Counter
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -18,14 +15,12 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ConfigurationError, Limits, ScriptedProvider
-from agentflow.errors import JournalError
+from agentflow.errors import AgentflowError, JournalError
 from agentflow.evals import Case, calls, contains, cost
 from tests.evals.improvement_toys import TOYS, Toy, ToyModel, gepa_alone, recorded_cases, scorer, toy_flow
-from tests.support.children import HANG_S
+from tests.evals.mortal import pay_for_nothing_twice
 
-CHILD = Path(__file__).with_name("improve_child.py")
 KILLS = int(os.environ.get("AGENTFLOW_EVAL_KILLS", "6"))
-CONCURRENCY = 3
 HAS_GEPA = importlib.util.find_spec("gepa") is not None
 OPTIMISERS = ["own", pytest.param("gepa", marks=pytest.mark.skipif(not HAS_GEPA, reason="needs the extra gepa"))]
 SHOUT = TOYS[0]
@@ -146,41 +141,19 @@ async def test_a_limit_ends_the_search_before_the_decision_which_has_its_money_h
         assert (model.calls, again.paid_calls, again.diff) == (0, 0, whole.diff)
 
 
-def carried_out(directory: Path, death: int, by: str) -> int:
-    """The exit code of a process that carries the improvement out."""
-    command = [sys.executable, str(CHILD), str(directory), str(death), by]
-    return subprocess.run(command, timeout=HANG_S, check=False, capture_output=True).returncode
-
-
-def asked(directory: Path) -> Counter[str]:
-    """How often each model call was made, by its text."""
-    return Counter([json.loads(line) for line in (directory / "calls.log").read_text().splitlines()])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("by", [*OPTIMISERS, "operators"])
 def test_killed_improvements_pay_for_nothing_twice(tmp_path: Path, by: str) -> None:
     """Killed in a model call: each kill loses the calls in progress at most, and the report is that of one that was not killed."""
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    whole.mkdir()
-    assert carried_out(whole, 0, by) == 0
-    drawn = random.Random(7)
-    kills = rounds = 0
-    while kills < KILLS:
-        rounds += 1
-        here = broken / str(rounds)
-        here.mkdir(parents=True)
-        mine = 0
-        while (code := carried_out(here, drawn.randint(1, 30), by)) != 0:
-            assert code == 9
-            mine += 1
-        kills += mine
-        assert (here / "report.json").read_text() == (whole / "report.json").read_text()
-        more = asked(here) - asked(whole)
-        assert not asked(whole) - asked(here) and sum(more.values()) <= mine * CONCURRENCY, (mine, more)
+    pay_for_nothing_twice(tmp_path, "tests.evals.improve_child", by, last=30, kills=KILLS)
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+def raises(case: Any, run: Any) -> bool:
+    """A scorer with a mistake in it."""
+    raise KeyError("no key")
 
 
 WRONG: list[tuple[dict[str, Any], str, str, str]] = [
@@ -190,6 +163,10 @@ WRONG: list[tuple[dict[str, Any], str, str, str]] = [
     ({"edit": ["spare"]}, "evals/edit", "no case calls the task 'spare'", "draft, reply"),
     ({"edit": ["written"]}, "evals/edit", "its function writes the prompt", "a text as instructions"),
     ({"edit": [{"reply": 3}]}, "evals/edit", "is not a task", "edit=[reply]"),
+    ({"scorers": contains()}, "evals/scorer", "one scorer, and a list", "[exact(), cost]"),
+    ({"scorers": [raises]}, "evals/score", "the scorer 'raises' gave none for 'q", "def polite(case, run)"),
+    ({"scorers": [contains(), raises], "primary": "raises"}, "evals/score", "KeyError: 'no key'", "def polite"),
+    ({"operators": ["few_shot", "critic"]}, "config/option", "['critic'] change the text", "Path('answer.py')"),
     ({"scorers": []}, "evals/scorer", "needs a score to raise", "contains()"),
     ({"scorers": [cost, calls]}, "evals/scorer", "needs a score to raise", "contains()"),
     ({"cases": 3}, "evals/holdout", "cannot be split", "at least 4 cases"),
@@ -235,10 +212,94 @@ async def test_mistakes_say_what_to_write(
 
         options = dict(options)
         listed = [{"question": f"q{number}", "expected": "yes"} for number in range(options.pop("cases", 12))]
+        listed = [Case(inputs={"question": each["question"]}, expected="yes", name=each["question"]) for each in listed]
         scorers = options.pop("scorers", [contains()])
         with pytest.raises(ConfigurationError, match=re.escape(problem)) as caught:
             await flow.improve(answer, listed, scorers, **options)
         assert caught.value.code == code and hint in (caught.value.hint or "")
+
+
+async def test_a_program_for_cases_is_what_each_case_can_call(tmp_path: Path) -> None:
+    """A plain function, a call, and an object that is no program are refused before anything runs, with what to write instead: by an
+    improvement and by an evaluation."""
+    model = ScriptedProvider(lambda request: {"text": "no", "cost_usd": 0.01})
+    async with AgentFlow(provider=model, durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+
+        @flow.workflow
+        async def answer(question: str) -> str:
+            return question
+
+        async def plain(question: str) -> str:
+            return question
+
+        listed = [{"question": f"q{number}", "expected": "yes"} for number in range(8)]
+        call = answer("q")
+        wrong: list[tuple[Any, str]] = [
+            (plain, "@flow.workflow above 'async def plain'"),
+            (call, "answer itself"),
+            (3, "a Path"),
+        ]
+        for program, hint in wrong:
+            for work in (flow.improve(program, listed, [contains()]), flow.evaluate(program, listed)):
+                with pytest.raises(AgentflowError, match="a program for cases is") as caught:
+                    await work
+                assert caught.value.code == "program/kind" and hint in (caught.value.hint or "")
+        assert await call == "q"
+
+
+async def test_a_scorer_that_raises_sometimes_is_shown_in_the_report(tmp_path: Path) -> None:
+    """The decision counts the cases with a score, and the report says of how many others it was missing, and why."""
+
+    def mostly(case: Any, run: Any) -> bool:
+        if case.name in ("q2", "q5", "q8"):
+            raise KeyError("no key")
+        return "loudly" in run.value
+
+    def model(request: Any) -> dict[str, Any]:
+        text = request.messages[-1].text
+        said = json.dumps({"diagnosis": "-", "instructions": "Reply loudly to {{question}}"})
+        return {"text": said if text.startswith("Rewrite") else text, "cost_usd": 0.01}
+
+    async with AgentFlow(provider=ScriptedProvider(model), durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+
+        @flow.task
+        async def reply(question: str) -> str:
+            """Reply to {{question}}"""
+            raise NotImplementedError
+
+        listed = [Case(inputs={"question": f"q{at}"}, name=f"q{at}") for at in range(10)]
+        report = await flow.improve(reply, listed, [mostly], holdout=0.5)
+    absent = [each for each in report.finals.samples if each.missing] if report.finals is not None else []
+    assert report.improved and absent and f"{len(absent)} x mostly: KeyError: 'no key'" in str(report)
+
+
+async def test_a_candidate_that_no_scorer_can_judge_has_no_score_and_says_why(tmp_path: Path) -> None:
+    """A mean of nothing is no number to sort candidates by: it is not written into JSON, and the candidate is out, with the scorer's error."""
+
+    def quiet(case: Any, run: Any) -> bool:
+        if "loudly" in run.value:
+            raise KeyError("too loud")
+        return False
+
+    def model(request: Any) -> dict[str, Any]:
+        text = request.messages[-1].text
+        said = json.dumps({"diagnosis": "-", "instructions": "Reply loudly to {{question}}"})
+        return {"text": said if text.startswith("Rewrite") else text, "cost_usd": 0.01}
+
+    async with AgentFlow(provider=ScriptedProvider(model), durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+
+        @flow.task
+        async def reply(question: str) -> str:
+            """Reply to {{question}}"""
+            raise NotImplementedError
+
+        report = await flow.improve(reply, [{"question": f"q{at}"} for at in range(10)], [quiet])
+    [_, tried] = report.candidates
+    assert (tried.score, tried.why) == (
+        None,
+        "no score in the worst cases: KeyError: 'too loud'",
+    ) and not report.improved
+    assert "NaN" not in json.dumps(report.to_dict())
 
 
 async def test_cases_that_cannot_run_are_named(tmp_path: Path) -> None:

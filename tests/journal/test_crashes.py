@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -44,7 +45,7 @@ async def work(path: Path, say: Any) -> None:
     say("open")
     await store.put("r", epoch, [row("0/3.0")], drop=[row("0/0.0").key])
     say("dropped")
-    await store.deliver("r", waiting.key, EffectState.OK, "answer")
+    await store.deliver("r", [replace(waiting, state=EffectState.OK, value="answer")])
     say("answered")
     await store.finish("r", epoch, "done", result={"value": LONG}, session=CHANGES)
     say("done")

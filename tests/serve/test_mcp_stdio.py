@@ -17,7 +17,7 @@ import pytest
 from agentflow import AgentflowError
 from agentflow.cli.admin.mcp import serve_on_stdio
 from agentflow.cli.shared.common import UsageError
-from agentflow.cli.shared.options import McpServeOptions
+from agentflow.cli.shared.host_options import McpServeOptions
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 

@@ -25,7 +25,7 @@ from starlette.routing import Mount
 
 from agentflow import AgentFlow, ScriptedProvider, tool
 from agentflow.cli.admin.serve import serve_flow
-from agentflow.cli.shared.options import ServeOptions
+from agentflow.cli.shared.host_options import ServeOptions
 from agentflow.core.data.errors import AgentflowError
 from agentflow.serve import FlowServer
 from agentflow.serve.keys import new_key

@@ -13,14 +13,10 @@ import typer
 from agentflow.cli.shared.approving import approver
 from agentflow.cli.shared.common import Exit, UsageError, check_packages, run_async, write_json, write_out
 from agentflow.cli.shared.help_text import HelpGroup
+from agentflow.cli.shared.host_options import McpServeOptions
+from agentflow.cli.shared.made_flows import open_flow
 from agentflow.cli.shared.mcp_options import McpOptions, McpSignInOptions, servers_of
-from agentflow.cli.shared.options import (
-    AsJson,
-    FlowOptions,
-    McpServeOptions,
-    open_flow,
-    takes_options,
-)
+from agentflow.cli.shared.options import AsJson, FlowOptions, takes_options
 from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.lib.text.safe_text import clean

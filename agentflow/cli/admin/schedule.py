@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentflow.cli.shared.common import UsageError, moment, parse_bindings, print_rows, read_program
-from agentflow.cli.shared.options import ScheduleOptions, open_flow
+from agentflow.cli.shared.host_options import ScheduleOptions
+from agentflow.cli.shared.made_flows import open_flow
 from agentflow.cli.shared.state import stored_at
 from agentflow.core.data.source import Source
 from agentflow.core.events.journal_rows import Schedule

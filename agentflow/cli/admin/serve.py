@@ -6,7 +6,8 @@ import os
 
 from agentflow.cli.shared.approving import approver
 from agentflow.cli.shared.common import Exit, UsageError, check_packages, write_out
-from agentflow.cli.shared.options import ServeOptions, open_flow
+from agentflow.cli.shared.host_options import ServeOptions
+from agentflow.cli.shared.made_flows import open_flow
 from agentflow.cli.shared.wrapping import say
 
 _PACKAGES = ("starlette", "uvicorn")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from agentflow.cli.shared.application import check_durable, load_flow
 from agentflow.cli.shared.common import Exit, UsageError
-from agentflow.cli.shared.options import WorkerOptions, open_flow
+from agentflow.cli.shared.host_options import WorkerOptions
+from agentflow.cli.shared.made_flows import open_flow
 from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.errors import JournalError
 

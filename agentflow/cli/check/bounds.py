@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentflow.cli.shared.common import Exit, UsageError, labelled, parse_bindings, read_program, write_json, write_out
+from agentflow.cli.shared.made_flows import make_flow
 from agentflow.cli.shared.mcp_names import servers_of_flow, stand_ins
-from agentflow.cli.shared.options import FlowOptions, make_flow
+from agentflow.cli.shared.options import FlowOptions
 from agentflow.cli.shared.tool_files import tools_in_files
 from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.errors import AgentflowError

@@ -24,8 +24,10 @@ from agentflow.cli.shared.common import (
     write_json,
     write_out,
 )
-from agentflow.cli.shared.options import DemoOptions, FlowOptions, open_flow
+from agentflow.cli.shared.made_flows import open_flow
+from agentflow.cli.shared.options import FlowOptions
 from agentflow.cli.shared.progress import AnswerText, Progress, Totals
+from agentflow.cli.shared.run_options import DemoOptions
 from agentflow.cli.shared.state import can_record
 from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.errors import AgentflowError

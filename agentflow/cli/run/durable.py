@@ -26,17 +26,11 @@ from agentflow.cli.shared.common import (
     write_json,
     write_out,
 )
+from agentflow.cli.shared.made_flows import open_flow
 from agentflow.cli.shared.open_waits import resume_line, show_waiting
-from agentflow.cli.shared.options import (
-    CancelOptions,
-    ChangeOptions,
-    DurableOptions,
-    ForkOptions,
-    ResumeOptions,
-    open_flow,
-)
 from agentflow.cli.shared.printed_values import FailedTexts
 from agentflow.cli.shared.references import arguments_for, function_named
+from agentflow.cli.shared.run_options import CancelOptions, ChangeOptions, DurableOptions, ForkOptions, ResumeOptions
 from agentflow.cli.shared.state import stored_at
 from agentflow.cli.shared.wrapping import say
 from agentflow.core.data.errors import AgentflowError, WorkflowError
@@ -341,7 +335,7 @@ async def _end(
     """Wait until a run ends or suspends, print its outcome, and report on standard error the calls that records saved."""
     try:
         if await handle.wait() == "waiting":
-            return show_waiting(flow, handle, options)
+            return await show_waiting(flow, handle, options)
         result = await handle.result()
     except WorkflowError as error:
         error.hint = error.hint or raised_at(error.__cause__)

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.run.durable import parse_overrides
 from agentflow.cli.shared.approving import answerer
+from agentflow.cli.shared.case_options import CaseOptions, CasesOptions, EvalOptions
 from agentflow.cli.shared.common import Exit, UsageError, write_json, write_out
-from agentflow.cli.shared.options import CaseOptions, CasesOptions, EvalOptions, open_flow, parse_limits
+from agentflow.cli.shared.made_flows import open_flow, parse_limits
 from agentflow.cli.shared.references import function_named, is_reference, resolve
 from agentflow.cli.shared.state import stored_at, stored_runs
 from agentflow.cli.shared.wrapping import say
@@ -72,11 +74,8 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
             run_id=options.run_id,
             told=_told(),
         )
-        if options.plan:
-            return show_forecast(await evaluate(forecast=True), options)
-        answer = spending_answerer(options)
-        if answer is not None and not await agreed(await evaluate(forecast=True), answer):
-            return Exit.INTERRUPTED
+        if (code := await ended_by_forecast(evaluate, options)) is not None:
+            return code
         report = await evaluate()
     for name in options.save or ():
         report.save(name)
@@ -88,7 +87,17 @@ async def evaluate_program(paths: list[str], options: EvalOptions) -> int:
     return Exit.FAILED if wrong else Exit.LIMIT if report.partial else Exit.OK
 
 
-def show_forecast(forecast: Forecast | ImprovementForecast, options: CaseOptions) -> int:
+async def ended_by_forecast(work: Callable[..., Awaitable[Any]], options: CaseOptions) -> int | None:
+    """The exit code where the forecast of ``work`` is all that is wanted, or a person does not agree to it; None: neither."""
+    if options.plan:
+        return _show_forecast(await work(forecast=True), options)
+    answer = None if options.yes or os.environ.get("CI") else answerer()
+    if answer is not None and not await _agreed(await work(forecast=True), answer):
+        return Exit.INTERRUPTED
+    return None
+
+
+def _show_forecast(forecast: Forecast | ImprovementForecast, options: CaseOptions) -> int:
     """Print a forecast. Returns the exit code."""
     if options.as_json:
         write_json(forecast.to_dict())
@@ -97,12 +106,7 @@ def show_forecast(forecast: Forecast | ImprovementForecast, options: CaseOptions
     return Exit.OK
 
 
-def spending_answerer(options: CaseOptions) -> Any:
-    """The callback that asks before paid calls; None without a terminal, in CI, and with ``--yes``."""
-    return None if options.yes or os.environ.get("CI") else answerer()
-
-
-async def agreed(forecast: Forecast | ImprovementForecast, answer: Any) -> bool:
+async def _agreed(forecast: Forecast | ImprovementForecast, answer: Any) -> bool:
     """Whether the user at the terminal agrees to a forecast; one that costs nothing needs no answer."""
     if getattr(forecast, "free", False):
         return True

@@ -25,10 +25,12 @@ from agentflow.cli.shared.common import (
     write_json,
     write_out,
 )
-from agentflow.cli.shared.options import FlowOptions, RunCommandOptions, WatchOptions, open_flow
+from agentflow.cli.shared.made_flows import open_flow
+from agentflow.cli.shared.options import FlowOptions, WatchOptions
 from agentflow.cli.shared.printed_values import FailedTexts, problems, result_exit_code, show_value
 from agentflow.cli.shared.progress import AnswerText, Progress
 from agentflow.cli.shared.references import arguments_for, function_named, is_reference, resolve
+from agentflow.cli.shared.run_options import RunCommandOptions
 from agentflow.cli.shared.terminal import same_screen
 from agentflow.cli.shared.wrapping import columns, say, wrapped
 from agentflow.core.data.errors import AgentflowError, UnboundSymbolError, WorkflowError

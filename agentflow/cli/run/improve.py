@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from agentflow.cli.run.evaluate import agreed, program_named, scorer_named, show_forecast, spending_answerer
+from agentflow.cli.run.evaluate import ended_by_forecast, program_named, scorer_named
+from agentflow.cli.shared.case_options import ImproveCommandOptions
 from agentflow.cli.shared.common import Exit, UsageError, write_json, write_out
-from agentflow.cli.shared.options import ImproveCommandOptions, open_flow, parse_limits
+from agentflow.cli.shared.made_flows import open_flow, parse_limits
 from agentflow.cli.shared.references import is_reference, resolve
 from agentflow.cli.shared.state import stored_at
 from agentflow.core.data.limits import Limits
@@ -65,11 +66,8 @@ async def improve_program(paths: list[str], options: ImproveCommandOptions) -> i
             run_id=options.run_id,
             told=_told(),
         )
-        if options.plan:
-            return show_forecast(await improve(forecast=True), options)
-        answer = spending_answerer(options)
-        if answer is not None and not await agreed(await improve(forecast=True), answer):
-            return Exit.INTERRUPTED
+        if (code := await ended_by_forecast(improve, options)) is not None:
+            return code
         report = await improve()
     saved = report.save(options.save) if options.save is not None and report.improved else []
     if options.as_json:

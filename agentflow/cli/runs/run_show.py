@@ -13,12 +13,12 @@ from rich.text import Text
 from agentflow.cli.shared.amounts import counted, money, seconds, tokens
 from agentflow.cli.shared.common import moment, write_json
 from agentflow.cli.shared.cost_table import cost_table
-from agentflow.cli.shared.open_waits import answer_line
+from agentflow.cli.shared.open_waits import answer_line, batch_line
 from agentflow.cli.shared.terminal import print_text, screen
 from agentflow.cli.shared.wrapping import columns, wrapped
 from agentflow.core.data.limits import added, total
 from agentflow.core.data.source import Source, Span
-from agentflow.core.events.journal_rows import EffectRow, EffectState
+from agentflow.core.events.journal_rows import BATCH, EffectRow, EffectState
 from agentflow.core.events.questions import Question
 from agentflow.durable.catalogue import RunSummary
 from agentflow.durable.values.codec import read_usage
@@ -26,7 +26,7 @@ from agentflow.durable.values.record_values import span_of
 from agentflow.lib.text.safe_text import clean
 from agentflow.observe.run_view import RunView, Site, State, Tally, record_message
 
-_WAITS = frozenset({"question", "approval", "limit", "signal", "timer"})
+_WAITS = frozenset({"question", "approval", "limit", "signal", "timer", BATCH})
 _How = Literal["ok", "failed", "suspended", "running"]
 
 
@@ -186,6 +186,7 @@ def head_rows(summary: RunSummary, view: RunView, function: str | None = None) -
         rows.append(("scores", ", ".join(f"{name} {score:g}" for name, score in summary.scores.items())))
     if summary.duration_s is not None:
         rows.append(("time", seconds(summary.duration_s)))
+    rows += [("batch", batch_line(each)) for each in summary.batches]
     if view.sources:
         rows.append(("sources", f"its value depends on {', '.join(view.sources)}"))
     if summary.recorded:

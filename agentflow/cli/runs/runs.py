@@ -13,15 +13,8 @@ import typer
 
 from agentflow.cli.shared.common import run_async
 from agentflow.cli.shared.help_text import HelpGroup
-from agentflow.cli.shared.options import (
-    AsJson,
-    CancelOptions,
-    Database,
-    ForkOptions,
-    ResumeOptions,
-    Where,
-    takes_options,
-)
+from agentflow.cli.shared.options import AsJson, Database, Where, takes_options
+from agentflow.cli.shared.run_options import CancelOptions, ForkOptions, ResumeOptions
 from agentflow.core.data.event_log import LogBounds
 
 runs = typer.Typer(cls=HelpGroup, invoke_without_command=True, help="List earlier runs, newest first, or look at one.")

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from agentflow.cli.shared.amounts import counted
 from agentflow.cli.shared.application import option_name
 from agentflow.cli.shared.asking import parse_value, read_answer
 from agentflow.cli.shared.common import Exit, exit_code, moment, show_error, write_json
-from agentflow.cli.shared.options import ChangeOptions, DatabaseOptions, DurableOptions, FlowOptions, ResumeOptions
+from agentflow.cli.shared.options import DatabaseOptions, FlowOptions
+from agentflow.cli.shared.run_options import ChangeOptions, DurableOptions, ResumeOptions
 from agentflow.cli.shared.state import stored_runs
 from agentflow.cli.shared.wrapping import say
+from agentflow.core.data.batches import BatchWait
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.values import plain, to_json
 from agentflow.core.events.questions import Question
@@ -43,8 +46,25 @@ def resume_line(run_id: str, options: DurableOptions | ChangeOptions, *, program
     return shlex.join(words)
 
 
-def show_waiting(flow: AgentFlow, handle: DurableRun, options: DurableOptions | ChangeOptions) -> int:
+_IN_BATCHES = {
+    "none": "in no batch yet",
+    "new": "in a batch that is being sent",
+    "unsure": "in a batch that was perhaps sent: the vendor's list cannot tell yet, and nothing is sent until it can",
+    "sent": "in a batch that the vendor has",
+    "cancelling": "in a batch that is cancelled, because its time is over",
+}
+
+
+def batch_line(wait: BatchWait) -> str:
+    """A line about model calls that wait for a batch."""
+    calls, due = counted(wait.calls, "call"), moment(wait.due)
+    return f"{calls} of {wait.model}, {_IN_BATCHES[wait.state]}; without an answer by {due}, made as an ordinary call"
+
+
+async def show_waiting(flow: AgentFlow, handle: DurableRun, options: DurableOptions | ChangeOptions) -> int:
     """Print the waits of a run, with the commands that answer them. Returns the exit code."""
+    info = await flow.find_run(handle.run_id)
+    batches = () if info is None else info.batches
     db = options.db if options.app is None else flow.database  # agentflow runs send has no option --app
     questions = flow.redact([_described(each) for each in handle.waiting])
     if options.as_json or options.events:
@@ -54,6 +74,7 @@ def show_waiting(flow: AgentFlow, handle: DurableRun, options: DurableOptions | 
             "run_id": handle.run_id,
             "waiting": questions,
             "wake_at": handle.wake_at,
+            **({"batches": [plain(each) for each in batches]} if batches else {}),
         }
         write_json({**({"type": "result"} if options.events else {}), **body})
         return Exit.WAITING
@@ -63,6 +84,8 @@ def show_waiting(flow: AgentFlow, handle: DurableRun, options: DurableOptions | 
         wanted = "" if schema is None else f"\n  the answer must fit {to_json(schema)}"
         answer = flow.redact(answer_line(asked, "true" if boolean else "VALUE", db))
         say(f"{each['question']}{wanted}\n  {answer}")
+    for each in batches:
+        say(batch_line(each))
     resume = flow.redact(resume_line(handle.run_id, options))
     if handle.wake_at is not None:
         when = moment(handle.wake_at)

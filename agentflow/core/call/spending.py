@@ -29,6 +29,10 @@ def may_be_billed(error: BaseException) -> bool:
     return not isinstance(error, ConfigurationError)
 
 
+BATCHED = 0.5
+"""The price of a call in a batch as a part of that of an ordinary one, with both vendors."""
+
+
 @frozen
 class PriceQuote:
     """The most that a call may cost: ``input_usd`` dollars for its input, ``output_usd`` for each token of its answer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from agentflow.core.data.durations import seconds_of
 from agentflow.core.data.errors import ConfigurationError, cut
@@ -67,17 +67,35 @@ class BatchedCall:
         return self.at + self.within_s
 
 
+BatchState: TypeAlias = Literal["new", "unsure", "sent", "cancelling"]
+"""``new``: perhaps sent, which its sender knows; ``unsure``: perhaps sent, which the vendor's list cannot tell yet, so nothing is sent."""
+
+
 @frozen(kw_only=True)
 class StoredBatch:
-    """A batch as it is stored: ``state`` is ``new`` (perhaps sent), ``sent`` or ``cancelling``; ``vendor`` is the vendor's id
-    of it, empty while it is new; ``created`` and ``due`` are unix times."""
+    """A batch as it is stored: ``vendor`` is the vendor's id of it, empty until it is known; ``created`` and ``due`` are unix times."""
 
     id: str
     model: str
     endpoint: str
-    state: str
+    state: BatchState
     vendor: str
     created: float
+    due: float
+
+
+@frozen(kw_only=True)
+class BatchWait:
+    """Model calls of a run that wait: ``calls`` is their number, ``model`` the full name of their model.
+
+    ``state`` is that of their batch: ``none`` while they are in none, ``new`` while it is being sent, ``sent``, or ``cancelling`` after its
+    deadline; ``unsure`` after a kill or a lost connection, while the vendor's list cannot tell whether it has the batch: nothing is sent
+    until it can. ``due`` is the unix time after which the first is made as an ordinary call.
+    """
+
+    calls: int
+    model: str
+    state: BatchState | Literal["none"]
     due: float
 
 

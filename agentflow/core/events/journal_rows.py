@@ -38,6 +38,8 @@ AGAIN = "~"
 """End of the path of a message that is unread again: what had read it was cancelled before it went on."""
 SAID, SENT = "said", "sent"
 """The kinds of messages to a run: a text, and a signal."""
+BATCH = "batch"
+"""The kind of the records of model calls that wait for a batch."""
 
 
 def effect_key(path: str) -> bytes:

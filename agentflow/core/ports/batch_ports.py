@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from agentflow.core.data.batches import BatchAnswer, BatchedCall, BatchProgress, StoredBatch
+from agentflow.core.data.batches import BatchAnswer, BatchedCall, BatchProgress, BatchState, BatchWait, StoredBatch
 from agentflow.core.data.messages import ModelRequest, ModelResponse
 
 
@@ -47,7 +47,7 @@ class BatchStore(Protocol):
         """Make this process the sender of a batch. False if another living process is."""
         ...
 
-    async def change(self, id: str, state: str, vendor: str) -> None:
+    async def change(self, id: str, state: BatchState, vendor: str) -> None:
         """Store the state of a batch, and the vendor's id of it."""
         ...
 
@@ -57,6 +57,10 @@ class BatchStore(Protocol):
 
     async def answers(self, ids: Collection[str]) -> dict[str, Any]:
         """The answers to those of the calls ``ids`` without a run that have one."""
+        ...
+
+    async def waits(self, ids: Collection[str]) -> list[BatchWait]:
+        """The calls ``ids`` without an answer, by the batches that they are in."""
         ...
 
     async def end(self, id: str) -> None:

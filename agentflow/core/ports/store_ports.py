@@ -338,8 +338,12 @@ class JournalStore(Protocol):
         """
         ...
 
-    async def deliver(self, run: str, key: bytes, state: EffectState, value: Any) -> bool:
-        """Answer an open record; a waiting run becomes ``queued``. False if it has been answered before."""
+    async def deliver(self, run: str, answers: Sequence[EffectRow]) -> frozenset[bytes]:
+        """Answer open records at once, each with the state and the value of the row in ``answers``; a waiting run becomes ``queued``.
+
+        Returns the keys of those that it answered: not of a record that was answered before, nor of a later one with the same key, which
+        has ``started`` at another time.
+        """
         ...
 
     async def post(self, run: str, message: EffectRow, wakes: str = "", most: int = 0) -> EffectRow | None:

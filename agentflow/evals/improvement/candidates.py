@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -64,10 +65,12 @@ class ProgramCandidate(Variation):
         return {**self.overrides, task: {**self.overrides.get(task, {}), name: value}}
 
     def measured(self, report: EvaluationFigures, score: str, stage: Stage, why: str = "") -> ProgramCandidate:
-        """The candidate with its figures in an evaluation where it is a variant."""
+        """The candidate with its figures in an evaluation where it is a variant: no score if the scorer gave none."""
         mean, cost = figures_of(report, self.name, score)
         paid = self.paid_calls + report[self.name].calls_paid
-        return replace(self, stage=stage, why=why, score=mean, cost_usd=cost, paid_calls=paid)
+        return replace(
+            self, stage=stage, why=why, score=None if math.isnan(mean) else mean, cost_usd=cost, paid_calls=paid
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The candidate as JSON data."""
@@ -155,18 +158,22 @@ def chosen_score(report: EvaluationFigures, primary: str | None, account: Sequen
     (``evals/score``)."""
     if primary is not None:
         report.check_score(primary)
-        return primary
-    quality = [name for name in report.names if name not in account]
+    scored = {name for each in report.samples for name in each.scores}
+    names = [name for name in report.names if name not in account] if primary is None else [primary]
+    quality = [name for name in names if name in scored]
     if not quality:
-        ended = next(iter(report.failures()), None)
-        why = (
-            "cost, latency, calls and steps are an account" if ended is None else f"'{ended.case.name}' {ended.reason}"
-        )
-        raise ConfigurationError(
-            f"no case has a score to raise: {why}",
-            code="evals/score",
-            hint="give a scorer of the answer, and cases that the unchanged program can run: scorers=[contains(), cost]",
-        )
+        missing = [(each, name) for each in report.samples for name in names if name in each.missing]
+        failed = report.failures()
+        hint = "give a scorer of the answer, and cases that the unchanged program can run: scorers=[contains(), cost]"
+        if missing:
+            sample, name = missing[0]
+            why = f"the scorer '{name}' gave none for '{sample.case.name}': {sample.missing[name]}"
+            hint = "mend the scorer, for example: def polite(case, run): return 'please' in run.value"
+        elif failed:
+            why = f"'{failed[0].case.name}' {failed[0].reason}"
+        else:
+            why = "cost, latency, calls and steps are an account"
+        raise ConfigurationError(f"no case has a score to raise: {why}", code="evals/score", hint=hint)
     return quality[0]
 
 

@@ -10,11 +10,12 @@ from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.limits import Limits
 from agentflow.core.events.questions import Answerer
 from agentflow.evals.cases import Cases, Scorer
-from agentflow.evals.evaluation import names_in, read_listed
+from agentflow.evals.evaluation import check_program, names_in, read_listed
 from agentflow.evals.improvement.candidates import ProgramCandidate
 from agentflow.evals.improvement.improvement_report import ImprovementReport
-from agentflow.evals.improvement.operators import OPERATORS
+from agentflow.evals.improvement.operators import OF_TEXTS, OPERATORS
 from agentflow.evals.improvement.search import ImprovementPlan, Search
+from agentflow.evals.scoring import is_function, listed_scorers, name_of
 from agentflow.flow.program_methods import check_run
 from agentflow.lib.option_table import wrong_value
 from agentflow.lib.text.suggest import did_you_mean
@@ -75,16 +76,19 @@ async def improvement_plan_of(
             raise wrong_value("flow.improve", name, value, "is not a whole number from 1 up", f"for example {name}=3")
     if (by := chosen.pop("by", "own")) not in get_args(By):
         raise wrong_value("flow.improve", "by", by, "is not an optimiser", "by='own' or by='gepa'")
+    check_program(program)
     chosen["operators"], chosen["models"] = (
-        _operators(options),
+        _operators(options, program),
         tuple(sorted(names_in("models", options.get("models", ())))),
     )
     chosen["live_tools"] = names_in("live_tools", options.get("live_tools", ()))
     listed = await read_listed(cases)
-    return ImprovementPlan(program=program, cases=listed, scorers=tuple(scorers), **cast("dict[str, Any]", chosen))
+    return ImprovementPlan(
+        program=program, cases=listed, scorers=listed_scorers(scorers), **cast("dict[str, Any]", chosen)
+    )
 
 
-def _operators(options: ImproveOptions) -> tuple[str, ...]:
+def _operators(options: ImproveOptions, program: Any) -> tuple[str, ...]:
     """The names of operators, in the order of their table. Raises ConfigurationError (``config/option``)."""
     asked = names_in("operators", options.get("operators", ()))
     for name in sorted(asked):
@@ -100,6 +104,15 @@ def _operators(options: ImproveOptions) -> tuple[str, ...]:
             options.get("models"),
             "goes with the operator 'model'",
             "operators=['model'], models=['openai:gpt-5-mini']",
+        )
+    if (of_texts := sorted(asked & OF_TEXTS)) and (program is None or is_function(program)):
+        which = "recorded runs have their own" if program is None else f"'{name_of(program)}' is a Python function"
+        raise wrong_value(
+            "flow.improve",
+            "operators",
+            of_texts,
+            f"change the text of a program, and {which}",
+            "give the program as a text, such as Path('answer.py'), or leave them out: operators=['few_shot', 'effort']",
         )
     return tuple([name for name in OPERATORS if name in asked])
 

@@ -11,7 +11,7 @@ from agentflow.core.data.errors import ConfigurationError, PurseEmpty
 from agentflow.core.data.source import Source
 from agentflow.durable.override_files import OVERRIDES, overrides_text
 from agentflow.evals.figures import BASE
-from agentflow.evals.forms import aligned
+from agentflow.evals.forms import aligned, missing_scores
 from agentflow.evals.improvement.candidates import CHEAPER, ProgramCandidate, fails, figures_of, is_better
 from agentflow.evals.improvement.editable import EditableTask, as_text
 from agentflow.evals.report import EvaluationReport
@@ -195,6 +195,9 @@ class ImprovementReport:
         if self.stopped is not None:
             lines += [f"stopped: {self.stopped.message}; run_id='{self.run_id}' and a higher limit continue it", ""]
         lines += [f"paid {_usd(self.paid_usd)} for {self.paid_calls} model calls; {self.reused_calls} were reused", ""]
+        absent = {} if self.finals is None else missing_scores(self.finals)
+        if absent:
+            lines += ["missing on the held-out cases:", *[f"  {count} x {why}" for why, count in absent.items()], ""]
         if self.improved:
             lines += [f"The best is {self.best.name}:", "", self.diff, ""]
         return "\n".join([*lines, self.evidence])

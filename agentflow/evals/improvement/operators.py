@@ -257,6 +257,10 @@ OPERATORS: Mapping[str, Operator] = {
 """The operators by name: the first three change fields of tasks, the others need a program text."""
 
 
+OF_TEXTS = frozenset({"critic", "vote", "retry", "check", "drop", "merge", "split", "concurrent"})
+"""The operators that change the text of a program."""
+
+
 def changes_of(material: Material, operators: Sequence[str]) -> list[OperatorChange]:
     """The changes that these operators make of a candidate, the operators taking turns."""
     several = [list(OPERATORS[name](material)) for name in operators]

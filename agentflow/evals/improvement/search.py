@@ -8,6 +8,7 @@ for nothing, and continues where it was interrupted.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -523,6 +524,9 @@ class Search:
             after = figures_of(report, each.name, self.score)
             holds = is_better(after, before) or (each.faster and after[0] >= before[0])
             why = "" if holds else "no better in the worst cases"
+            if math.isnan(after[0]):
+                lacking = [at.missing[self.score] for at in report[each.name].samples if self.score in at.missing]
+                why = f"no score in the worst cases: {lacking[0] if lacking else 'none could run'}"
             self._replace(each.measured(report, self.score, "screened", why))
 
     def _figures(self, candidate: ProgramCandidate, cases: Sequence[Case]) -> Figures:
