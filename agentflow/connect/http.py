@@ -47,7 +47,7 @@ async def http_streams(url: str, headers: Mapping[str, str], auth: httpx2.Auth |
 
 
 async def _let_calls_wait(request: httpx2.Request) -> None:
-    """Remove the read time-out of a request of the protocol, and of the stream of what the server says by itself.
+    """Remove the read time-out of a request of the protocol, and of the stream for messages of the server.
 
     A request is answered when the tool is done, and its call has a time-out of its own. Nothing else does: the SDK sends one
     message after the other, so all of them would wait behind a notification that is never acknowledged.
