@@ -6,6 +6,7 @@ one to which its number and exit status are written; see :mod:`tests.support.com
 
 from __future__ import annotations
 
+import atexit
 import gc
 import io
 import json
@@ -14,6 +15,7 @@ import runpy
 import signal
 import socket
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +72,34 @@ def become(job: dict[str, Any]) -> None:
     sys.stderr = io.TextIOWrapper(open(2, "wb"), "utf-8", "backslashreplace", line_buffering=True)  # noqa: SIM115
 
 
+def carry_out(job: dict[str, Any]) -> None:
+    """Run the command or script of a job, and end this process."""
+    try:
+        if "script" in job:
+            runpy.run_path(job["script"], run_name="__main__")
+        else:
+            app(prog_name="agentflow")
+        code: object = None
+    except SystemExit as ended:
+        code = ended.code
+    if not isinstance(code, int | None):
+        sys.exit(code)
+    threading._shutdown()  # type: ignore[attr-defined] - this and the next lines are what ends an interpreter
+    atexit._run_exitfuncs()
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):  # lost, closed or taken away: Python knows the status for that
+            sys.exit(code)
+    # To free all that was loaded takes longer than most commands: each page of it is still shared with the server.
+    os._exit(code or 0)
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
     job = next_job(socket.socket(fileno=int(sys.argv[1])))
     become(job)
-    if "script" in job:
-        runpy.run_path(job["script"], run_name="__main__")
-    else:
-        app(prog_name="agentflow")
+    carry_out(job)
