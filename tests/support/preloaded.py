@@ -6,7 +6,6 @@ one to which its number and exit status are written; see :mod:`tests.support.com
 
 from __future__ import annotations
 
-import atexit
 import gc
 import io
 import json
@@ -15,7 +14,6 @@ import runpy
 import signal
 import socket
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ import agentflow.cli.run.execute as _execute
 import agentflow.cli.runs.runs as _runs
 import agentflow.cli.shared.progress as _progress
 from agentflow.cli.main import app
+from tests.support.children import leave
 
 LOADED = (_anthropic, _openai, _app, _execute, _progress, _runs)
 MOST = 1 << 18
@@ -84,16 +83,7 @@ def carry_out(job: dict[str, Any]) -> None:
         code = ended.code
     if not isinstance(code, int | None):
         sys.exit(code)
-    threading._shutdown()  # type: ignore[attr-defined] - this and the next lines are what ends an interpreter
-    atexit._run_exitfuncs()
-    gc.collect()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):  # lost, closed or taken away: Python knows the status for that
-            sys.exit(code)
-    # To free all that was loaded takes longer than most commands: each page of it is still shared with the server.
-    os._exit(code or 0)
+    leave(code)
 
 
 if __name__ == "__main__":
