@@ -33,7 +33,7 @@ from agentflow.lib.text.safe_text import escape
 _log = logging.getLogger(__name__)
 
 CLOSE_S = 5.0
-"""Seconds allowed for closing."""
+"""Seconds allowed for each part of closing."""
 FIRST_WAIT_S = 0.5
 """Seconds to wait after the first failure; doubled with each further one, up to :data:`LONGEST_WAIT_S`."""
 LONGEST_WAIT_S = 30.0
@@ -325,11 +325,13 @@ class Connection:
 
 
 async def _ended(owners: Sequence[asyncio.Task[None]]) -> None:
-    """Wait until owner tasks have closed their connections, at most :data:`CLOSE_S`: closing asks the server, which may never answer."""
-    if owners:
-        await asyncio.wait(owners, timeout=CLOSE_S)
+    """Wait until owner tasks have closed their connections. Each :data:`CLOSE_S` they are cancelled: closing asks the server, which may
+    never answer, to cancel a request and to end the session."""
+    while pending := [each for each in owners if not each.done()]:
+        await asyncio.wait(pending, timeout=CLOSE_S)
+        for each in pending:
+            each.cancel()
     for owner in owners:
-        owner.cancel()
         await outlast(owner)
 
 
