@@ -10,7 +10,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -26,6 +25,7 @@ from agentflow.executors.executed_files import ProgramFile, program_files
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import CommandRule
 from agentflow.lib.file_writer import is_trusted
+from agentflow.lib.loopback import is_loopback
 from agentflow.lib.text.toml_words import to_toml
 from agentflow.providers.dialects.retry import RetryPolicy
 from agentflow.providers.http_adapter import DEFAULT_GATE
@@ -200,7 +200,7 @@ FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
         "base_url": FileRule(
             "a server elsewhere would be sent your key",
             "pass base_url= or --base-url, or set AGENTFLOW_BASE_URL",
-            permits=lambda directory, url: is_loopback(str(url)),
+            permits=lambda directory, url: leads_to_loopback(str(url)),
         ),
         "api_key": FileRule("every reader of the file would get the key", "set the provider's variable"),
         "embeddings": FileRule(_SENT_FILES, "pass embeddings= or --embeddings, or set AGENTFLOW_EMBEDDINGS"),
@@ -313,8 +313,8 @@ def _commands(read: Mapping[str, Any]) -> Iterable[tuple[Sequence[str], str]]:
         yield CommandRule(rule).words, fixed
 
 
-def is_loopback(url: str) -> bool:
-    """Whether a URL's host is this machine's loopback, by its address. ``localhost`` is the only name that counts.
+def leads_to_loopback(url: str) -> bool:
+    """Whether a URL's host is this machine's loopback.
 
     A URL that two parsers may read differently (user info, backslashes, blanks) counts as elsewhere.
     """
@@ -326,6 +326,6 @@ def is_loopback(url: str) -> bool:
         written = f"[{host}]" if ":" in host else host
         if parts.scheme not in ("http", "https") or parts.netloc.lower() not in (written, f"{written}:{parts.port}"):
             return False
-        return host == "localhost" or ip_address(host).is_loopback
+        return is_loopback(host)
     except ValueError:
         return False

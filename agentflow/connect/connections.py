@@ -173,10 +173,13 @@ class McpConnections:
         """Close all connections. Idempotent."""
         every, self._open = self._open, []
         absent, self._absent = self._absent, []
+        cancelled: asyncio.CancelledError | None = None
         for task in absent:
             task.cancel()
-            await outlast(task)
+            cancelled = await outlast(task) or cancelled
         if every:
             from agentflow.connect.connected import close_all
 
             await close_all(every)
+        if cancelled is not None:
+            raise cancelled

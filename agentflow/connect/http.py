@@ -28,7 +28,7 @@ CHALLENGE = "agentflow/challenge"
 TERMINATED = "Session terminated"
 """The SDK's words for a session that the server does not know any more."""
 CONNECT_S = 10.0
-"""Seconds to establish a connection and to send a request."""
+"""Seconds to establish a connection, to send a message, and until one is acknowledged that has no answer."""
 
 
 @asynccontextmanager
@@ -38,13 +38,28 @@ async def http_streams(url: str, headers: Mapping[str, str], auth: httpx2.Auth |
         httpx2.AsyncClient(
             headers={**headers, "accept-encoding": "identity"},
             auth=auth,
-            # no read time-out: an answer comes when the tool is done, and the call has a time-out of its own
-            timeout=httpx2.Timeout(CONNECT_S, read=None),
-            event_hooks={"response": [_bound, _say_expired]},
+            timeout=httpx2.Timeout(CONNECT_S),
+            event_hooks={"request": [_let_calls_wait], "response": [_bound, _say_expired]},
         ) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE) as streams,
     ):
         yield streams
+
+
+async def _let_calls_wait(request: httpx2.Request) -> None:
+    """Remove the read time-out of a request of the protocol, and of the stream for messages of the server.
+
+    A request is answered when the tool is done, and its call has a time-out of its own. Nothing else does: the SDK sends one
+    message after the other, so all of them would wait behind a notification that is never acknowledged.
+    """
+    if request.method == "GET" or (request.method == "POST" and _is_answered(request.content)):
+        request.extensions["timeout"] = {**request.extensions["timeout"], "read": None}
+
+
+def _is_answered(content: bytes) -> bool:
+    """Whether a message of ours is a request, and not a notification or an answer."""
+    message: Any = json.loads(content)
+    return "id" in message and "method" in message
 
 
 async def _bound(response: httpx2.Response) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import anyio
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
@@ -27,12 +27,13 @@ from agentflow.core.ports.ports import PromptRunner
 from agentflow.core.ports.service_port import ServicePort
 from agentflow.lib.event_loop import outlast
 from agentflow.lib.redact import Redactor
+from agentflow.lib.shielded import run_to_completion
 from agentflow.lib.text.safe_text import escape
 
 _log = logging.getLogger(__name__)
 
 CLOSE_S = 5.0
-"""Seconds allowed for closing."""
+"""Seconds allowed for each part of closing."""
 FIRST_WAIT_S = 0.5
 """Seconds to wait after the first failure; doubled with each further one, up to :data:`LONGEST_WAIT_S`."""
 LONGEST_WAIT_S = 30.0
@@ -186,12 +187,7 @@ class Connection:
         for each in (live, *self._retired.values()):
             if each is not None:
                 each.end(CLOSED)
-        owners = [each for each in (owner, *self._retired) if each is not None]
-        if owners:
-            await asyncio.wait(owners, timeout=CLOSE_S)
-        for owner in owners:
-            owner.cancel()
-            await outlast(owner)
+        await run_to_completion(_ended([each for each in (owner, *self._retired) if each is not None]))
 
     # -- the owner ---------------------------------------------------------------------------------------------------
 
@@ -199,7 +195,7 @@ class Connection:
         """Start an owner task and return the connection that it opened. Raises AgentflowError."""
         loop = asyncio.get_running_loop()
         if self._owner is not None:
-            await outlast(self._owner)
+            await run_to_completion(_ended([self._owner]))
         live, ready = Live(), loop.create_future()
         # an empty context: the connection outlives the call and the spans of its first user
         owner = loop.create_task(self._own(live, ready), name=f"mcp {self.server.name}", context=contextvars.Context())
@@ -212,7 +208,7 @@ class Connection:
         finally:
             if not ready.done():
                 owner.cancel()
-                await outlast(owner)
+                await run_to_completion(_ended([owner]))
         if ready.done():
             self._owner, self._live = owner, live
             self._listed(live.tools)
@@ -326,6 +322,17 @@ class Connection:
             or "try it with agentflow mcp list; McpStdio(..., optional=True) lets the flow start without it",
             details={"server": self.server.name, **({"stderr": said} if said else {})},
         )
+
+
+async def _ended(owners: Sequence[asyncio.Task[None]]) -> None:
+    """Wait until owner tasks have closed their connections. Each :data:`CLOSE_S` they are cancelled: closing asks the server, which may
+    never answer, to cancel a request and to end the session."""
+    while pending := [each for each in owners if not each.done()]:
+        await asyncio.wait(pending, timeout=CLOSE_S)
+        for each in pending:
+            each.cancel()
+    for owner in owners:
+        await outlast(owner)
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:

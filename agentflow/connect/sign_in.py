@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from agentflow.connect.token_store import TokenStore
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.frozen import frozen
+from agentflow.lib.loopback import is_loopback
 
 if TYPE_CHECKING:
     from agentflow.core.call.call import CallContext
@@ -140,12 +141,8 @@ def unsafe(address: str, *, local: bool) -> str | None:
 
 def is_local(host: str | None) -> bool:
     """Whether a host is this machine, by its name or address."""
-    if host is None:
-        return False
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+    # also the names below localhost, unlike elsewhere: browsers take each of them to be the machine they run on
+    return host is not None and (is_loopback(host) or host.endswith(".localhost"))
 
 
 def _is_private(host: str) -> bool:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
 from agentflow.core.call.call import CallContext, JournalPort
 from agentflow.core.call.endings import HandedOver, Handoff, Retry, called_by_host
 from agentflow.core.call.reading import files_read
 from agentflow.core.call.run_port import PAID_TEXT
-from agentflow.core.call.spending import Funds, Reservation
 from agentflow.core.call.work_clock import WorkClock
 from agentflow.core.data.errors import LimitExceeded, ResourceExhausted, clip
-from agentflow.core.data.limits import NANO, added
+from agentflow.core.data.limits import added
 from agentflow.core.data.message_json import read_message, read_response
 from agentflow.core.data.messages import (
-    CAP_SETTINGS,
     Message,
-    ModelProfile,
     ModelRequest,
     ModelResponse,
     OtherPart,
@@ -33,13 +28,12 @@ from agentflow.core.data.messages import (
     ToolCallPart,
     ToolSpec,
     Usage,
-    thinking_tokens,
     user,
 )
 from agentflow.core.data.requests import turns_without_tools
 from agentflow.core.data.results import NO_USAGE
 from agentflow.core.data.values import is_long, plain
-from agentflow.core.events.events import TextRead, WaitReason, WaitStarted
+from agentflow.core.events.events import TextRead
 from agentflow.core.ports.ports import AnswerCheck, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.core.ports.toolbox import Toolbox
 from agentflow.handler.model_turn import (
@@ -57,6 +51,7 @@ from agentflow.handler.prompt_answers import (
     answer_of_host,
     read_answer,
 )
+from agentflow.handler.prompt_bill import PromptBill
 from agentflow.handler.prompt_opening import (
     CacheWatch,
     PromptCaching,
@@ -66,7 +61,7 @@ from agentflow.handler.prompt_opening import (
     opening_of_handoff,
     opening_sources,
 )
-from agentflow.handler.token_estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator
+from agentflow.handler.token_estimate import Calibration
 from agentflow.handler.tool_lists import Offer, found_in, in_order
 from agentflow.handler.tool_registry import ToolTurn
 
@@ -97,32 +92,8 @@ def answer_message(response: ModelResponse) -> Message:
     return Message("assistant", tuple(parts))
 
 
-PATIENCE_S = 1.0
-"""Seconds of waiting before a warning is published."""
-
-
-@asynccontextmanager
-async def waiting(call: CallContext, reason: WaitReason, *, code: str, message: str) -> AsyncGenerator[None, None]:
-    """A block that waits: WaitStarted and WaitFinished at the path of ``call``, and a Warning after a while."""
-    with call.scope(WaitStarted, call.path, reason=reason) as scope:
-        late = asyncio.get_running_loop().call_later(PATIENCE_S, scope.call.warn, code, message)
-        try:
-            yield
-        finally:
-            late.cancel()
-
-
-USUAL_CAP = 8_192
-"""Default maximum of tokens of an answer in a run with a budget."""
-WAITING = (
-    "a model call waits for others to give back what they have set aside of the run's tokens or money; state "
-    "max_output_tokens to have more of them at once"
-)
-"""The warning for a call that waits for the budget."""
-
-
 class PromptRun:
-    """The state of a running prompt: its messages, usage and cost. Its messages are kept here until it has ended.
+    """The state of a running prompt. Its messages are kept here until it has ended.
 
     Parameters: ``call`` has a path of its own and is granted exactly the ``offered`` tools; ``model`` is the adapter's
     name for it; ``system`` is the whole system text; ``shape`` is the form the answer must have;
@@ -135,32 +106,23 @@ class PromptRun:
         "_adapter",
         "_allowed",
         "_around",
-        "_asked",
         "_at",
         "_batch",
+        "_bill",
         "_cache_key",
-        "_calibration",
         "_call",
         "_calls_tools",
         "_clearing",
-        "_cost",
-        "_estimator",
-        "_funds",
         "_guard",
         "_heard",
-        "_in_batch",
-        "_lost",
         "_may_call",
         "_messages",
         "_model",
         "_model_used",
         "_offer",
         "_offered",
-        "_pricing",
-        "_profile",
         "_prompt",
         "_prompt_cache",
-        "_rated",
         "_said",
         "_said_first",
         "_said_late",
@@ -169,14 +131,9 @@ class PromptRun:
         "_tools",
         "_turns",
         "_turns_left",
-        "_usage",
         "_watch",
         "_wrap_up",
-        "arrived",
         "clock",
-        "due",
-        "put_by",
-        "reserved",
         "shown",
     )
 
@@ -199,8 +156,6 @@ class PromptRun:
         batch: BatchRoute | None = None,
     ) -> None:
         self._batch = batch
-        self._in_batch = False
-        self.put_by = False
         self._prompt = prompt
         self._call = call
         own = cast("Toolbox | None", prompt.toolbox)
@@ -214,21 +169,28 @@ class PromptRun:
         self._tools = ToolTurn(tools, call)
         self._calls_tools = bool(offered or prompt.provider_tools or offer)
         self._offer = offer
-        self._profile = profile = adapter.profile(model)
+        profile = adapter.profile(model)
         if shape is not None and profile.object_output:
             self._shape = shape.as_object()
         window = profile.context_window
-        self._calibration = calibration
-        self._pricing = pricing
-        self._funds = call.run.funds
-        self.reserved: Reservation | None = None
-        self._estimator: Estimator | None = None
+        self.clock = WorkClock(prompt.timeout_s) if prompt.timeout_s is not None else None
+        self.shown: list[str] | None = (
+            [] if call.session.keep_partial and prompt.history.record_in_session_history else None
+        )
+        self._bill = bill = PromptBill(
+            call,
+            adapter,
+            model,
+            profile,
+            calibration=calibration,
+            pricing=pricing,
+            rated=rated,
+            clock=self.clock,
+            shown=self.shown,
+        )
         self._guard: ContextGuard | None = None
-        self._rated = rated
-        if window is not None or self._funds is not None or rated:
-            self._estimator = Estimator(model, calibration)
-            if window is not None:
-                self._guard = ContextGuard(adapter, profile, window, self._estimator, call)
+        if window is not None and bill.estimator is not None:
+            self._guard = ContextGuard(adapter, profile, window, bill.estimator, call)
         parts = prompt.parts
         has_field = profile.native_json_schema and shape is not None and shape.schema is not None
         if prompt.schema_text and not has_field:
@@ -243,14 +205,14 @@ class PromptRun:
             if call.session.data_context is not None:
                 files_read(call.reading, [item.path for item in call.session.data_context.items])
             call.reading.add(frozenset([f"tool:{tool.get('type')}" for tool in prompt.provider_tools or ()]))
-        if self._estimator is not None:
-            self._estimator.before = (begun.at, begun.size)
+        if bill.estimator is not None:
+            bill.estimator.before = (begun.at, begun.size)
         self._clearing: Clearing | None = None
         if prompt.rules.clear is not None:
             from agentflow.handler.clearing import Clearing  # which few prompts do
 
             self._clearing = Clearing(
-                prompt.rules.clear, lambda name: tools.find(name, call), calibration, self._estimator
+                prompt.rules.clear, lambda name: tools.find(name, call), calibration, bill.estimator
             )
         self._prompt_cache: PromptCache | None
         self._prompt_cache, self._cache_key = caching.plan(
@@ -266,26 +228,16 @@ class PromptRun:
         if prompt.effort is not None and not profile.takes_effort:
             ignored = f"the model {model} is not known to take an effort: it is asked without '{prompt.effort}'"
             call.warn("handler/effort", ignored, model=model)
-        self._usage = NO_USAGE
-        self._asked: ModelRequest | None = None
-        self.arrived = 0
-        self.due = False
-        self.shown: list[str] | None = (
-            [] if call.session.keep_partial and prompt.history.record_in_session_history else None
-        )
         self._wrap_up: WrapUp | None = None
         self._may_call = self._calls_tools
         """Whether the model may call tools in this turn."""
         self._turns_left = 0
-        self._lost: list[tuple[Usage, float | None]] = []
-        self._cost: float | None = 0.0
         self._turns = 0
         self._said = ""
         self._allowed = 0
         self._heard: list[SaidText] = []
         self._said_first: tuple[TextPart, ...] = ()
         self._said_late: Sequence[str] = ()
-        self.clock = WorkClock(prompt.timeout_s) if prompt.timeout_s is not None else None
 
     async def run(self) -> PromptOutcome:
         """Run the prompt and return its outcome. Raises the errors of
@@ -365,10 +317,7 @@ class PromptRun:
         finally:
             if self._heard and self.shown is None:
                 self._put_back()
-            if self._asked is not None:
-                run.under_way(self.so_far, False)
-            if self.reserved is not None:
-                self.reserved.free()
+            self._bill.close()
 
     def stopped(self, error: BaseException) -> tuple[Message, ...] | None:
         """The exchange of the prompt at the moment that ``error`` stops it; None for a failure before the model has said anything."""
@@ -441,27 +390,29 @@ class PromptRun:
         self, request: ModelRequest, call: CallContext, progress: TurnProgress
     ) -> tuple[ModelResponse, Usage, float | None]:
         """Make a model call for middleware, and charge it. Returns the answer, its usage and its cost, with those of attempts that gave none."""
-        lost = len(self._lost)
+        bill = self._bill
+        lost = len(bill.lost)
         try:
             response = await self._ask(request, call, progress)
-            usage, cost = response.usage, self.cost_of(response)
-            self._call.run.charge_usage(usage, cost, self.put_by)
+            usage, cost = response.usage, bill.cost_of(response)
+            bill.charge(response, usage, cost)
         finally:
-            self.due = False
-            if self.reserved is not None:
-                self.reserved.free()
-        if self.reserved is not None:
-            self.reserved.check(response)
-        for tokens, price in self._lost[lost:]:
+            bill.due = False
+            bill.free()
+        for tokens, price in bill.lost[lost:]:
             usage, cost = usage + tokens, added(cost, price)
         return response, usage, cost
+
+    def cost_of(self, response: ModelResponse) -> float | None:
+        """The cost of an answer in US dollars, for middleware."""
+        return self._bill.cost_of(response)
 
     async def _ask(
         self, request: ModelRequest, call: CallContext, progress: TurnProgress | None = None
     ) -> ModelResponse:
-        tokens = 0
-        if self._estimator is not None:
-            tokens = self._estimator.input_tokens(request)
+        tokens, bill = 0, self._bill
+        if bill.estimator is not None:
+            tokens = bill.estimator.input_tokens(request)
             if self._guard is not None:
                 await self._guard.before(request, tokens)
         run, waits, asked = call.run, call.run.waits_at_limits, request
@@ -470,124 +421,37 @@ class PromptRun:
             from agentflow.handler.batched_model import BatchedModel  # few tasks ask for it
 
             content = {"the model": self._model, "the turn": self._turns + 1, "the conversation": self._said}
-            adapter = BatchedModel(adapter, self._batch, call, run.journal, content, self)
-            self._in_batch = True
+            adapter = BatchedModel(adapter, self._batch, call, run.journal, content, bill)
+            if bill.reserving is not None:
+                bill.reserving.in_batch = True
         while True:
             try:
-                if self._funds is not None:
-                    request = await self._reserve(asked, tokens, self._funds, call, exact=waits)
-                elif self._rated:
+                if bill.reserving is not None:
+                    request = await bill.reserving.reserve(asked, tokens, call, exact=waits, put_by=bill.put_by)
+                elif bill.rated:
                     request = replace(asked, input_tokens=tokens)
                 run.charge_model_call()
                 break
             except LimitExceeded as error:  # at a limit that may be raised the call waits; it is sent whole then
                 if not waits:
                     raise
-                if self.reserved is not None:
-                    self.reserved.free()
+                bill.free()
                 await run.beyond(error, call)
         self._turns += 1
         cleared = self._clearing is not None and self._clearing.announce(call)
         watch = self._watch
         if watch is not None:
             watch.before(request, call, first=self._turns == 1, cleared=cleared)
-        if run.watched:
-            if self._asked is None:
-                run.under_way(self.so_far, True)
-            self._asked = request
+        bill.sends(request)
         if progress is None:
-            response = await model_turn(adapter, request, call, self._turns, self._shape, self)
+            response = await model_turn(adapter, request, call, self._turns, self._shape, bill)
         else:
-            response = await answered(adapter, request, progress, self)
+            response = await answered(adapter, request, progress, bill)
         if watch is not None:
             watch.after(request, response, call, fallbacks=bool(self._prompt.fallbacks))
         if self._may_call or ToolCallPart not in map(type, response.parts):
             return response
         return without_calls(response, call, checked=self._shape is not None)
-
-    async def _reserve(
-        self, request: ModelRequest, tokens: int, funds: Funds, call: CallContext, *, exact: bool = False
-    ) -> ModelRequest:
-        """Reserve the most that a request of ``tokens`` may cost; returns it with the cap that ensures that."""
-        cap = request.max_output_tokens or default_cap(self._profile, request.settings, tokens)
-        cap = await self._grant(request, funds, tokens, cap, call, exact=exact)
-        if not funds.capped:
-            return replace(request, input_tokens=tokens) if self._rated else request
-        if cap == request.max_output_tokens and not self._rated:
-            return request
-        return replace(request, max_output_tokens=cap, input_tokens=tokens)
-
-    async def _grant(
-        self, request: ModelRequest, funds: Funds, tokens: int, cap: int, call: CallContext, *, exact: bool = False
-    ) -> int:
-        """Reserve a call's input and answer, waiting if need be. Returns the maximum of tokens of the answer."""
-        quote, model = None, self._model
-        if funds.priced and self._pricing is not None:
-            quote = await self._pricing.quote(self._adapter, model, tokens, request.prompt_cache)
-            if quote is None:
-                model = self._pricing.unpriced(self._adapter, model)
-            elif self._in_batch:
-                quote = self._pricing.batched(quote)
-        self.reserved = reserved = funds.reserve(
-            tokens, cap, quote, model, priority=call.priority, exact=exact, put_by=self.put_by
-        )
-        if reserved.waits:
-            self.waits(False)
-            async with waiting(call, "budget", code="limits/waiting", message=WAITING):
-                await reserved.granted()
-            self.waits(True)
-        return reserved.cap
-
-    async def again(self, request: ModelRequest) -> None:
-        """Reserve again for a request that broke and was charged, before it is sent again unchanged."""
-        funds, reserved, estimator = self._funds, self.reserved, self._estimator
-        if funds is None or reserved is None or estimator is None:
-            return
-        tokens = estimator.input_tokens(request)
-        reserved.free()
-        await self._grant(request, funds, tokens, reserved.cap, self._call, exact=True)
-
-    async def unbatched(self, request: ModelRequest) -> None:
-        self._in_batch = self.put_by = False
-        await self.again(request)
-
-    def waits(self, over: bool) -> None:
-        """Stop the prompt's clock while a call waits for its rate or budget."""
-        if self.clock is not None:
-            if over:
-                self.clock.go_on()
-            else:
-                self.clock.stop()
-
-    def broken(self, request: ModelRequest, arrived: int) -> Usage:
-        """Charge a call that was sent and has no answer: its input, and an estimate of the received part."""
-        usage, cost = self._estimate(request, arrived)
-        self._charge_lost(usage, cost)
-        return usage
-
-    def unwanted(self, response: ModelResponse) -> None:
-        self._charge_lost(response.usage, self.cost_of(response))
-
-    def _charge_lost(self, usage: Usage, cost: float | None) -> None:
-        self.due = False
-        self._count(usage, cost)
-        self._lost.append((usage, cost))
-        try:
-            self._call.run.charge_usage(usage, cost)
-        except LimitExceeded:
-            pass  # the error that ended the call is raised; the next one will find the limit met
-
-    def so_far(self) -> tuple[Usage, float | None]:
-        """Estimated usage and cost of the call in progress; nothing unless one was sent and is not charged."""
-        return self._estimate(self._asked, self.arrived) if self.due and self._asked is not None else (NO_USAGE, 0.0)
-
-    def _estimate(self, request: ModelRequest, arrived: int) -> tuple[Usage, float | None]:
-        """The input of a request and ``arrived`` characters of its answer, as tokens and US dollars."""
-        read = (self._estimator or Estimator(self._model, self._calibration)).input_tokens(request)
-        written = -(-arrived // CHARACTERS_PER_TOKEN)
-        usage = Usage(read, written, requests=1, estimated_tokens=read + written)
-        pricing = self._pricing
-        return usage, None if pricing is None else pricing.cost_of(self._adapter, self._model, usage)
 
     async def _ask_once(
         self, request: ModelRequest, journal: JournalPort
@@ -605,8 +469,8 @@ class PromptRun:
             if "opening" in record:
                 self._system = record["system"]
                 self._messages = [read_message(each) for each in record["opening"]]
-                if self._estimator is not None:
-                    self._estimator.before = (0, 0)
+                if self._bill.estimator is not None:
+                    self._bill.estimator.before = (0, 0)
                 self._at = record["at"]
                 if call.reading is not None:
                     call.reading.add(frozenset(record.get("sources", ())))
@@ -615,7 +479,7 @@ class PromptRun:
                 self._wrap_up.notice = record["wrap_up"]
                 self._notice(record["wrap_up"])
             for tokens, cost in record.get("lost", ()):
-                self._count(Usage(**tokens), cost)
+                self._bill.count(Usage(**tokens), cost)
             self._said_late = record.get("said_late", ())
             await self._note(record["response"])
             response = read_response(record["response"])
@@ -624,7 +488,8 @@ class PromptRun:
         said = await self._said_before()
         if said:
             request = self._request()
-        self._lost.clear()
+        bill = self._bill
+        bill.lost.clear()
         before = request
         if self._wrap_up is not None:
             request = self._last_request(request, self._wrap_up)
@@ -643,13 +508,13 @@ class PromptRun:
                 record["said"] = said
             if self._said_late:
                 record["said_late"] = self._said_late
-            usage, cost = response.usage, self.cost_of(response)
-            for lost, lost_cost in self._lost:
+            usage, cost = response.usage, bill.cost_of(response)
+            for lost, lost_cost in bill.lost:
                 usage, cost = usage + lost, added(cost, lost_cost)
             if self._around:
                 usage, cost = NO_USAGE, 0.0  # its model calls have records of their own
-            if self._lost:
-                record["lost"] = [[plain(each), price] for each, price in self._lost]
+            if bill.lost:
+                record["lost"] = [[plain(each), price] for each, price in bill.lost]
             if self._turns == 1:
                 record |= {"system": self._system, "opening": plain(opening), "at": self._at}
                 if call.reading is not None:
@@ -740,22 +605,18 @@ class PromptRun:
         ``charged``: it was charged when it was recorded. An answer after a pause extends the last message, since roles must
         alternate.
         """
-        usage, cost = response.usage, self.cost_of(response)
-        self.due = False
+        bill = self._bill
+        usage, cost = response.usage, bill.cost_of(response)
+        bill.due = False
         if self.shown is not None:
             self.shown.clear()
-        self._count(usage, cost)
+        bill.count(usage, cost)
         if self._wrap_up is not None:
             self._wrap_up.took(usage, cost)
         self._model_used = response.model or self._model
         run = self._call.run
         if not charged:
-            try:
-                run.charge_usage(usage, cost, self.put_by)
-            finally:
-                if self.reserved is not None:
-                    self.reserved.free()
-                    self.reserved.check(response)
+            bill.charge(response, usage, cost)
         if len(text := response.text) > PAID_TEXT:
             run.charge_text(len(text))
         calls = checked_calls(response, request, self._adapter, run.limits.string)
@@ -765,27 +626,11 @@ class PromptRun:
             messages[-1] = Message("assistant", (*messages[-1].parts, *message.parts))
         elif response.parts or response.stop_reason != "pause":
             messages.append(message)
-        if self._estimator is not None:
-            self._estimator.learn(response, messages)
+        if bill.estimator is not None:
+            bill.estimator.learn(response, messages)
             if self._guard is not None:
                 self._guard.after(response)
         return calls
-
-    def cost_of(self, response: ModelResponse) -> float | None:
-        """The cost of an answer in US dollars; if its adapter does not say, the most it may cost where money is limited."""
-        cost = response.cost_usd
-        if cost is not None and not isfinite(cost):
-            cost = None  # of an adapter of the host's own
-        if cost is None and self._funds is not None and self._funds.priced and self._pricing is not None:
-            return self._pricing.cost_of(self._adapter, self._model, response.usage)
-        return cost
-
-    def _count(self, usage: Usage, cost: float | None) -> None:
-        """Add to the usage of the prompt."""
-        self._usage = usage if self._usage is NO_USAGE else self._usage + usage
-        self._cost = (
-            None if cost is None or self._cost is None else (round(self._cost * NANO) + round(cost * NANO)) / NANO
-        )
 
     async def _judged(self, response: ModelResponse, answer: ParsedAnswer, check: AnswerCheck) -> ParsedAnswer:
         """An answer of the right form as the prompt's check has it: accepted, changed, or refused."""
@@ -842,8 +687,8 @@ class PromptRun:
         return PromptOutcome(
             response=response,
             turn=tuple(exchange),
-            usage=self._usage if self._tools.usage is NO_USAGE else self._usage + self._tools.usage,
-            cost_usd=self._cost,
+            usage=self._bill.usage if self._tools.usage is NO_USAGE else self._bill.usage + self._tools.usage,
+            cost_usd=self._bill.cost,
             turns=self._turns,
             value=answer.value,
             parse_error=answer.parse_error,
@@ -868,18 +713,3 @@ def _with_texts(parts: tuple[Part, ...], texts: tuple[TextPart, ...]) -> tuple[P
 def _digest(said: str, data: object) -> str:
     text = said + json.dumps(data, sort_keys=True)
     return blake2b(text.encode("ascii"), digest_size=16).hexdigest()
-
-
-def default_cap(profile: ModelProfile, settings: Mapping[str, Any], tokens: int) -> int:
-    """The maximum of tokens of an answer to a request that states none: from native ``settings``, else the model's default and
-    its thinking budget.
-
-    ``tokens`` are those of the request, which must fit into the context window together with its answer.
-    """
-    native = [value for name in CAP_SETTINGS if type(value := settings.get(name)) is int and value > 0]
-    if native:
-        return min(native)
-    cap = USUAL_CAP + (thinking_tokens(settings) or profile.thinking_tokens)
-    cap = min(profile.max_output_tokens or cap, cap)
-    window = profile.context_window
-    return cap if window is None else max(1, min(cap, window - tokens))

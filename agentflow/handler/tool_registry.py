@@ -9,7 +9,8 @@ import random
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
+from weakref import WeakSet
 
 from agentflow.core.call.call import CallContext, EventScope, HostCode
 from agentflow.core.call.endings import EndOfTask, Finish, Handoff, Retry, handing_over, with_ending
@@ -35,7 +36,6 @@ from agentflow.core.ports.ports import Tool, ToolPort
 from agentflow.core.ports.store_ports import ReusePort
 from agentflow.core.ports.toolbox import Toolbox
 from agentflow.handler.admitting import admitted, fitted
-from agentflow.handler.editions import Edition, Editions, Entry
 from agentflow.handler.tool_lists import duplicate
 from agentflow.handler.tools import SEARCH_TOOLS, tool_from_function, tool_from_spec
 from agentflow.lib.read_only import ReadOnlyDict
@@ -45,6 +45,35 @@ from agentflow.lib.text.safe_text import escape
 from agentflow.lib.text.suggest import did_you_mean
 
 NO_TOOLS = frozenset[str]()
+Entry: TypeAlias = "tuple[Tool, Schema | None]"
+"""A tool, and the schema its arguments are checked against."""
+
+
+class Edition:
+    """The tools between two changes, held by the runs that began in between.
+
+    ``kept`` has the tools of this edition that have changed since, by name; None where there was none.
+    """
+
+    __slots__ = ("__weakref__", "kept")
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Entry | None] = {}
+
+
+class Editions:
+    """The edition that runs begin with, and the earlier ones that runs still hold."""
+
+    def __init__(self) -> None:
+        self.current = Edition()
+        self._held = WeakSet([self.current])
+
+    def end(self, before: Mapping[str, Entry | None]) -> None:
+        """Begin the next edition; ``before`` has the present tool of each name that changes, None for no tool."""
+        for edition in self._held:
+            edition.kept = {**before, **edition.kept}
+        self.current = Edition()
+        self._held.add(self.current)
 
 
 @frozen

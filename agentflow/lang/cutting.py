@@ -9,7 +9,6 @@ from agentflow.core.data.frozen import frozen
 from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.analyzer import nodes_in
 from agentflow.lang.calling import TAIL, bounce
-from agentflow.lang.environment import Cell, SexpEnvironment
 from agentflow.lang.ir import IR, Seq
 
 PART_NODES = 2_500
@@ -18,17 +17,10 @@ PART_NODES = 2_500
 
 @frozen
 class Part:
-    """A compiled part: ``link`` makes its code from the environment and its ``cells`` (name, own)."""
+    """A compiled part: ``link`` makes its code, a coroutine function ``(rt, d)``, from the environment and its ``cells`` (name, own)."""
 
     link: Callable[..., Code]
     cells: tuple[tuple[str, bool], ...]
-
-    def code(self, env: SexpEnvironment) -> Code:
-        """The part as a coroutine function ``(rt, d)`` on the variables of ``env``."""
-        cells: list[Cell] = []
-        for name, own in self.cells:  # without a comprehension, which is a call in Python 3.11
-            cells.append((None if own else env.find(name)) or env.own(name))
-        return self.link(env, *cells)
 
 
 def split(tree: Seq) -> list[tuple[Seq, int]]:

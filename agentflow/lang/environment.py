@@ -205,6 +205,13 @@ class SexpEnvironment:
             cell = self._cells[name] = Cell()
         return cell
 
+    def linked(self, names: Iterable[tuple[str, bool]]) -> list[Cell]:
+        """The cell of each (name, own) for code that reads and writes it: the nearest one with a value, unless its own is wanted."""
+        cells: list[Cell] = []
+        for name, own in names:  # without a comprehension, which is a call in Python 3.11
+            cells.append((None if own else self.find(name)) or self.own(name))
+        return cells
+
     def presence(self, name: str) -> Sources:
         """The sources, under a strict policy, of tests that might give a variable a value here or further out."""
         sources, at = NO_SOURCES, self

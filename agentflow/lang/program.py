@@ -106,8 +106,8 @@ class Program:
         """The program as a coroutine function ``(rt, d)`` on the variables of ``env``."""
         first, *others = self._parts
         if not others:
-            return first.code(env)
-        codes = [part.code(env) for part in self._parts]
+            return first.link(env, *env.linked(first.cells))
+        codes = [part.link(env, *env.linked(part.cells)) for part in self._parts]
         if self.labelled == "strict":
             codes[:-1] = map(whole, codes[:-1])  # the tests at the end of one part do not count for another
         return in_order(codes)

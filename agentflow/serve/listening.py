@@ -13,25 +13,21 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Generator
-from ipaddress import ip_address
 
 import uvicorn
 
 from agentflow.core.data.errors import ConfigurationError
+from agentflow.lib.loopback import is_loopback
 from agentflow.serve.server import FlowServer
 
 GRACE_S = 10.0
 """Seconds that active runs may continue when the server is asked to stop."""
 _CLOSING_S = 5
-_HOST = "localhost"
 
 
 def is_local(host: str) -> bool:
     """Whether a server that listens on ``host`` can be reached from this machine only."""
-    try:
-        return host == _HOST or ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    return is_loopback(host.strip("[]"))
 
 
 def open_socket(host: str, port: int) -> socket.socket:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentflow import AgentflowError
+from agentflow.connect.server_connection import FIRST_WAIT_S, Connection
 from agentflow.events import Warning
+from agentflow.lib.redact import Redactor
 from agentflow.mcp import McpHttp
 from tests.connect.flows import flow_with, seen
 from tests.connect.http_servers import TOOL, handshake, raw_server, respond, result, running, sdk_server
 
+HANG_S = 60
 SECRET = "tok-7f3a9c41d2e8"
 
 
@@ -227,3 +233,86 @@ async def test_reconnecting_is_said_once(tmp_path: Path) -> None:
         value, events = await seen(flow, "(content (raw:get))")
         assert value == "ok" and calls == ["tools/call"] * 2
         assert [event.code for event in events if isinstance(event, Warning)] == ["mcp/reconnected"]
+
+
+@asynccontextmanager
+async def silent_server(*methods: str | None) -> AsyncIterator[tuple[str, list[str | None]]]:
+    """A server with sessions that has one tool and never answers ``methods``, nor GET and DELETE; gives its address and what it is asked."""
+    asked: list[str | None] = []
+    over = asyncio.Event()
+
+    async def answer(message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        method = message.get("method")
+        asked.append(method)
+        match method:
+            case None:
+                await over.wait()
+            case _ if method in methods:
+                await over.wait()
+            case "server/discover":
+                error = {"code": -32601, "message": "Method not found"}
+                respond(writer, json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode())
+            case "initialize":
+                info = {"name": "s", "version": "1"}
+                value = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+                respond(writer, result(message, value), "mcp-session-id: 1")
+            case "tools/list":
+                respond(writer, result(message, {"tools": [TOOL]}))
+            case "tools/call" if asked.count(method) == 1:
+                await over.wait()
+            case "tools/call":
+                respond(writer, result(message, {"content": [{"type": "text", "text": "ok"}]}))
+            case _:
+                respond(writer, b"", status="202 Accepted")
+
+    async with raw_server(answer) as url:
+        try:
+            yield url, asked
+        finally:
+            over.set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["server/discover", "initialize", "notifications/initialized", "tools/list"])
+async def test_a_server_that_falls_silent_does_not_hold_its_connection(method: str, tmp_path: Path) -> None:
+    """Whatever it leaves unanswered, also the request that ends its session: connecting fails after the time for it."""
+    async with silent_server(method) as (url, asked):
+        with pytest.raises(AgentflowError) as caught:
+            async with asyncio.timeout(HANG_S), flow_with(tmp_path, McpHttp("mute", url, connect_s=0.3)):
+                pass
+        assert caught.value.code == "mcp/down" and method in asked
+
+
+@pytest.mark.slow
+async def test_a_notification_that_is_not_acknowledged_does_not_hold_what_follows(tmp_path: Path) -> None:
+    """The call that it cancels fails at its time-out, and a later one is answered, on a new connection."""
+    async with silent_server("notifications/cancelled") as (url, asked), asyncio.timeout(HANG_S):
+        async with flow_with(tmp_path, McpHttp("mute", url, timeout_s=0.3)) as flow:
+            error = (await flow.run("(mute:get)")).value.notes.error
+            assert error.reason == "execution_timeout"
+            while (answer := (await flow.run("(mute:get)")).value).failed:
+                assert answer.notes.error.reason in ("execution_timeout", "connection_error")
+            assert answer.content == "ok" and asked.count("initialize") == 2
+
+
+@pytest.mark.slow
+async def test_a_cancellation_while_a_silent_server_is_left_is_raised() -> None:
+    """Who waits until the lost connection is closed, and is cancelled meanwhile, opens none."""
+    async with silent_server() as (url, asked), asyncio.timeout(HANG_S):
+        nothing: Any = None
+        connection = Connection(
+            McpHttp("mute", url),
+            nothing,
+            nothing,
+            redactor=Redactor(),
+            roots=(),
+            listed=lambda tools: None,
+            refuse=lambda name, why: None,
+        )
+        connection.lose(await connection.live(), "it is to be opened again")
+        opening = asyncio.create_task(connection.live())
+        await asyncio.sleep(2 * FIRST_WAIT_S)  # it waits to try again, and then for the end of the session
+        opening.cancel()
+        await asyncio.wait([opening])
+        assert opening.cancelled() and not connection.up and asked.count("initialize") == 1
+        await connection.aclose()

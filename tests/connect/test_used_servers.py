@@ -12,10 +12,11 @@ import base64
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -311,9 +312,10 @@ async def test_a_server_over_http(root: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    first = await _served(port)
-    try:
-        async with flow_of(root, McpHttp("s", f"http://127.0.0.1:{port}/mcp", timeout_s=30, sampling=True)) as flow:
+    async with AsyncExitStack() as flows:
+        async with served(port):
+            server = McpHttp("s", f"http://127.0.0.1:{port}/mcp", timeout_s=30, sampling=True)
+            flow = await flows.enter_async_context(flow_of(root, server))
             for program, part in USED["everything"].calls:
                 if "roots" in program:
                     continue  # only programs are told them
@@ -323,34 +325,47 @@ async def test_a_server_over_http(root: Path) -> None:
             assert [event.progress for event in events if isinstance(event, ToolProgress)][:1] == [1]
             await left(flow)
             assert "Echo: hi" in ((await flow.run('(s:echo (message "hi"))')).value).content
-            await _stop(first)
-            down = (await flow.run('(s:echo (message "hi"))')).value
-            assert down.failed and down.notes.error.reason == "connection_error", down
-            first = await _served(port)
+        down = (await flow.run('(s:echo (message "hi"))')).value
+        assert down.failed and down.notes.error.reason == "connection_error", down
+        async with served(port, **DOWNLOADED):
             assert "Echo: again" in ((await flow.run('(s:echo (message "again"))')).value).content
-            await _stop(first)
-            first = await _served(port)
+        async with served(port, **DOWNLOADED):
             assert "Echo: at once" in ((await flow.run('(s:echo (message "at once"))')).value).content
-    finally:
-        await _stop(first)
 
 
-async def _served(port: int) -> asyncio.subprocess.Process:
-    """The server at a port, once it answers."""
+DOWNLOADED = {"npm_config_offline": "true"}
+"""What npm is told about a server that it has started before: it would ask its registry anew, and wait for minutes."""
+
+
+@asynccontextmanager
+async def served(port: int, **env: str) -> AsyncIterator[None]:
+    """The server at a port, once it answers; after the block none of its processes runs, and nobody answers there."""
     process = await asyncio.create_subprocess_exec(
-        *_npx("everything", "streamableHttp"), env={**os.environ, "PORT": str(port)}, stderr=asyncio.subprocess.DEVNULL
+        *_npx("everything", "streamableHttp"),
+        env={**os.environ, "PORT": str(port), **env},
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
     )
-    async with asyncio.timeout(START_S):
-        while True:
-            with suppress(OSError):
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.close()
-                return process
-            assert process.returncode is None, "the server ended"
-            await asyncio.sleep(0.05)
-
-
-async def _stop(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        kill("everything")
+    try:
+        async with asyncio.timeout(START_S):
+            while not await _answers(port):
+                assert process.returncode is None, "the server ended"
+                await asyncio.sleep(0.05)
+        yield
+    finally:
+        # as a group: while npm starts, its command is just "npm", and it has no child yet
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
+        async with asyncio.timeout(START_S):
+            while await _answers(port):  # a killed process is connected to until the kernel has closed its sockets
+                await asyncio.sleep(0.01)
+
+
+async def _answers(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import AsyncIterator
 from contextvars import Context
 from functools import partial
 from pathlib import Path
@@ -83,6 +85,19 @@ FORMS = {
 """The workflows, and how many calls are at work at once."""
 
 
+EAGER = pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are from Python 3.12 on")
+
+
+@pytest.fixture(params=["ordinary", pytest.param("eager", marks=EAGER)])
+async def tasks(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """How the tasks of a loop begin: at its next turn, or at once."""
+    if request.param == "eager":
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # pyright: ignore
+    yield
+    asyncio.get_running_loop().set_task_factory(None)
+
+
+@pytest.mark.usefixtures("tasks")
 @pytest.mark.parametrize("form", FORMS)
 async def test_a_resumed_run_sees_timers_fire_as_they_did(form: Any, tmp_path: Path) -> None:
     """The process ends at the last call. Resumed, where all outcomes come at once, the workflow makes the same calls again, and none

@@ -13,7 +13,7 @@ import pytest
 
 from agentflow.core.data.errors import ProviderError
 from agentflow.core.data.messages import ModelRequest, user
-from agentflow.file_rules import is_loopback
+from agentflow.file_rules import leads_to_loopback
 from agentflow.providers import Clocks, RetryPolicy, open_provider
 from tests.support.model_server import ModelServer, Raw, Request
 from tests.support.server_shapes import chunked, events, head, sized
@@ -197,7 +197,7 @@ async def test_a_flood_of_tool_calls_is_refused_while_it_comes(stream: bool, aio
 )
 def test_elsewhere_is_not_loopback(url: str) -> None:
     """What only begins or reads like a loopback address is not one; a settings file may not send the key there."""
-    assert not is_loopback(url)
+    assert not leads_to_loopback(url)
 
 
 @pytest.mark.parametrize(
@@ -206,4 +206,4 @@ def test_elsewhere_is_not_loopback(url: str) -> None:
 )
 def test_loopback_is_loopback(url: str) -> None:
     """Loopback by address, and by its one name."""
-    assert is_loopback(url)
+    assert leads_to_loopback(url)

@@ -25,6 +25,7 @@ import agentflow.cli.run.execute as _execute
 import agentflow.cli.runs.runs as _runs
 import agentflow.cli.shared.progress as _progress
 from agentflow.cli.main import app
+from tests.support.children import leave
 
 LOADED = (_anthropic, _openai, _app, _execute, _progress, _runs)
 MOST = 1 << 18
@@ -70,13 +71,25 @@ def become(job: dict[str, Any]) -> None:
     sys.stderr = io.TextIOWrapper(open(2, "wb"), "utf-8", "backslashreplace", line_buffering=True)  # noqa: SIM115
 
 
+def carry_out(job: dict[str, Any]) -> None:
+    """Run the command or script of a job, and end this process."""
+    try:
+        if "script" in job:
+            runpy.run_path(job["script"], run_name="__main__")
+        else:
+            app(prog_name="agentflow")
+        code: object = None
+    except SystemExit as ended:
+        code = ended.code
+    if not isinstance(code, int | None):
+        sys.exit(code)
+    leave(code)
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
     job = next_job(socket.socket(fileno=int(sys.argv[1])))
     become(job)
-    if "script" in job:
-        runpy.run_path(job["script"], run_name="__main__")
-    else:
-        app(prog_name="agentflow")
+    carry_out(job)

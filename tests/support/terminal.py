@@ -15,6 +15,9 @@ import pyte
 
 from tests.support.commands import Command
 
+WHERE = b"\x1b[6n"
+"""The question for the cursor's position. A prompt that gets no answer waits for it, two seconds."""
+
 
 @dataclass
 class Terminal:
@@ -33,6 +36,11 @@ class Terminal:
         self.raw += data
         self._stream.feed(data)
         self.shown.append([line.rstrip() for line in self._screen.display])
+
+    @property
+    def position(self) -> bytes:
+        """The answer to :data:`WHERE`."""
+        return b"\x1b[%d;%dR" % (self._screen.cursor.y + 1, self._screen.cursor.x + 1)
 
     @property
     def lines(self) -> list[str]:
@@ -79,6 +87,8 @@ async def in_terminal(
             ended.set()
             return
         terminal.feed(data)
+        for _ in range(data.count(WHERE)):
+            os.write(master, terminal.position)
         if typed := react(terminal):
             loop.call_later(pause_s, os.write, master, typed)
 

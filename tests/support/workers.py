@@ -130,9 +130,14 @@ def main(listening: socket.socket, arguments: Sequence[str]) -> None:
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         pytest.main([*arguments, "--collect-only", "-n0"], plugins=[ImportsOnly()])
     assert threading.active_count() == 1, "a fork has one thread"
+    from tests.support.children import (
+        leave,
+    )  # not where a worker waits: that is a script, without the tests on its path
+
     if line := serve(listening):
         worker: dict[str, Any] = {"__name__": "__main__", "sys": sys}
         exec(eval(line), worker)  # as the command line of execnet does
+        leave(0)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from agentflow.core.data.source import Source, Span, Surface
 from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.events.facts import Authority, TaskFacts, ToolFacts
 from agentflow.core.ports.ports import NameFacts
-from agentflow.handler.prompt_run import default_cap
+from agentflow.handler.reserving import default_cap
 from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.bounds.analysis import Analysis, Unbounded
 from agentflow.lang.bounds.cost import WIDTH
