@@ -20,7 +20,7 @@ from agentflow.core.data.walk import finish
 from agentflow.lang.calling import TAIL, TAIL_NEST, Sliced, bounce
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, SexpEnvironment
-from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel import nodes, text_nodes
 from agentflow.lang.kernel.machine import HOP, Code, Left, Machine, RuntimeFrame, hopped, located, opened, rule
 from agentflow.lang.kernel.nodes import (
     DEPTH,
@@ -58,8 +58,8 @@ async def as_own(m: Machine, rt: Any, value: Any) -> Any:
     return box(copy, sources)
 
 
-@rule(nodes.Effect)
-def effect(m: Machine, node: nodes.Effect) -> Code:
+@rule(text_nodes.Effect)
+def effect(m: Machine, node: text_nodes.Effect) -> Code:
     several, spread, at, name = m.several(node.args), m.several(node.spread), node.at, node.name
     called: Any = support.data_of if node.gives == "data" else support.outcome_of
     arguments_of = labelled.twin_of(support.arguments_of)

@@ -18,7 +18,7 @@ from agentflow.core.data.labels import (
 from agentflow.core.data.values import OrderedSet
 from agentflow.lang.calling import TAIL, Sliced
 from agentflow.lang.charging import check_collection
-from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel import nodes, text_nodes
 from agentflow.lang.kernel.door import iterated
 from agentflow.lang.kernel.machine import (
     Code,
@@ -222,8 +222,8 @@ def for_each(m: Machine, node: nodes.For) -> Code:
     return Code(None, run)
 
 
-@rule(nodes.Leave)
-def leave(m: Machine, node: nodes.Leave) -> Code:
+@rule(text_nodes.Leave)
+def leave(m: Machine, node: text_nodes.Leave) -> Code:
     how = node.how
     value_of = None if node.value is None else m.code(node.value).run
 
@@ -270,8 +270,8 @@ def again(m: Machine, node: nodes.Again) -> Code:
     return Code(None, run)
 
 
-@rule(nodes.Collect)
-def collect(m: Machine, node: nodes.Collect) -> Code:
+@rule(text_nodes.Collect)
+def collect(m: Machine, node: text_nodes.Collect) -> Code:
     kind, frame = node.kind, node.frame
     with m.at_place(frame=frame, loops=(), body=node, out=(kind, node)):
         body = m.code(node.body).run
@@ -300,8 +300,8 @@ def collect(m: Machine, node: nodes.Collect) -> Code:
     return m.later(node, run)
 
 
-@rule(nodes.Yield)
-def element(m: Machine, node: nodes.Yield) -> Code:
+@rule(text_nodes.Yield)
+def element(m: Machine, node: text_nodes.Yield) -> Code:
     assert m.place.out is not None
     kind, whole = m.place.out
     if kind in ("any", "all"):
@@ -412,8 +412,8 @@ def _handled(m: Machine, node: nodes.Try) -> Run:
     return run
 
 
-@rule(nodes.Raise)
-def raise_node(m: Machine, node: nodes.Raise) -> Code:
+@rule(text_nodes.Raise)
+def raise_node(m: Machine, node: text_nodes.Raise) -> Code:
     value_of = None if node.value is None else m.code(node.value).run
 
     async def run(rt: Any, fr: RuntimeFrame) -> Any:

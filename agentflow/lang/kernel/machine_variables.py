@@ -17,7 +17,7 @@ from agentflow.core.data.labels import (
 from agentflow.lang.calling import begun
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND
-from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel import nodes, text_nodes
 from agentflow.lang.kernel.door import of_builtin, through
 from agentflow.lang.kernel.facts import facts_of, facts_of_method
 from agentflow.lang.kernel.lowered_functions import call_method, call_with_names
@@ -127,8 +127,8 @@ def assign(m: Machine, node: nodes.Set) -> Code:
     return m.later(node, run)
 
 
-@rule(nodes.Del)
-def unset(m: Machine, node: nodes.Del) -> Code:
+@rule(text_nodes.Del)
+def unset(m: Machine, node: text_nodes.Del) -> Code:
     read = ref(m, nodes.Ref(node.at, node.variable)).now
     assert read is not None
     target, since = node.variable, m.since()

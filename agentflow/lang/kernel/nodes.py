@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
 from typing import Any, Literal
 
 from agentflow.core.data.frozen import frozen, slotted
@@ -18,12 +17,10 @@ PARENT, KIND, DEPTH, STRAND, BEGAN, CAUGHT = range(FRAME_HEAD)
 
 
 class FrameLayout:
-    """The variables of a function, a comprehension, or a scope with new variables in each round.
-
-    ``named`` are those that a text in Python names.
-    """
+    """The variables of a function, a comprehension, or a scope with new variables in each round."""
 
     named: Sequence[Variable] = ()
+    """Those that a text in Python names."""
 
     def __init__(self, parent: FrameLayout | None, *, is_function: bool = True) -> None:
         self.parent = parent
@@ -119,13 +116,6 @@ class Set(Node):
 
 
 @slotted(eq=False)
-class Del(Node):
-    """Takes the value of a variable away."""
-
-    variable: Variable | str
-
-
-@slotted(eq=False)
 class Prim(Node):
     """A function of the language, called with values; ``takes_rt``: with the strand first.
 
@@ -191,17 +181,6 @@ class EitherLink(Node):
     effect: NamedEffect | None = None
 
 
-@slotted(eq=False)
-class Effect(Node):
-    """A task or tool by name. ``spread`` are dicts with more arguments. ``gives``: its data, or its result."""
-
-    name: str
-    names: tuple[str, ...]
-    args: list[Node]
-    spread: list[Node] = field(default_factory=list[Node])
-    gives: Literal["data", "outcome"] = "data"
-
-
 _EFFECTS: dict[str, Callable[[Any, str, dict[str, Any]], Any]] = {
     "task": lambda env, name, arguments: effects.TaskCall(name, arguments, env),
     "tool": lambda env, name, arguments: effects.CallTool(name, arguments, env),
@@ -249,8 +228,8 @@ class Op(Node):
 class Lambda(Node):
     """A procedure. ``defaults``: for each parameter None (required), :data:`MISSING_KEYWORD`, or the node of its default.
 
-    ``gives_body``: its value is the body's; otherwise that of a ``return``. ``number``: by which calls mean it; ``is_global``: it is the
-    only value that the text gives a variable of the environment. ``is_small`` and calls itself: its code may be there twice.
+    ``gives_body``: its value is the body's; otherwise that of a ``return``. ``number``: by which calls mean it. ``is_global``: the only value
+    of a variable of the environment. ``is_small`` and calls itself: its code may be there twice.
     """
 
     info: LambdaInfo
@@ -335,23 +314,6 @@ class For(Node):
 
 
 @slotted(eq=False)
-class Collect(Node):
-    """A comprehension: ``body`` is a loop around a :class:`Yield`. ``any`` and ``all`` end at the value that decides."""
-
-    kind: Literal["list", "set", "dict", "any", "all"]
-    frame: FrameLayout
-    body: Node
-
-
-@slotted(eq=False)
-class Yield(Node):
-    """An element of the comprehension around it."""
-
-    key: Node | None
-    value: Node | None
-
-
-@slotted(eq=False)
 class NamedLet(Node):
     """A named let with calls that are all its next rounds. ``frame``: its variables are new in each."""
 
@@ -377,13 +339,6 @@ class Try(Node):
     handlers: list[tuple[tuple[str, ...] | None, Variable | str | None, Node]]
     other: Node | None = None
     final: Thunk | None = None
-
-
-@slotted(eq=False)
-class Raise(Node):
-    """Raises the exception that ``value`` is; without, the one in hand again."""
-
-    value: Node | None
 
 
 @slotted(eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
-from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel import nodes, text_nodes
 from agentflow.lang.kernel.nodes import FrameLayout, Node, Variable
 from agentflow.lang.kernel.walking import parts
 from agentflow.lang.python import values
@@ -53,7 +53,7 @@ def written(node: Node, changed: Callable[[nodes.Prim], int | None]) -> dict[Tar
     for at in inside:
         for target in _assigned(at):
             targets.setdefault(target, set()).update(
-                ("assigned", "deleted") if isinstance(at, nodes.Del) else ("assigned",)
+                ("assigned", "deleted") if isinstance(at, text_nodes.Del) else ("assigned",)
             )
         if isinstance(at, nodes.Prim) and (operand := changed(at)) is not None:
             target = holder(at.args[operand], kept)
@@ -75,7 +75,7 @@ def _within(node: Node) -> tuple[list[Node], set[FrameLayout]]:
 
 def _assigned(node: Node) -> list[Target]:
     """The variables that a node itself assigns or deletes."""
-    if isinstance(node, nodes.Set | nodes.Del):
+    if isinstance(node, nodes.Set | text_nodes.Del):
         return [node.variable]
     if isinstance(node, nodes.For):
         return [] if node.item is None else [node.item]
@@ -101,12 +101,12 @@ def exits(node: Node) -> tuple[bool, bool]:
     pending: list[tuple[Node, bool]] = [(node, False)]
     while pending:
         at, looping = pending.pop()
-        if isinstance(at, nodes.Leave):
+        if isinstance(at, text_nodes.Leave):
             returns = returns or at.how == "return"
             jumps = jumps or (at.how != "return" and not looping)
         elif isinstance(at, nodes.Again):
             jumps = jumps or not looping
-        elif isinstance(at, nodes.Yield):
+        elif isinstance(at, text_nodes.Yield):
             returns = True
         elif isinstance(at, nodes.NamedLet):
             pending += [(at.body, True), *[(each, looping) for each in at.inits]]
@@ -114,7 +114,7 @@ def exits(node: Node) -> tuple[bool, bool]:
             pending.append((at.body, True))
             if at.other is not None:
                 pending.append((at.other, looping))
-        elif not isinstance(at, nodes.Lambda | nodes.Thunk | nodes.Collect):
+        elif not isinstance(at, nodes.Lambda | nodes.Thunk | text_nodes.Collect):
             pending += [(each, looping) for each in parts(at)]
     return returns, jumps
 
@@ -158,7 +158,7 @@ def owned(
                 stays = same is not None and isinstance(ref := value.args[same], nodes.Ref) and ref.variable is variable
                 if not stays and not is_new(value):
                     return False
-            elif not isinstance(value, nodes.Collect):
+            elif not isinstance(value, text_nodes.Collect):
                 return False
         if isinstance(at, nodes.Prim):
             pending += [(each, reads(at, index)) for index, each in enumerate(at.args)]
@@ -167,6 +167,6 @@ def owned(
             pending += [(test, True) for test, _ in at.clauses]
             pending += [(arm, allowed) for arm in (*[each for _, each in at.clauses], at.other)]
             continue
-        held = isinstance(at, nodes.Leave | nodes.For | nodes.While)
+        held = isinstance(at, text_nodes.Leave | nodes.For | nodes.While)
         pending += [(each, held) for each in parts(at)]
     return True

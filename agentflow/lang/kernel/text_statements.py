@@ -11,7 +11,7 @@ from agentflow.lang.charging import check_collection
 from agentflow.lang.closure import Closure
 from agentflow.lang.code_writer import LOAD, as_bool
 from agentflow.lang.environment import UNBOUND
-from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel import nodes, text_nodes
 from agentflow.lang.kernel.inline import owned
 from agentflow.lang.kernel.nodes import Const, Node, Prim, Ref, Seq, Set, Variable
 from agentflow.lang.kernel.text_generator import TextGenerator, discarded, text_expression, text_statement
@@ -85,8 +85,8 @@ def assign(g: TextGenerator, node: Set) -> list[ast.stmt]:
     return [g.assignment(target, value)]
 
 
-@text_statement(nodes.Del)
-def delete(g: TextGenerator, node: nodes.Del) -> list[ast.stmt]:
+@text_statement(text_nodes.Del)
+def delete(g: TextGenerator, node: text_nodes.Del) -> list[ast.stmt]:
     target = g.target(node.variable)
     if isinstance(node.variable, str):
         return [g.assignment(target, g.const_param(UNBOUND, "U"))]
@@ -168,8 +168,8 @@ def _step(g: TextGenerator, out: str) -> list[ast.stmt]:
     return [taken, test]
 
 
-@text_statement(nodes.Leave)
-def leave(g: TextGenerator, node: nodes.Leave) -> list[ast.stmt]:
+@text_statement(text_nodes.Leave)
+def leave(g: TextGenerator, node: text_nodes.Leave) -> list[ast.stmt]:
     if node.how == "break":
         return [ast.Break(**g.loc)]
     if node.how == "continue":
@@ -181,8 +181,8 @@ def leave(g: TextGenerator, node: nodes.Leave) -> list[ast.stmt]:
 # -- errors -------------------------------------------------------------------------------------------------------
 
 
-@text_statement(nodes.Raise)
-def raise_(g: TextGenerator, node: nodes.Raise) -> list[ast.stmt]:
+@text_statement(text_nodes.Raise)
+def raise_(g: TextGenerator, node: text_nodes.Raise) -> list[ast.stmt]:
     return [ast.Raise(None if node.value is None else g.expr(node.value), None, **g.loc)]
 
 
@@ -297,8 +297,8 @@ _AGAIN = "again_"
 """The variable of a dict or set comprehension that collects repeated keys."""
 
 
-@text_expression(nodes.Collect)
-def collected(g: TextGenerator, node: nodes.Collect) -> ast.expr:
+@text_expression(text_nodes.Collect)
+def collected(g: TextGenerator, node: text_nodes.Collect) -> ast.expr:
     """A separate function with loops; ``any`` and ``all`` return at the value that decides."""
     g.counter += 1
     py, out = f"comp_{g.counter}", f"out_{g.counter}"
@@ -329,8 +329,8 @@ def collected(g: TextGenerator, node: nodes.Collect) -> ast.expr:
     return as_bool(value) if kind in ("any", "all") else value
 
 
-@text_statement(nodes.Yield)
-def element(g: TextGenerator, node: nodes.Yield) -> list[ast.stmt]:
+@text_statement(text_nodes.Yield)
+def element(g: TextGenerator, node: text_nodes.Yield) -> list[ast.stmt]:
     assert g.out is not None
     out, kind = g.out
     if kind == "dict":

@@ -17,7 +17,7 @@ from agentflow.lang.calling import MAX_STACK_CALLS
 from agentflow.lang.code_writer import LESS, LOAD, as_bool, is_bool
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.kernel import lowered_functions as lowered
-from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel import nodes, text_nodes
 from agentflow.lang.kernel.inline import as_dict, as_list
 from agentflow.lang.kernel.nodes import Const, Prim, Ref, Variable
 from agentflow.lang.kernel.text_generator import TextGenerator, is_simple, text_expression, unless_boxed
@@ -173,8 +173,8 @@ def _in_order(g: TextGenerator, args: list[ast.expr], node: nodes.Call) -> list[
     return [g.const_param(MISSING, "MISSING") if at is None else args[at] for at in node.order]
 
 
-@text_expression(nodes.Effect)
-def effect(g: TextGenerator, node: nodes.Effect) -> ast.expr:
+@text_expression(text_nodes.Effect)
+def effect(g: TextGenerator, node: text_nodes.Effect) -> ast.expr:
     args, names = g.tuple_of(g.exprs(node.args)), g.names_constant(node.names)
     first = [g.name("rt"), g.name("d"), g.environment(), g.const(node.name)]
     if node.spread:

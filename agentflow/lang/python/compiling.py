@@ -14,7 +14,7 @@ from agentflow.core.data.source import Source
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.checks import SHORTEST_MISSPELLING
 from agentflow.lang.cutting import Part
-from agentflow.lang.kernel import nodes, text_statements, text_values
+from agentflow.lang.kernel import text_nodes, text_statements, text_values
 from agentflow.lang.kernel.lowered_functions import call_main
 from agentflow.lang.kernel.nodes import Const, Env, Node, Prim, Ref, Seq
 from agentflow.lang.kernel.text_generator import TextGenerator
@@ -193,7 +193,7 @@ def _last(g: Lowering, node: ast.stmt) -> list[Node]:
     """The last statement of a text, with an expression as the text's value; else the value of ``main``, if defined."""
     if isinstance(node, ast.Expr):
         value = g.value(node.value)
-        return [*g.flushed(), nodes.Leave(g.span_at(node), "return", value)]
+        return [*g.flushed(), text_nodes.Leave(g.span_at(node), "return", value)]
     items: list[Node] = [g.suite([node])]
     main = g.scopes.function("main")
     if main is None or isinstance(node, ast.Return):
@@ -205,7 +205,7 @@ def _last(g: Lowering, node: ast.stmt) -> list[Node]:
         Prim(at, binding, [Env(None), Const(None, each), Const(None, each in needed)]) for each in parameters(args)
     ]
     g.free.add("main")
-    return [*items, nodes.Leave(at, "return", Prim(at, call_main, [Ref(at, "main"), *bound], waits=0))]
+    return [*items, text_nodes.Leave(at, "return", Prim(at, call_main, [Ref(at, "main"), *bound], waits=0))]
 
 
 def text_part(lowering: Lowering, root: Node, filename: str, room: int | None = None) -> Part:

@@ -7,7 +7,7 @@ import operator
 from typing import Any, Literal
 
 from agentflow.core.data.source import Span
-from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel import nodes, text_nodes
 from agentflow.lang.kernel.nodes import Const, Node, Prim, Ref, Set, Variable
 from agentflow.lang.python import compare, values
 from agentflow.lang.python.builtins import rounds
@@ -108,10 +108,12 @@ def collected(g: Lowering, node: Comprehension, kind: Literal["list", "set", "di
         if index == len(node.generators):
             if isinstance(node, ast.DictComp):
                 key = Prim(at, compare.key, [g.value(node.key)])
-                return nodes.Yield(at, key, g.value(node.value))
+                return text_nodes.Yield(at, key, g.value(node.value))
             value = g.value(node.elt)
             return (
-                nodes.Yield(at, Prim(at, compare.key, [value]), None) if kind == "set" else nodes.Yield(at, None, value)
+                text_nodes.Yield(at, Prim(at, compare.key, [value]), None)
+                if kind == "set"
+                else text_nodes.Yield(at, None, value)
             )
         generator = node.generators[index]
         with g.nested(generator.iter):
@@ -124,7 +126,7 @@ def collected(g: Lowering, node: Comprehension, kind: Literal["list", "set", "di
             return nodes.For(at, over, item, nodes.Seq(None, [*g.flushed(), *inside, body]))
 
     frame, body = g.within(node, lambda: rounds_from(0))
-    return nodes.Collect(at, kind, frame, body)
+    return text_nodes.Collect(at, kind, frame, body)
 
 
 def iterable(g: Lowering, node: ast.expr, at: Span) -> Node:

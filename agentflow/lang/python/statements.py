@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from agentflow.core.data.source import Span
-from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel import nodes, text_nodes
 from agentflow.lang.kernel.nodes import Const, Env, Node, Prim, Ref, Set, Variable
 from agentflow.lang.python import changes, values
 from agentflow.lang.python.absent import MODULES, OTHER_MODULES
@@ -137,9 +137,9 @@ def _unbound(g: Lowering, target: ast.Name, at: Span) -> list[Node]:
         if var.scope is not g.scope:
             g.refuse(target, "'del' of a variable of another function", f"{target.id} = None")
             return []
-        return [nodes.Del(at, variable)]
+        return [text_nodes.Del(at, variable)]
     args: list[Node] = [Env(None), Const(None, target.id)]
-    return [Ref(at, variable), Prim(at, check_global, args, takes_rt=True), nodes.Del(at, variable)]
+    return [Ref(at, variable), Prim(at, check_global, args, takes_rt=True), text_nodes.Del(at, variable)]
 
 
 # -- control ------------------------------------------------------------------------------------------------------
@@ -179,18 +179,18 @@ def for_(g: Lowering, node: ast.For) -> list[Node]:
 
 @statement(ast.Break)
 def break_(g: Lowering, node: ast.Break) -> list[Node]:
-    return [nodes.Leave(g.span_at(node), "break")]
+    return [text_nodes.Leave(g.span_at(node), "break")]
 
 
 @statement(ast.Continue)
 def continue_(g: Lowering, node: ast.Continue) -> list[Node]:
-    return [nodes.Leave(g.span_at(node), "continue")]
+    return [text_nodes.Leave(g.span_at(node), "continue")]
 
 
 @statement(ast.Return)
 def return_(g: Lowering, node: ast.Return) -> list[Node]:
     at = g.span_at(node)
-    return [nodes.Leave(at, "return", Const(at, None) if node.value is None else g.value(node.value))]
+    return [text_nodes.Leave(at, "return", Const(at, None) if node.value is None else g.value(node.value))]
 
 
 # -- errors -------------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def raise_(g: Lowering, node: ast.Raise) -> list[Node]:
     if node.exc is None:
         if not g.handlers:
             g.refuse(node, "'raise' outside of 'except'", 'raise ValueError("the fault")')
-        return [nodes.Raise(at, None)]
+        return [text_nodes.Raise(at, None)]
     call = node.exc if isinstance(node.exc, ast.Call) else None
     name = node.exc if call is None else call.func
     if isinstance(name, ast.Name) and g.is_outside(name.id):
@@ -210,7 +210,7 @@ def raise_(g: Lowering, node: ast.Raise) -> list[Node]:
             message: Node = Const(at, "")
             if call is not None and call.args:
                 message = Prim(at, text, [g.value(call.args[0])], takes_rt=True)
-            return [nodes.Raise(at, Prim(at, raised, [Const(at, name.id), message]))]
+            return [text_nodes.Raise(at, Prim(at, raised, [Const(at, name.id), message]))]
         if call is not None:
             if name.id not in g.foreign:
                 classes = ", ".join(sorted(CLASSES))
@@ -226,7 +226,7 @@ def assert_(g: Lowering, node: ast.Assert) -> list[Node]:
     test = g.value(node.test)
     before = g.flushed()
     message = Const(at, "") if node.msg is None else Prim(at, text, [g.value(node.msg)], takes_rt=True)
-    failed = nodes.Raise(at, Prim(at, raised, [Const(at, "AssertionError"), message]))
+    failed = text_nodes.Raise(at, Prim(at, raised, [Const(at, "AssertionError"), message]))
     return [*before, nodes.If(at, [(test, Const(None, None))], nodes.Seq(None, [*g.flushed(), failed]))]
 
 

@@ -13,7 +13,8 @@ from agentflow.core.events.effects import CallTool, CallWorkflow, Draw, GetConte
 from agentflow.lang.abi import Operation
 from agentflow.lang.kernel.inline import as_dict
 from agentflow.lang.kernel.lowered_functions import endorsed, itself, log_text
-from agentflow.lang.kernel.nodes import Const, Effect, Env, Node, Op, Perform, Prim, Seq
+from agentflow.lang.kernel.nodes import Const, Env, Node, Op, Perform, Prim, Seq
+from agentflow.lang.kernel.text_nodes import Effect
 from agentflow.lang.literals import mismatch
 from agentflow.lang.python.declarations import answer_schema, define_at_start
 from agentflow.lang.python.forms import form, keywords_of, misused

@@ -18,7 +18,7 @@ from agentflow.lang.charging import check_collection
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
 from agentflow.lang.equality import truth as truth_of_sexp
-from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel import nodes, text_nodes
 from agentflow.lang.kernel.machine import Left, NextRound
 from agentflow.lang.kernel.nodes import DEPTH, FRAME_HEAD, KIND, PARENT, STRAND, FrameLayout, Node, Variable
 from agentflow.lang.python import failure, support, values
@@ -105,7 +105,7 @@ class Interpreter:
         else:
             cell.v = value
 
-    async def unset(self, node: nodes.Del, fr: list[Any]) -> Any:
+    async def unset(self, node: text_nodes.Del, fr: list[Any]) -> Any:
         await self.ref(nodes.Ref(node.at, node.variable), fr)
         self.store(node.variable, UNBOUND, fr)
 
@@ -121,7 +121,7 @@ class Interpreter:
         value = node.function(rt, *args) if node.takes_rt else node.function(*args)
         return await rt.work(value.work) if type(value) is Sliced else value
 
-    async def effect(self, node: nodes.Effect, fr: list[Any]) -> Any:
+    async def effect(self, node: text_nodes.Effect, fr: list[Any]) -> Any:
         args, names, rt = await self.values(node.args, fr), node.names, fr[STRAND]
         if node.spread:
             every = support.arguments_of(names, tuple(args), *await self.values(node.spread, fr))
@@ -310,7 +310,7 @@ class Interpreter:
             return left.how == "continue"
         return True
 
-    async def leave(self, node: nodes.Leave, fr: list[Any]) -> Any:
+    async def leave(self, node: text_nodes.Leave, fr: list[Any]) -> Any:
         raise Left(node.how, None if node.value is None else await self.value(node.value, fr))
 
     async def named(self, node: nodes.NamedLet, fr: list[Any]) -> Any:
@@ -330,7 +330,7 @@ class Interpreter:
     async def again(self, node: nodes.Again, fr: list[Any]) -> Any:
         raise NextRound(node.loop, await self.values(node.args, fr))
 
-    async def collect(self, node: nodes.Collect, fr: list[Any]) -> Any:
+    async def collect(self, node: text_nodes.Collect, fr: list[Any]) -> Any:
         out: Any = {} if node.kind in ("dict", "set") else []
         new = [*opened(node.frame, fr, fr[DEPTH] + 1, fr[STRAND]), out]
         new[KIND] = CollectFrame(node.frame, node.kind)
@@ -344,7 +344,7 @@ class Interpreter:
             return node.kind == "all"
         return OrderedSet.of(out) if node.kind == "set" else out
 
-    async def element(self, node: nodes.Yield, fr: list[Any]) -> Any:
+    async def element(self, node: text_nodes.Yield, fr: list[Any]) -> Any:
         key = await self.value(node.key, fr) if node.key is not None else None
         value = await self.value(node.value, fr) if node.value is not None else None
         kind = fr[KIND].kind
@@ -391,7 +391,7 @@ class Interpreter:
             raise
         return value if node.other is None else await self.value(node.other, fr)
 
-    async def error(self, node: nodes.Raise, fr: list[Any]) -> Any:
+    async def error(self, node: text_nodes.Raise, fr: list[Any]) -> Any:
         if node.value is None:
             raise
         raise await self.value(node.value, fr)
@@ -476,11 +476,11 @@ _RULES: dict[type[Node], Callable[..., Any]] = {
     nodes.Env: Interpreter.environment,
     nodes.Ref: Interpreter.ref,
     nodes.Set: Interpreter.set,
-    nodes.Del: Interpreter.unset,
+    text_nodes.Del: Interpreter.unset,
     nodes.Prim: Interpreter.prim,
     nodes.Call: Interpreter.call,
     nodes.Either: Interpreter.either,
-    nodes.Effect: Interpreter.effect,
+    text_nodes.Effect: Interpreter.effect,
     nodes.Perform: Interpreter.perform,
     nodes.Op: Interpreter.operation,
     nodes.Lambda: Interpreter.procedure,
@@ -490,11 +490,11 @@ _RULES: dict[type[Node], Callable[..., Any]] = {
     nodes.Seq: Interpreter.seq,
     nodes.While: Interpreter.loop,
     nodes.For: Interpreter.each,
-    nodes.Collect: Interpreter.collect,
-    nodes.Yield: Interpreter.element,
+    text_nodes.Collect: Interpreter.collect,
+    text_nodes.Yield: Interpreter.element,
     nodes.NamedLet: Interpreter.named,
     nodes.Again: Interpreter.again,
     nodes.Try: Interpreter.recovery,
-    nodes.Raise: Interpreter.error,
-    nodes.Leave: Interpreter.leave,
+    text_nodes.Raise: Interpreter.error,
+    text_nodes.Leave: Interpreter.leave,
 }
