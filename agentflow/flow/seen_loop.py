@@ -136,9 +136,12 @@ class _Timers:
         self.inner = inner
         self.users = 0
 
-    def __call__(
-        self, when: float, callback: Any, *arguments: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    def __call__(self, *values: Any, context: Context | None = None, **named: Any) -> asyncio.TimerHandle:
+        # the loop's methods have different names for the time, and each argument may be passed by name
+        when, callback, *arguments = (
+            *values,
+            *[named[each] for each in ("delay", "when", "callback") if each in named],
+        )
         line = None if isinstance(callback, LineTimer) else _line_here()
         if line is None or (journal := line.strand.call.run.journal) is None:
             return self.inner(when, callback, *arguments, context=context)

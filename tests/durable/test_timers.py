@@ -76,7 +76,19 @@ async def limit_over_a_call_that_waits_for_its_permit(flow: AgentFlow, look: Any
     return str(await look("last"))
 
 
+async def timers_by_name(flow: AgentFlow, look: Any) -> str:
+    """Whether timers whose arguments are passed by name fired before a call ended, in the argument of the next."""
+    loop, fired = asyncio.get_running_loop(), list[str]()
+    call = asyncio.create_task(look("slow"))
+    loop.call_later(delay=0.004, callback=partial(fired.append, "later"))
+    loop.call_at(when=loop.time() + 0.008, callback=partial(fired.append, "at"))
+    await call
+    await look(" ".join(fired))
+    return str(await look("last"))
+
+
 FORMS = {
+    timers_by_name: 1,
     first_of_a_sleep_and_a_call: 4,
     ticks_beside_a_call: 4,
     limits_over_several_calls: 4,
