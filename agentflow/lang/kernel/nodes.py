@@ -339,11 +339,3 @@ class Try(Node):
     handlers: list[tuple[tuple[str, ...] | None, Variable | str | None, Node]]
     other: Node | None = None
     final: Thunk | None = None
-
-
-@slotted(eq=False)
-class Leave(Node):
-    """``return``, ``break``, ``continue``."""
-
-    how: Literal["return", "break", "continue"]
-    value: Node | None = None
