@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class PromptBill:
-    """The bill of a prompt: its ``usage`` and ``cost`` so far, the reservation of its present call, and the calls ``lost`` without an
-    answer. Implements the ``Payer`` of model calls and of batched ones.
+    """The bill of a prompt: its ``usage`` and ``cost`` so far, the reservation of its present call, the request ``asked`` if the run is
+    watched, and the calls ``lost`` without an answer. Implements the ``Payer`` of model calls and of batched ones.
 
     Parameters: ``call`` is the prompt's; ``model`` is the adapter's name for it; ``clock`` is the prompt's time, if limited; ``shown``
     gets the texts of the present answer, if they are kept; ``rated`` says that adapters need the length of requests. ``reserving``:
@@ -30,7 +30,6 @@ class PromptBill:
 
     __slots__ = (
         "_adapter",
-        "_asked",
         "_calibration",
         "_call",
         "_clock",
@@ -38,6 +37,7 @@ class PromptBill:
         "_model",
         "_pricing",
         "arrived",
+        "asked",
         "cost",
         "due",
         "estimator",
@@ -68,7 +68,7 @@ class PromptBill:
         self._calibration = calibration
         self._pricing = pricing
         self._clock = clock
-        self._asked: ModelRequest | None = None
+        self.asked: ModelRequest | None = None
         self.rated = rated
         self.reserving: Reserving | None = None
         funds = call.run.funds
@@ -90,7 +90,7 @@ class PromptBill:
 
     def close(self) -> None:
         """Give back the reservation: no call is under way any more."""
-        if self._asked is not None:
+        if self.asked is not None:
             self._call.run.under_way(self.so_far, False)
         self.free()
 
@@ -101,7 +101,7 @@ class PromptBill:
 
     def free(self) -> None:
         """Give back the reservation."""
-        if (reserved := self.reserved) is not None:
+        if self.reserving is not None and (reserved := self.reserving.reserved) is not None:
             reserved.free()
 
     async def unbatched(self, request: ModelRequest) -> None:
@@ -112,12 +112,10 @@ class PromptBill:
         await self.again(request)
 
     def sends(self, request: ModelRequest) -> None:
-        """Note the request that is sent next, for those who ask for the usage of the run so far."""
-        run = self._call.run
-        if run.watched:
-            if self._asked is None:
-                run.under_way(self.so_far, True)
-            self._asked = request
+        """Note the request that a watched run sends next, for those who ask for its usage so far."""
+        if self.asked is None:
+            self._call.run.under_way(self.so_far, True)
+        self.asked = request
 
     async def again(self, request: ModelRequest) -> None:
         """Reserve again for a request that broke and was charged, before it is sent again unchanged."""
@@ -135,7 +133,7 @@ class PromptBill:
 
     def so_far(self) -> tuple[Usage, float | None]:
         """Estimated usage and cost of the call in progress; nothing unless one was sent and is not charged."""
-        return self._estimate(self._asked, self.arrived) if self.due and self._asked is not None else (NO_USAGE, 0.0)
+        return self._estimate(self.asked, self.arrived) if self.due and self.asked is not None else (NO_USAGE, 0.0)
 
     def _estimate(self, request: ModelRequest, arrived: int) -> tuple[Usage, float | None]:
         """The input of a request and ``arrived`` characters of its answer, as tokens and US dollars."""
@@ -150,7 +148,7 @@ class PromptBill:
         try:
             self._call.run.charge_usage(usage, cost, self.put_by)
         finally:
-            if (reserved := self.reserved) is not None:
+            if self.reserving is not None and (reserved := self.reserving.reserved) is not None:
                 reserved.free()
                 reserved.check(response)
 

@@ -317,7 +317,9 @@ class PromptRun:
         finally:
             if self._heard and self.shown is None:
                 self._put_back()
-            self._bill.close()
+            bill = self._bill
+            if bill.asked is not None or bill.reserving is not None:
+                bill.close()
 
     def stopped(self, error: BaseException) -> tuple[Message, ...] | None:
         """The exchange of the prompt at the moment that ``error`` stops it; None for a failure before the model has said anything."""
@@ -442,7 +444,8 @@ class PromptRun:
         watch = self._watch
         if watch is not None:
             watch.before(request, call, first=self._turns == 1, cleared=cleared)
-        bill.sends(request)
+        if run.watched:
+            bill.sends(request)
         if progress is None:
             response = await model_turn(adapter, request, call, self._turns, self._shape, bill)
         else:
@@ -616,7 +619,10 @@ class PromptRun:
         self._model_used = response.model or self._model
         run = self._call.run
         if not charged:
-            bill.charge(response, usage, cost)
+            if bill.reserving is None:
+                run.charge_usage(usage, cost, bill.put_by)
+            else:
+                bill.charge(response, usage, cost)
         if len(text := response.text) > PAID_TEXT:
             run.charge_text(len(text))
         calls = checked_calls(response, request, self._adapter, run.limits.string)

@@ -196,7 +196,12 @@ class TurnLoop:
         offer: Offer | None = None
         if rules.chooser is not None or (toolbox and SEARCH_TOOLS in toolbox):
             offer = partial(self._offer, prompt, call, inner, (adapter, model), kept)
-        work = self._work(prompt, inner, adapter, model, self._system(prompt), specs, offer, route)
+        # the handler's own text, then the prompt's, then those of its tools
+        base, own = self.base_system if prompt.base_system else "", prompt.system
+        if prompt.toolbox:
+            own = "\n\n".join([each for each in (own, *[tool.prompted for tool in prompt.toolbox.values()]) if each])
+        system = f"{base}\n\n{own}" if base and own else own or base
+        work = self._work(prompt, inner, adapter, model, system, specs, offer, route)
         if kept is not None:
             kept.messages = work.conversation
         try:
@@ -285,13 +290,6 @@ class TurnLoop:
                 hint="build it with TurnLoop(..., fallback=FallbackProvider), as AgentFlow does",
             )
         return self._fallback([first, *(self._router.resolve(name) for name in prompt.fallbacks)]), first[1]
-
-    def _system(self, prompt: Prompt) -> str:
-        """The system prompt: the handler's own text, then the prompt's, then those of its tools."""
-        base, own = self.base_system if prompt.base_system else "", prompt.system
-        if prompt.toolbox:
-            own = "\n\n".join([each for each in (own, *[tool.prompted for tool in prompt.toolbox.values()]) if each])
-        return f"{base}\n\n{own}" if base and own else own or base
 
     def model_name(self, model: str | None) -> str:
         """``model`` as ``dialect:name``; None for the flow's model. Needs no key."""

@@ -14,8 +14,8 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Span
 from agentflow.core.data.walk import Work
 from agentflow.core.events.effects import Effect
-from agentflow.lang.container_labels import ContainerLabels
 from agentflow.lang.environment import Cell, SexpEnvironment
+from agentflow.lang.kernel.container_labels import ContainerLabels
 
 T = TypeVar("T")
 Code: TypeAlias = "Callable[Concatenate[Runtime, int, ...], Coroutine[Any, Any, Any]]"

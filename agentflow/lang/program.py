@@ -17,11 +17,11 @@ from agentflow.lang.abi import Code
 from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.analyzer import Analyzer, Describe
 from agentflow.lang.calling import whole
-from agentflow.lang.cutting import Part, in_order, split
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.forms import FORMS
 from agentflow.lang.ir import Seq
-from agentflow.lang.linking import compiled_part, defined_in
+from agentflow.lang.kernel.cutting import Part, in_order, split
+from agentflow.lang.kernel.linking import compiled_part, defined_in
 from agentflow.lang.reader import read
 from agentflow.lang.stack import collector_paused
 from agentflow.lang.syntax import Form, Node

@@ -52,7 +52,6 @@ SUB_ROOMS = {  # the rooms in a room, lowest first; "" is the room itself
     "cli": ("shared", "run", "runs", "check", "admin", ""),
 }
 MOST_FILES = 35
-WIDER = {"lang": 45, "lang/python": 45}  # 2026-11: they get their rooms when both surfaces have one tree
 
 
 @functools.cache
@@ -181,8 +180,7 @@ def folders() -> dict[str, list[Path]]:
 def test_a_folder_can_be_looked_over() -> None:
     """At most 35 files in a folder, and one of more than 15 says in its ``__init__`` in which order to read it."""
     for folder, files in folders().items():
-        assert len(files) <= WIDER.get(folder, MOST_FILES), f"{folder} has {len(files)} files: make rooms in it"
-        assert folder not in WIDER or len(files) > MOST_FILES, f"{folder} needs no exception any more"
+        assert len(files) <= MOST_FILES, f"{folder} has {len(files)} files: make rooms in it"
         if len(files) > 15:
             text = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text("utf-8"))) or ""
             said = {word for word in re.findall(r"``(\w+)``", text) if (ROOT / folder / f"{word}.py").exists()}

@@ -10,8 +10,8 @@ import pytest
 from agentflow.core.data.errors import SexpEvaluationError
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
-from agentflow.lang.cutting import PART_NODES, nodes_of, split
 from agentflow.lang.ir import Seq
+from agentflow.lang.kernel.cutting import PART_NODES, nodes_of, split
 from agentflow.lang.program import compile_program
 from agentflow.lang.reader import read
 from tests.support.fake_run import FakeFlow, evaluate

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, Labelled, Provenance, ScriptedProvider, SexpEnvironment
-from agentflow.lang.container_labels import ContainerLabels
+from agentflow.lang.kernel.container_labels import ContainerLabels
 from agentflow.lang.portable import dump_closure, load_closure
 
 SECRET = {"s": Labelled(2, "secret")}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentflowError, Labelled
-from agentflow.lang.python import labelled
+from agentflow.lang.python.boxed import labelled
 from agentflow.lang.python.methods import METHOD_ROWS
 from agentflow.lang.python.rows import Row
 from tests.support.mail import Open

@@ -24,15 +24,15 @@ from agentflow.lang.bounds.python.heap import scalar
 from agentflow.lang.bounds.values import number
 from agentflow.lang.builtins import PRIMITIVES, labelled, strict
 from agentflow.lang.forms import FORMS
-from agentflow.lang.python import labelled as python_labelled
 from agentflow.lang.python import reference, rows
+from agentflow.lang.python.boxed import labelled as python_labelled
 from agentflow.lang.python.builtins import BUILTINS, ISINSTANCE, SORT
 from agentflow.lang.python.forms import FORMS as PYTHON_FORMS
 from agentflow.lang.python.methods import METHODS
 
 FILE = Path(__file__).resolve().parents[1] / "lang" / "rows.json"
 MODULES = (
-    *("builtins", "changes", "compare", "declarations", "displays", "failure", "labelled", "methods", "requests"),
+    *("builtins", "changes", "compare", "declarations", "displays", "failure", "boxed.labelled", "methods", "requests"),
     *("support", "texts", "values"),
 )
 """The modules of functions that code of Python texts calls."""
@@ -63,7 +63,7 @@ def code_rows() -> Iterator[tuple[str, Row]]:
             if inspect.isfunction(each) and each.__module__ == there["__name__"] and not name.startswith("_"):
                 row = code_row(each)
                 if any(row.values() if row["flow"] != "r" else [each for key, each in row.items() if key != "flow"]):
-                    yield f"code {module}.{name}", row
+                    yield f"code {module.rpartition('.')[2]}.{name}", row
     yield "code is_", code_row(operator.is_)
     yield "code check_collection", code_row(charging.check_collection)
 

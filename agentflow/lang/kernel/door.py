@@ -23,8 +23,8 @@ from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.builtins.strict import Called, look_outside
 from agentflow.lang.builtins.strict import strict_twin_of as strict_primitive_of
 from agentflow.lang.calling import TAIL, Sliced, begun, bounce
-from agentflow.lang.container_labels import CONTAINERS
 from agentflow.lang.kernel import lowered_functions, nodes
+from agentflow.lang.kernel.container_labels import CONTAINERS
 from agentflow.lang.kernel.facts import (
     CallFacts,
     changed,
@@ -46,10 +46,11 @@ from agentflow.lang.kernel.nodes import (
 )
 from agentflow.lang.kernel.reach import owned
 from agentflow.lang.kernel.shapes import all_exported, exported, fresh, give_out, hold, outside, permit, shape
-from agentflow.lang.python import builtins, changes, labelled, support, values
-from agentflow.lang.python.opening import KEYED, sources_of_keys
+from agentflow.lang.python import builtins, changes, support, values
+from agentflow.lang.python.boxed import labelled
+from agentflow.lang.python.boxed.opening import KEYED, sources_of_keys
+from agentflow.lang.python.boxed.sharing import allowed
 from agentflow.lang.python.rows import Row
-from agentflow.lang.python.sharing import allowed
 
 
 @rule(nodes.Prim)

@@ -16,10 +16,11 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import NO_SOURCES, bare, box, joined, outer_sources
 from agentflow.lang.builtins.labelled import twin_of as primitive_twin_of
 from agentflow.lang.builtins.registry import Primitive
-from agentflow.lang.container_labels import CONTAINERS
 from agentflow.lang.kernel import inline, lowered_functions, nodes
-from agentflow.lang.python import builtins, changes, compare, displays, labelled, methods, support, values
-from agentflow.lang.python.repeated import set_of
+from agentflow.lang.kernel.container_labels import CONTAINERS
+from agentflow.lang.python import builtins, changes, compare, displays, methods, support, values
+from agentflow.lang.python.boxed import labelled
+from agentflow.lang.python.boxed.repeated import set_of
 from agentflow.lang.python.rows import Row, traits_of
 from agentflow.lang.support import fresh
 

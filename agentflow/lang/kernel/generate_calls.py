@@ -9,8 +9,8 @@ from agentflow.core.data.source import Span
 from agentflow.core.events import effects
 from agentflow.lang.calling import AGAIN, MAX_STACK_CALLS, TAIL, TAIL_NEST
 from agentflow.lang.closure import Closure
-from agentflow.lang.code_writer import LESS, STORE
 from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel.code_writer import LESS, STORE
 from agentflow.lang.kernel.generate_functions import code_name, may_tail, takes
 from agentflow.lang.kernel.generate_values import names_of_global, untailed
 from agentflow.lang.kernel.generator import RETURN, Dest, Generator, expression, statement

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from agentflow.lang.code_writer import is_bool
 from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel.code_writer import is_bool
 from agentflow.lang.kernel.generate_calls import set_params
 from agentflow.lang.kernel.generate_functions import code_name
 from agentflow.lang.kernel.generator import (

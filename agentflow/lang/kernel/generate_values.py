@@ -10,9 +10,9 @@ from typing import Any, cast
 from agentflow.lang.builtins.labelled import twin_of
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.calling import MANY_OPERANDS, TAIL, Sliced, bounce
-from agentflow.lang.code_writer import STORE, as_bool
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel.code_writer import STORE, as_bool
 from agentflow.lang.kernel.generate_functions import closure_of, code_name, code_of
 from agentflow.lang.kernel.generator import RETURN, Dest, Generator, expression, height, statement
 from agentflow.lang.kernel.inline import as_dict, as_list, operator_of, owned

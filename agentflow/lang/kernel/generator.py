@@ -18,8 +18,8 @@ from agentflow.core.data.labels import Following
 from agentflow.core.data.source import Source, Span
 from agentflow.lang.abi import Operation
 from agentflow.lang.calling import AGAIN
-from agentflow.lang.code_writer import LOAD, STORE, CodeWriter, PyFn, as_bool, is_bool
 from agentflow.lang.equality import truth
+from agentflow.lang.kernel.code_writer import LOAD, STORE, CodeWriter, PyFn, as_bool, is_bool
 from agentflow.lang.kernel.nodes import Lambda, NamedLet, Node, Variable
 from agentflow.lang.stack import LEVELS, on_fresh_stack
 

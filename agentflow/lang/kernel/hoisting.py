@@ -1,4 +1,4 @@
-"""Large programs: parts of them become nested functions, which can be compiled separately (:mod:`agentflow.lang.pieces`)."""
+"""Large programs: parts of them become nested functions, which can be compiled separately (:mod:`agentflow.lang.kernel.pieces`)."""
 
 from __future__ import annotations
 

@@ -31,8 +31,9 @@ from agentflow.lang.kernel.nodes import (
 )
 from agentflow.lang.kernel.reach import used
 from agentflow.lang.kernel.shapes import exported, fresh, give_out, outside
-from agentflow.lang.python import labelled, support
-from agentflow.lang.python.copies import own_copy
+from agentflow.lang.python import support
+from agentflow.lang.python.boxed import labelled
+from agentflow.lang.python.boxed.copies import own_copy
 from agentflow.lang.python.values import MISSING
 
 

@@ -42,8 +42,8 @@ from agentflow.lang.kernel.nodes import (
 from agentflow.lang.kernel.reach import exits, is_left_early
 from agentflow.lang.kernel.shapes import fresh, shape
 from agentflow.lang.python import failure
-from agentflow.lang.python.opening import sources_of_keys
-from agentflow.lang.python.repeated import Repeated
+from agentflow.lang.python.boxed.opening import sources_of_keys
+from agentflow.lang.python.boxed.repeated import Repeated
 
 
 @rule(nodes.If)

@@ -16,7 +16,7 @@ from agentflow.core.data.fields import field_names, field_values
 from agentflow.core.data.labels import NO_SOURCES, UNBOXED, Label, Sources, bare, blame, box, joined, outer_sources
 from agentflow.core.data.values import OrderedSet
 from agentflow.core.data.walk import PART, Work, slices
-from agentflow.lang.container_labels import CONTAINERS
+from agentflow.lang.kernel.container_labels import CONTAINERS
 from agentflow.lang.python.errors import kind_of
 
 _WALKED = frozenset((*CONTAINERS, tuple))

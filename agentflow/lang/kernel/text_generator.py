@@ -15,10 +15,10 @@ from agentflow.core.data.labels import UNBOXED, Label
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import OrderedSet
 from agentflow.lang.calling import Sliced
-from agentflow.lang.code_writer import STORE, CodeWriter, as_bool, is_bool
+from agentflow.lang.kernel.code_writer import STORE, CodeWriter, as_bool, is_bool
 from agentflow.lang.kernel.generator import CodeFn, Generator
 from agentflow.lang.kernel.nodes import FrameLayout, Node, Seq, Variable
-from agentflow.lang.python.labelled import twin_of
+from agentflow.lang.python.boxed.labelled import twin_of
 from agentflow.lang.python.lowering import Lowering
 from agentflow.lang.python.names import LocalVariable
 from agentflow.lang.python.rows import traits_of

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentflow.core.data.walk import CHARACTERS_PER_STEP
 from agentflow.lang.charging import check_collection
-from agentflow.lang.code_writer import LOAD
+from agentflow.lang.kernel.code_writer import LOAD
 from agentflow.lang.kernel.text_generator import TextGenerator, is_simple
 from agentflow.lang.python import changes, compare, values
 from agentflow.lang.python.kinds import as_kind

@@ -9,17 +9,17 @@ from typing import Any, cast
 from agentflow.core.data.values import OrderedSet
 from agentflow.lang.charging import check_collection
 from agentflow.lang.closure import Closure
-from agentflow.lang.code_writer import LOAD, as_bool
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.kernel import nodes, text_nodes
+from agentflow.lang.kernel.code_writer import LOAD, as_bool
 from agentflow.lang.kernel.inline import owned
 from agentflow.lang.kernel.nodes import Const, Node, Prim, Ref, Seq, Set, Variable
 from agentflow.lang.kernel.text_generator import TextGenerator, discarded, text_expression, text_statement
 from agentflow.lang.kernel.text_native import both
 from agentflow.lang.python import changes, values
+from agentflow.lang.python.boxed.repeated import Repeated, said_again
 from agentflow.lang.python.failure import caught, matches
 from agentflow.lang.python.names import LocalVariable
-from agentflow.lang.python.repeated import Repeated, said_again
 from agentflow.lang.python.support import filled, missing_keyword
 from agentflow.lang.python.values import MISSING
 

@@ -14,10 +14,10 @@ from typing import Any, cast
 from agentflow.core.data.values import OrderedSet
 from agentflow.core.data.walk import CHARACTERS_PER_STEP
 from agentflow.lang.calling import MAX_STACK_CALLS
-from agentflow.lang.code_writer import LESS, LOAD, as_bool, is_bool
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.kernel import lowered_functions as lowered
 from agentflow.lang.kernel import nodes, text_nodes
+from agentflow.lang.kernel.code_writer import LESS, LOAD, as_bool, is_bool
 from agentflow.lang.kernel.inline import as_dict, as_list
 from agentflow.lang.kernel.nodes import Const, Prim, Ref, Variable
 from agentflow.lang.kernel.text_generator import TextGenerator, is_simple, text_expression, unless_boxed
@@ -34,10 +34,10 @@ from agentflow.lang.kernel.text_native import (
     text_of,
 )
 from agentflow.lang.python import builtins, compare, displays, methods, requests, support, texts, values
+from agentflow.lang.python.boxed.labelled import OF_KEYS, labelled_entry, negated, twin_of
+from agentflow.lang.python.boxed.repeated import set_of
 from agentflow.lang.python.function_values import builtin, method_of
 from agentflow.lang.python.kinds import as_counted, as_kind
-from agentflow.lang.python.labelled import OF_KEYS, labelled_entry, negated, twin_of
-from agentflow.lang.python.repeated import set_of
 from agentflow.lang.python.rows import Row, takes_long
 from agentflow.lang.python.values import MISSING, bounded, truth
 

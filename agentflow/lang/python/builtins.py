@@ -17,12 +17,12 @@ from agentflow.lang.builtins.data import parse_json, to_json
 from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.charging import charge_collection, check_bits, touch_product
 from agentflow.lang.python import texts
+from agentflow.lang.python.boxed.keyed import AT_ONCE
+from agentflow.lang.python.boxed.sharing import allowed
 from agentflow.lang.python.changes import as_keys, entries_of
 from agentflow.lang.python.compare import NUMBERS
 from agentflow.lang.python.errors import article, kind_of, wanted, wrong_type, wrong_value
-from agentflow.lang.python.keyed import AT_ONCE
 from agentflow.lang.python.rows import Row, named, on, rows_in
-from agentflow.lang.python.sharing import allowed
 from agentflow.lang.python.sorting import sorted_values
 from agentflow.lang.python.support import call
 from agentflow.lang.python.values import (

@@ -13,12 +13,12 @@ from agentflow.core.data.walk import ELEMENTS_PER_STEP, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.charging import charge_collection, check_collection, touch_elements
+from agentflow.lang.python.boxed.keyed import AT_ONCE, combined, merged
+from agentflow.lang.python.boxed.repeated import Repeated
+from agentflow.lang.python.boxed.sharing import allowed, changing
 from agentflow.lang.python.compare import key
 from agentflow.lang.python.errors import outside, wanted, wrong_value
-from agentflow.lang.python.keyed import AT_ONCE, combined, merged
-from agentflow.lang.python.repeated import Repeated
 from agentflow.lang.python.rows import code, on
-from agentflow.lang.python.sharing import allowed, changing
 from agentflow.lang.python.values import add, bitwise, element, elements, subtract
 
 _PAIRS = frozenset((list, tuple))

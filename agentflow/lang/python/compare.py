@@ -14,8 +14,8 @@ from agentflow.core.data.values import MAX_DATA_DEPTH, OrderedSet, SharedList, S
 from agentflow.core.data.walk import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, LEAVES, PART, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import begun
+from agentflow.lang.python.boxed.keyed import included
 from agentflow.lang.python.errors import article, kind_of, wanted
-from agentflow.lang.python.keyed import included
 from agentflow.lang.python.rows import code
 
 NUMBERS = frozenset((int, float, bool))

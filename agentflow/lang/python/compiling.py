@@ -13,21 +13,20 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.checks import SHORTEST_MISSPELLING
-from agentflow.lang.cutting import Part
 from agentflow.lang.kernel import text_nodes, text_statements, text_values
+from agentflow.lang.kernel.cutting import Part
+from agentflow.lang.kernel.linking import part_of
 from agentflow.lang.kernel.lowered_functions import call_main
 from agentflow.lang.kernel.nodes import Const, Env, Node, Prim, Ref, Seq
+from agentflow.lang.kernel.outlining import outline
+from agentflow.lang.kernel.pieces import ROOM
 from agentflow.lang.kernel.text_generator import TextGenerator
-from agentflow.lang.linking import part_of
-from agentflow.lang.outlining import outline
-from agentflow.lang.pieces import ROOM
 from agentflow.lang.python import (
     branches,
     calls,
     comprehensions,
     declarations,
     expressions,
-    operators,
     statements,
     world,
 )
@@ -40,7 +39,7 @@ from agentflow.lang.stack import on_fresh_stack
 from agentflow.lib.text.suggest import meant
 
 RULES = (
-    *(branches, calls, comprehensions, declarations, expressions, operators, statements, world),
+    *(branches, calls, comprehensions, declarations, expressions, statements, world),
     *(text_statements, text_values),
 )
 """The modules with rules for the tree of a text and for its nodes; importing them declares these."""

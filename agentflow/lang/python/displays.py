@@ -9,9 +9,9 @@ from agentflow.core.data.walk import Work
 from agentflow.lang.calling import begun
 from agentflow.lang.charging import charge_collection, check_collection
 from agentflow.lang.python import compare, values
+from agentflow.lang.python.boxed.keyed import merged
+from agentflow.lang.python.boxed.repeated import Repeated
 from agentflow.lang.python.changes import as_keys
-from agentflow.lang.python.keyed import merged
-from agentflow.lang.python.repeated import Repeated
 from agentflow.lang.python.rows import code
 
 

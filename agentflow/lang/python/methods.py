@@ -13,13 +13,13 @@ from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import begun
 from agentflow.lang.charging import charge_collection, check_collection, touch_elements
 from agentflow.lang.python import changes
+from agentflow.lang.python.boxed.keyed import AT_ONCE, chosen, included, joined
+from agentflow.lang.python.boxed.sharing import allowed, changing
 from agentflow.lang.python.builtins import SORT
 from agentflow.lang.python.changes import after, keys_of
 from agentflow.lang.python.compare import key, position, times
 from agentflow.lang.python.errors import article, kind_of, outside, wanted, wrong_value
-from agentflow.lang.python.keyed import AT_ONCE, chosen, included, joined
 from agentflow.lang.python.rows import Row, code, no_such, on, rows_in
-from agentflow.lang.python.sharing import allowed, changing
 from agentflow.lang.python.text_methods import TEXT_METHODS
 from agentflow.lang.python.values import MISSING, elements
 

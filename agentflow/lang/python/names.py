@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from agentflow.lang.code_writer import PyFn
+from agentflow.lang.kernel.code_writer import PyFn
 from agentflow.lang.python.reader import children
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda

@@ -11,7 +11,7 @@ from agentflow.core.events.effects import LONGEST_SIGNAL_NAME, AskHuman, AwaitSi
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.results import value_of
 from agentflow.lang.builtins.world import sources
-from agentflow.lang.python.copies import own_copy
+from agentflow.lang.python.boxed.copies import own_copy
 from agentflow.lang.python.errors import wanted
 from agentflow.lang.python.rows import code
 

@@ -11,9 +11,9 @@ from agentflow.lang.kernel.nodes import Const, Env, Node, Prim, Ref, Set, Variab
 from agentflow.lang.python import changes, values
 from agentflow.lang.python.absent import MODULES, OTHER_MODULES
 from agentflow.lang.python.comprehensions import assignment, iterable, loop_item
+from agentflow.lang.python.expressions import operation
 from agentflow.lang.python.failure import CLASSES, raised, raised_again
 from agentflow.lang.python.lowering import Lowering, statement
-from agentflow.lang.python.operators import operation
 from agentflow.lang.python.support import check_global
 from agentflow.lang.python.texts import text
 

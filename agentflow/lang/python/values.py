@@ -28,9 +28,9 @@ from agentflow.lang.charging import (
     touch_product,
 )
 from agentflow.lang.closure import Closure
+from agentflow.lang.python.boxed.keyed import combined, joined
 from agentflow.lang.python.compare import NUMBERS, key
 from agentflow.lang.python.errors import article, kind_of, outside, wanted, wrong_type, wrong_value
-from agentflow.lang.python.keyed import combined, joined
 from agentflow.lang.python.rows import code
 from agentflow.lib.text.suggest import did_you_mean
 

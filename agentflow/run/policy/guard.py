@@ -30,8 +30,8 @@ from agentflow.core.data.source import Span
 from agentflow.core.data.values import to_json
 from agentflow.core.events.events import PolicyDenied
 from agentflow.core.ports.ports import TemplatePort, Tool, ToolPort, WorkflowPort
-from agentflow.lang.container_labels import ContainerLabels
 from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.kernel.container_labels import ContainerLabels
 from agentflow.lang.program import Program
 from agentflow.lib.file_writer import make_private_directory, open_private, state_path
 from agentflow.lib.schema.json_schema import Schema

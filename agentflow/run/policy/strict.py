@@ -22,10 +22,10 @@ from agentflow.lang.abi import Code
 from agentflow.lang.builtins import Primitive
 from agentflow.lang.builtins.strict import Called, strict_twin_of
 from agentflow.lang.closure import Closure
-from agentflow.lang.container_labels import ContainerLabels
 from agentflow.lang.environment import UNBOUND, SexpEnvironment
+from agentflow.lang.kernel.container_labels import ContainerLabels
 from agentflow.lang.program import Program
-from agentflow.lang.python.sharing import reachable
+from agentflow.lang.python.boxed.sharing import reachable
 from agentflow.run.policy.labelled import LabelledStrand, not_followed
 from agentflow.run.strand.hops import on_fresh_task
 from agentflow.run.strand.strand import Strand

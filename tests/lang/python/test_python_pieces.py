@@ -16,9 +16,9 @@ from agentflow.core.data.known_names import Names
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.lang.environment import NamesInForce, SexpEnvironment
+from agentflow.lang.kernel.outlining import outline
+from agentflow.lang.kernel.pieces import ROOM, compile_in_pieces
 from agentflow.lang.kernel.text_generator import TextGenerator
-from agentflow.lang.outlining import outline
-from agentflow.lang.pieces import ROOM, compile_in_pieces
 from agentflow.lang.portable import dump_closure, load_closure
 from agentflow.lang.program import Program, compile_program, describer
 from agentflow.lang.python.compiling import lowering_of, text_link, text_part, whole

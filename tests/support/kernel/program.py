@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from agentflow.lang.cutting import Part
 from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.kernel.cutting import Part
 from agentflow.lang.kernel.lower_sexp import SexpLowering
 from agentflow.lang.kernel.nodes import FrameLayout, Node
 from agentflow.lang.program import Program, analysis_of

@@ -36,9 +36,7 @@ from agentflow.core.data.walk import Work
 from agentflow.lang.builtins.labelled import called
 from agentflow.lang.calling import Sentinel, Sliced, begun
 from agentflow.lang.python import builtins, changes, compare, failure, support, values
-from agentflow.lang.python.errors import wrong_value
-from agentflow.lang.python.methods import METHOD_ROWS, method
-from agentflow.lang.python.opening import (
+from agentflow.lang.python.boxed.opening import (
     KEYED,
     all_bare,
     all_opened,
@@ -49,8 +47,10 @@ from agentflow.lang.python.opening import (
     pushed,
     sources_of_keys,
 )
+from agentflow.lang.python.boxed.sharing import allowed
+from agentflow.lang.python.errors import wrong_value
+from agentflow.lang.python.methods import METHOD_ROWS, method
 from agentflow.lang.python.rows import Row, code, takes_long, traits_of
-from agentflow.lang.python.sharing import allowed
 from agentflow.lang.python.sorting import sorted_values
 from agentflow.lang.python.values import MISSING
 

@@ -1,5 +1,5 @@
 """Large functions of generated code: parts of them become nested functions, which can be compiled separately
-(:mod:`agentflow.lang.pieces`).
+(:mod:`agentflow.lang.kernel.pieces`).
 
 Like :mod:`agentflow.lang.kernel.hoisting` for the nodes of S-expressions, but on Python's own. The pass goes from the leaves to the
 root: large groups of adjacent statements continue in a function, as does a single large expression, or several adjacent
@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from agentflow.lang.pieces import HOLDING, nodes_below
+from agentflow.lang.kernel.pieces import HOLDING, nodes_below
 
 _CALL = 12
 """Number of Python nodes in the call of such a function."""

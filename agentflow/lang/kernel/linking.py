@@ -10,10 +10,10 @@ from typing import Any
 from agentflow.core.data.labels import Following
 from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.calling import NOTHING
-from agentflow.lang.code_writer import CodeWriter
-from agentflow.lang.cutting import Part
 from agentflow.lang.ir import DefineGlobal, Seq
 from agentflow.lang.kernel import generate_calls, generate_control, generate_functions, generate_values
+from agentflow.lang.kernel.code_writer import CodeWriter
+from agentflow.lang.kernel.cutting import Part
 from agentflow.lang.kernel.generator import RETURN, Generator
 from agentflow.lang.kernel.lower_sexp import SexpLowering
 from agentflow.lang.kernel.nodes import Node
@@ -58,7 +58,7 @@ def compiled_part(
     groups = room = None
     if size + analyzer.expanded > _MAYBE_LARGE:
         from agentflow.lang.kernel.hoisting import hoist  # most programs are small
-        from agentflow.lang.pieces import ROOM
+        from agentflow.lang.kernel.pieces import ROOM
 
         groups = hoist(root, _LARGE)
         room = None if groups is None else ROOM
@@ -102,7 +102,7 @@ def part_of(writer: CodeWriter, link: ast.FunctionDef, filename: str, *, deep: b
     if room is None:
         compiled = compiler(ast.Module([link], []))
     else:
-        from agentflow.lang.pieces import compile_in_pieces
+        from agentflow.lang.kernel.pieces import compile_in_pieces
 
         compiled, pieces = compile_in_pieces(link, compiler, room)
     cells = {py: name for name, py in writer.cells.items()}
