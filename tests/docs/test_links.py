@@ -80,3 +80,10 @@ def test_each_object_of_the_api_page_exists() -> None:
         if not re.search(rf"^\s*(?:class|def|async def) {own}\b|^\s*{own}\b[^=\n]*[:=]", text, re.M):
             missing.append(name)
     assert len(names) > 10 and not missing
+
+
+def test_a_change_is_listed_once() -> None:
+    """Lines that two branches add are both kept when they are merged: no entry of the changelog begins as another one does."""
+    entries = [line[:60] for line in (ROOT / "CHANGELOG.md").read_text("utf-8").splitlines() if line.startswith("- ")]
+    assert len(entries) > 50, "the entries were found"
+    assert not {each for each in entries if entries.count(each) > 1}
