@@ -28,8 +28,10 @@ async def test_a_connection_to_a_vendor_is_open_before_the_first_call(dialect: s
         async with AgentFlow(
             f"{dialect}:m", base_url=f"{server.url}/v1", api_key="sk-0123456789", provider=VENDOR
         ) as flow:
-            while not server.heads:
-                await asyncio.sleep(0.01)
+            # until its answer has been read, too: a call that comes earlier opens a connection of its own
+            await asyncio.wait(
+                [each for each in asyncio.all_tasks() if each.get_name() == "preparation of the first call"]
+            )
             assert await flow.ask("Say hi") == "hi"
         assert server.connections == 1
         (head,) = server.heads
