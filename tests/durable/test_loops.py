@@ -129,9 +129,13 @@ def test_an_interrupt_leaves_the_flow_usable(tmp_path: Path) -> None:
         return await (await flow.start(work(), run_id="r")).result()
 
     loop = asyncio.new_event_loop()
+    interrupted = loop.create_task(begin())
     with pytest.raises(KeyboardInterrupt):
-        loop.run_until_complete(begin())
+        loop.run_until_complete(interrupted)
     result = loop.run_until_complete(asyncio.wait_for(begin(), 20))
     assert result.value == "done" and times == [1, 1]
+    assert (
+        interrupted.exception() is not None
+    )  # one that is not asked for is reported when the task is collected, in another test
     loop.run_until_complete(flow.aclose())
     loop.close()
