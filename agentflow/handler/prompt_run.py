@@ -619,7 +619,7 @@ class PromptRun:
         self._model_used = response.model or self._model
         run = self._call.run
         if not charged:
-            if bill.reserving is None:
+            if bill.reserving is None:  # most runs: there is nothing to give back
                 run.charge_usage(usage, cost, bill.put_by)
             else:
                 bill.charge(response, usage, cost)

@@ -247,6 +247,13 @@ async def test_a_program_for_cases_is_what_each_case_can_call(tmp_path: Path) ->
         assert await call == "q"
 
 
+def louder(request: Any) -> dict[str, Any]:
+    """The reply of a model that repeats its prompt, and proposes to be louder."""
+    text = request.messages[-1].text
+    said = json.dumps({"diagnosis": "-", "instructions": "Reply loudly to {{question}}"})
+    return {"text": said if text.startswith("Rewrite") else text, "cost_usd": 0.01}
+
+
 async def test_a_scorer_that_raises_sometimes_is_shown_in_the_report(tmp_path: Path) -> None:
     """The decision counts the cases with a score, and the report says of how many others it was missing, and why."""
 
@@ -255,12 +262,7 @@ async def test_a_scorer_that_raises_sometimes_is_shown_in_the_report(tmp_path: P
             raise KeyError("no key")
         return "loudly" in run.value
 
-    def model(request: Any) -> dict[str, Any]:
-        text = request.messages[-1].text
-        said = json.dumps({"diagnosis": "-", "instructions": "Reply loudly to {{question}}"})
-        return {"text": said if text.startswith("Rewrite") else text, "cost_usd": 0.01}
-
-    async with AgentFlow(provider=ScriptedProvider(model), durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+    async with AgentFlow(provider=ScriptedProvider(louder), durable=f"sqlite:///{tmp_path}/runs.db") as flow:
 
         @flow.task
         async def reply(question: str) -> str:
@@ -281,12 +283,7 @@ async def test_a_candidate_that_no_scorer_can_judge_has_no_score_and_says_why(tm
             raise KeyError("too loud")
         return False
 
-    def model(request: Any) -> dict[str, Any]:
-        text = request.messages[-1].text
-        said = json.dumps({"diagnosis": "-", "instructions": "Reply loudly to {{question}}"})
-        return {"text": said if text.startswith("Rewrite") else text, "cost_usd": 0.01}
-
-    async with AgentFlow(provider=ScriptedProvider(model), durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+    async with AgentFlow(provider=ScriptedProvider(louder), durable=f"sqlite:///{tmp_path}/runs.db") as flow:
 
         @flow.task
         async def reply(question: str) -> str:

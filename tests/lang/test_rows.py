@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,18 @@ def test_every_function_and_method_is_in_one_row() -> None:
                 assert hasattr(each, "__row__") or each is methods.method, name
     with pytest.raises(TypeError, match="two functions have one name"):
         rows.rows_in([text_methods.find, rows.on(str, changes=None, name="find")(lambda rt, value: value)], str)
+
+
+def test_code_calls_each_function_by_a_name_of_its_own() -> None:
+    """Generated code has its functions as globals, by their names: two functions of one name would be one of them."""
+    rooms = [importlib.import_module(f"agentflow.lang.python.{each}") for each in language_rows.MODULES]
+    named = Counter(
+        name
+        for room in rooms
+        for name, each in vars(room).items()
+        if inspect.isfunction(each) and each.__module__ == room.__name__ and not name.startswith("_")
+    )
+    assert len(named) > 100 and not [name for name, count in named.items() if count > 1]
 
 
 TABLES = {
