@@ -19,9 +19,6 @@ PARENT, KIND, DEPTH, STRAND, BEGAN, CAUGHT = range(FRAME_HEAD)
 class FrameLayout:
     """The variables of a function, a comprehension, or a scope with new variables in each round."""
 
-    named: Sequence[Variable] = ()
-    """Those that a text in Python names."""
-
     def __init__(self, parent: FrameLayout | None, *, is_function: bool = True) -> None:
         self.parent = parent
         self.is_function = is_function

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from agentflow.core.data.source import Span
 from agentflow.lang.kernel import nodes, text_nodes
@@ -13,7 +13,9 @@ from agentflow.lang.python import compare, values
 from agentflow.lang.python.builtins import rounds
 from agentflow.lang.python.changes import store
 from agentflow.lang.python.lowering import Lowering, expression
-from agentflow.lang.python.names import Comprehension, is_range
+from agentflow.lang.python.names import Comprehension, PythonScope, is_range
+
+Kind: TypeAlias = Literal["list", "set", "dict", "any", "all"]
 
 
 def assignment(g: Lowering, target: ast.expr, value: Node) -> list[Node]:
@@ -93,40 +95,38 @@ def dict_(g: Lowering, node: ast.DictComp) -> Node:
     return collected(g, node, "dict")
 
 
-def collected(g: Lowering, node: Comprehension, kind: Literal["list", "set", "dict", "any", "all"]) -> Node:
+def collected(g: Lowering, node: Comprehension, kind: Kind) -> Node:
     """A comprehension, or the test of its elements by ``any`` or ``all``."""
-    at, outer = g.span_at(node), g.scope
+    outer = g.scope
+    frame, body = g.within(node, lambda: _rounds(g, node, kind, outer, 0))
+    return text_nodes.Collect(g.span_at(node), kind, frame, body)
 
-    def first_over() -> Node:
-        """The first iterable: its names mean those of the code around; it is carried out in the frame of the comprehension."""
-        inner, g.scope = g.scope, outer
-        over = iterable(g, node.generators[0].iter, at)
+
+def _rounds(g: Lowering, node: Comprehension, kind: Kind, outer: PythonScope, index: int) -> Node:
+    """The loop over one iterable, around those over the later ones. ``outer`` is the scope of the code around.
+
+    The names in the first iterable mean those of the code around; it is carried out in the frame of the comprehension.
+    """
+    at = g.span_at(node)
+    if index == len(node.generators):
+        if isinstance(node, ast.DictComp):
+            key = Prim(at, compare.key, [g.value(node.key)])
+            return text_nodes.Yield(at, key, g.value(node.value))
+        value = g.value(node.elt)
+        if kind == "set":
+            return text_nodes.Yield(at, Prim(at, compare.key, [value]), None)
+        return text_nodes.Yield(at, None, value)
+    generator, inner = node.generators[index], g.scope
+    with g.nested(generator.iter):
+        g.scope = inner if index else outer
+        over = iterable(g, generator.iter, at)
         g.scope = inner
-        return over
-
-    def rounds_from(index: int) -> Node:
-        if index == len(node.generators):
-            if isinstance(node, ast.DictComp):
-                key = Prim(at, compare.key, [g.value(node.key)])
-                return text_nodes.Yield(at, key, g.value(node.value))
-            value = g.value(node.elt)
-            return (
-                text_nodes.Yield(at, Prim(at, compare.key, [value]), None)
-                if kind == "set"
-                else text_nodes.Yield(at, None, value)
-            )
-        generator = node.generators[index]
-        with g.nested(generator.iter):
-            over = iterable(g, generator.iter, at) if index else first_over()
-            item, inside = loop_item(g, generator.target)
-            tests = g.values(generator.ifs)
-            body = rounds_from(index + 1)
-            for test in reversed(tests):
-                body = nodes.If(at, [(test, body)], Const(None, None))
-            return nodes.For(at, over, item, nodes.Seq(None, [*g.flushed(), *inside, body]))
-
-    frame, body = g.within(node, lambda: rounds_from(0))
-    return text_nodes.Collect(at, kind, frame, body)
+        item, inside = loop_item(g, generator.target)
+        tests = g.values(generator.ifs)
+        body = _rounds(g, node, kind, outer, index + 1)
+        for test in reversed(tests):
+            body = nodes.If(at, [(test, body)], Const(None, None))
+        return nodes.For(at, over, item, nodes.Seq(None, [*g.flushed(), *inside, body]))
 
 
 def iterable(g: Lowering, node: ast.expr, at: Span) -> Node:

@@ -13,9 +13,11 @@ import pytest
 
 from agentflow.core.data.errors import AgentflowError, LimitExceeded
 from agentflow.core.data.known_names import Names
+from agentflow.core.data.labels import Following
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.lang.environment import NamesInForce, SexpEnvironment
+from agentflow.lang.kernel import nodes
 from agentflow.lang.kernel.outlining import outline
 from agentflow.lang.kernel.pieces import ROOM, compile_in_pieces
 from agentflow.lang.kernel.text_generator import TextGenerator
@@ -226,3 +228,37 @@ def test_what_a_compilation_built_is_freed_without_the_collector() -> None:
     finally:
         gc.enable()
     assert program is not None and left < 15 * 100
+
+
+EVERY = """
+def f(n, m=2, *, k=3):
+    xs = [[x, y] for x in [z for z in range(n) if z] for y in {n, m}]
+    try:
+        a, *b = n, m, k
+        return {"f": lambda: n, **{"xs": xs}}, any(x for x in xs), a, b
+    except (ValueError, KeyError) as e:
+        return e
+    finally:
+        n += 1
+f(3, k=1)
+"""
+"""Scopes of every kind, functions within functions, and an iterable with a comprehension of its own."""
+
+
+@pytest.mark.parametrize("follows", [False, True, "strict"])
+def test_nothing_that_a_compilation_built_refers_to_itself(follows: Following) -> None:
+    """No part of a text is left for the collector: not its tree, and not its nodes, which only the machine of strict policies keeps."""
+
+    def left() -> int:
+        kinds = ast.AST if follows == "strict" else ast.AST | nodes.Node
+        return sum(isinstance(each, kinds) for each in gc.get_objects())
+
+    program = compile_program(Source.unnamed(EVERY, "python"), labelled=follows)
+    gc.collect()
+    gc.disable()
+    try:
+        before = left()
+        program = compile_program(Source.unnamed(EVERY + "f(1)", "python"), labelled=follows)
+        assert left() <= before and program is not None
+    finally:
+        gc.enable()
