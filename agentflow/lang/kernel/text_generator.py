@@ -54,7 +54,7 @@ class TextGenerator(Generator):
         super().__init__(lowering.source, set(lowering.scopes.defined), {}, labelled=lowering.follows)
         self.kinds = lowering.kinds
         self.locations = lowering.locations
-        self.own = lowering.own
+        self.named_in = lowering.named_in
         self.before: list[ast.stmt] = []
         self.remembered: dict[LocalVariable, bool] = {}
         self.rounds: list[tuple[ast.If, int]] = []
@@ -231,7 +231,7 @@ class TextGenerator(Generator):
         fn = CodeFn()
         saved = (self.fn, self.before, self.rounds, self.bound, self.out)
         self.fn, self.before, self.rounds, self.bound, self.out = fn, [], [], [], None
-        variables = self.own.get(frame, ()) if frame is not None else ()
+        variables = self.named_in.get(frame, ()) if frame is not None else ()
         for var in variables:
             var.fn = fn
             self.names[var.py] = var.name

@@ -78,7 +78,7 @@ class Lowering:
     names that resemble visible names, each with its first position and the visible name; ``foreign`` are
     names, and ``foreign_methods`` methods, with a refused definition, so that using them is not refused again; ``asked`` the free
     names and the kind of each, ``own_tasks`` the names of the tasks that it defines. ``free`` are the variables of the environment
-    that it met, ``own`` the named variables of each frame, ``before`` the checks before the statement being read. ``closed``: no names but the currently known ones will exist.
+    that it met, ``named_in`` the named variables of each frame, ``before`` the checks before the statement being read. ``closed``: no names but the currently known ones will exist.
     ``allow`` are the names it may call (None: all), ``port`` makes templates. ``follows``: how its code treats values in boxes.
     """
 
@@ -128,7 +128,7 @@ class Lowering:
         self.free: set[str] = set()
         self.variables: dict[LocalVariable, Variable] = {}
         self.numbers: dict[ast.AST, int] = {}
-        self.own: dict[FrameLayout, list[LocalVariable]] = {}
+        self.named_in: dict[FrameLayout, list[LocalVariable]] = {}
         self.blocks = 0
         self.handlers: int = 0
         self.in_thunk = 0
@@ -351,7 +351,7 @@ class Lowering:
             variable.python_name, variable.parameter = var.py, name in first
             if self.follows != "strict":  # its machine keeps the nodes, and would keep the tree
                 variable.local = var
-        self.own[frame] = list(scope.vars.values())
+        self.named_in[frame] = list(scope.vars.values())
         if self.follows == "strict":
             self._note_readers(scope)
         self.frame, self.scope = frame, scope
