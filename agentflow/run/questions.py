@@ -37,7 +37,7 @@ from agentflow.core.data.known_names import ASK, SIGNAL
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import plain, to_json
 from agentflow.core.events.events import WaitReason, WaitStarted
-from agentflow.core.events.questions import Answerer, ExternalCall, Question
+from agentflow.core.events.questions import Answerer, ExternalCall, Question, question_key
 from agentflow.lib.schema.declared_schema import schema_of
 from agentflow.lib.schema.json_schema import Schema
 from agentflow.run.strand.budget import Budget, Permits, without_permit
@@ -97,6 +97,11 @@ def waiting(question: Question, call: CallContext) -> EventScope:
         call=None if question.call is None else plain(question.call),
         signal=question.signal or "",
     )
+
+
+def own_key(call: CallContext) -> str:
+    """The key of a question at ``call`` that does not follow from its path; else empty."""
+    return "" if call.identity == call.path else question_key(call.identity)
 
 
 def permits_of(call: CallContext) -> Permits | None:
@@ -282,6 +287,7 @@ class Asking:
             run_id=self._run_id,
             path=asked.path,
             call=approved,
+            own_key=own_key(asked),
         )
         if journal is None:
             return of_wire(await self._wait_open(question, asked))
@@ -327,7 +333,14 @@ class Asking:
     ) -> Any:
         """Ask the answerer; without one, wait for an answer from ``flow.send``."""
         declared = plain(schema) if schema is None else asked_form(schema, call)
-        asked = Question(question=question, schema=declared, run_id=self._run_id, path=call.path, external=external)
+        asked = Question(
+            question=question,
+            schema=declared,
+            run_id=self._run_id,
+            path=call.path,
+            external=external,
+            own_key=own_key(call),
+        )
         consult = None if self._answerer is None else partial(self._checked, self._answerer, asked, call)
         with untimed():
             if call.run.journal is not None:
@@ -352,7 +365,13 @@ class Asking:
         text = f"the signal '{name}'"
         declared = plain(schema) if schema is None else asked_form(schema, call, SIGNAL)
         awaited = Question(
-            question=text, schema=declared, reason="signal", run_id=self._run_id, path=call.path, signal=name
+            question=text,
+            schema=declared,
+            reason="signal",
+            run_id=self._run_id,
+            path=call.path,
+            signal=name,
+            own_key=own_key(call),
         )
         with untimed():
             if call.run.journal is not None:

@@ -24,6 +24,7 @@ from typing_extensions import TypeVar
 from agentflow.core.call.host_calls import HostCalls, StepLog
 from agentflow.core.call.journal_port import JournalPortOf
 from agentflow.core.call.reading import Reading
+from agentflow.core.call.reasons import Reasons
 from agentflow.core.call.run_port import EngineServicesOf, RunPortOf
 from agentflow.core.data.context import InheritedContext
 from agentflow.core.data.errors import ConfigurationError, HostPanic, StrayExit, clip
@@ -170,7 +171,7 @@ class CallContext(Generic[DepsT]):
     the enclosing task, which its subtasks may inherit; ``definitions`` the tasks defined by programs at this point;
     ``host`` the state of its host code, if any; ``call_id`` the model's tool call that this is part of, if a model asked
     for it; ``priority`` its place among waiting calls, from -1000 to 1000, the highest first; ``reading`` the sources it
-    has read so far, in a flow with a policy; ``steps`` the earlier steps of the sequence it is a step of, not passed on to
+    has read so far, in a flow with a policy; ``reasons`` the tests that led to it, under a strict one; ``steps`` the earlier steps of the sequence it is a step of, not passed on to
     calls within it. A tool that declares a parameter ``ctx: CallContext`` receives one.
 
     Effects within a call have paths below it, the same in every run. Calls are *ordered*: their effects start in a
@@ -195,6 +196,7 @@ class CallContext(Generic[DepsT]):
         "path",
         "priority",
         "reading",
+        "reasons",
         "run",
         "session",
         "span",
@@ -233,6 +235,7 @@ class CallContext(Generic[DepsT]):
         self.call_id: str | None = None
         self.definitions = definitions
         self.reading: Reading | None = None
+        self.reasons: Reasons | None = None
         self.host: HostCalls | None = None
         self.steps: StepLog | None = None
         self.is_ordered = ordered
@@ -274,9 +277,16 @@ class CallContext(Generic[DepsT]):
         check_deps(self.run.deps, kind, label)
 
     @property
+    def identity(self) -> str:
+        """What others know this call by: its :attr:`path`; under a strict policy numbered apart, by the sources of the tests
+        that led to it, so that it says nothing of what arms did that depend on others."""
+        reasons = self.reasons
+        return self.path if reasons is None else reasons.identity_of(self.path)
+
+    @property
     def idempotency_key(self) -> str:
         """Lets a service recognise a repeated request: equal whenever a durable run repeats this call."""
-        text = f"{self.run_id}\n{self.path}".encode("utf-8", "surrogatepass")
+        text = f"{self.run_id}\n{self.identity}".encode("utf-8", "surrogatepass")
         return blake2b(text, digest_size=16).hexdigest()
 
     @property
@@ -375,6 +385,7 @@ class CallContext(Generic[DepsT]):
         call.call_id = self.call_id
         call.definitions = self.definitions
         call.reading = self.reading
+        call.reasons = self.reasons
         call.host = None
         call.steps = None
         call._chain = self._chain
