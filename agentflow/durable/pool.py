@@ -66,9 +66,9 @@ class Pool:
     def take(self, path: str, content: bytes, request: Request | None = None) -> EffectRow | None:
         """Take the record for an effect at ``path``: the one there, else the first of equal content; None if there is none.
 
-        Under a strict policy ``request`` is what the effect depends on, and a record answers only what depends on the same. Its
-        identity is the place, since the path of an effect says what arms did. A record of a run whose tests nobody followed says
-        nothing of them, and answers as in any other flow.
+        Under a strict policy ``request`` has the sources of the effect, and a record answers only an effect with the same sources.
+        Its identity is the place, since its path tells of arms. A record of a flow that followed no tests has no sources, and
+        answers as in any other flow.
         """
         row = self._at(path, request)
         if row is None or row.content != content or not _depends_on(row, request):
@@ -86,7 +86,7 @@ class Pool:
         return None if request is not None and row is not None and request_in(row) is not None else row
 
     def _next(self, content: bytes, request: Request | None) -> EffectRow | None:
-        """The first of the free records of this content, in the order of their paths, which is the same for those that depend on the same."""
+        """The first of the free records of this content, by path: those of the same sources have the same order whichever arms ran."""
         alike = self._by_content.get(content)
         if alike is None:
             return None
@@ -112,7 +112,7 @@ class Pool:
     ) -> EffectRow:
         """``row`` as the record of the effect at ``path`` in the run that adopts it, at no cost to that run.
 
-        ``offsets`` are where it stands in that run's program, ``request`` is what it depends on there.
+        ``offsets`` are where it stands in that run's program, ``request`` has its sources there.
         """
         usage, cost = self.spent(row)
         value = with_request(with_span(row.value, offsets), request)
@@ -154,7 +154,7 @@ class Pool:
 
 
 def _depends_on(row: EffectRow, request: Request | None) -> bool:
-    """Whether a record may answer a request, by the sources of both: nothing is compared where nobody followed tests."""
+    """Whether a record may answer a request, by the sources of both, if both flows followed tests."""
     recorded = None if request is None else request_in(row)
     return request is None or recorded is None or recorded.sources == request.sources
 

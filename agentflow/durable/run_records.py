@@ -414,7 +414,7 @@ class Records:
         self, path: str, content: bytes, leaf: bytes | None, offsets: list[int] | None, request: Request | None
     ) -> EffectRow | None:
         """Store a record of the run this one is based on as that of the effect at ``path``, which stands at ``offsets`` of the
-        program and depends on what ``request`` says; None if none fits."""
+        program and has the sources of ``request``; None if none fits."""
         if self.pool is None or self.suspending:
             return None
         row = self.pool.take(path, content, request)

@@ -99,11 +99,6 @@ def waiting(question: Question, call: CallContext) -> EventScope:
     )
 
 
-def own_key(call: CallContext) -> str:
-    """The key of a question at ``call`` that does not follow from its path; else empty."""
-    return "" if call.identity == call.path else question_key(call.identity)
-
-
 def permits_of(call: CallContext) -> Permits | None:
     """The permits of the run that ``call`` belongs to."""
     budget = call.run.budget
@@ -284,10 +279,8 @@ class Asking:
             question=request.text,
             schema=_YES_OR_NO,
             reason="approval",
-            run_id=self._run_id,
-            path=asked.path,
             call=approved,
-            own_key=own_key(asked),
+            **self._place_of(asked),
         )
         if journal is None:
             return of_wire(await self._wait_open(question, asked))
@@ -311,6 +304,11 @@ class Asking:
             raise _ApproverFailed from error
         return decided(answer, request, call.warn)
 
+    def _place_of(self, call: CallContext) -> dict[str, Any]:
+        """The fields of a question that locate ``call``, and its key if that does not follow from the path."""
+        own_key = "" if call.identity == call.path else question_key(call.identity)
+        return {"run_id": self._run_id, "path": call.path, "own_key": own_key}
+
     def cover(self, path: str, tools: Mapping[str, str]) -> None:
         """Stop asking for approval of ``tools``, by name and identity, that the program at ``path`` calls itself."""
         if tools or self._covered:
@@ -333,14 +331,7 @@ class Asking:
     ) -> Any:
         """Ask the answerer; without one, wait for an answer from ``flow.send``."""
         declared = plain(schema) if schema is None else asked_form(schema, call)
-        asked = Question(
-            question=question,
-            schema=declared,
-            run_id=self._run_id,
-            path=call.path,
-            external=external,
-            own_key=own_key(call),
-        )
+        asked = Question(question=question, schema=declared, external=external, **self._place_of(call))
         consult = None if self._answerer is None else partial(self._checked, self._answerer, asked, call)
         with untimed():
             if call.run.journal is not None:
@@ -364,15 +355,7 @@ class Asking:
         """Wait for a signal of this name, which may have come before."""
         text = f"the signal '{name}'"
         declared = plain(schema) if schema is None else asked_form(schema, call, SIGNAL)
-        awaited = Question(
-            question=text,
-            schema=declared,
-            reason="signal",
-            run_id=self._run_id,
-            path=call.path,
-            signal=name,
-            own_key=own_key(call),
-        )
+        awaited = Question(question=text, schema=declared, reason="signal", signal=name, **self._place_of(call))
         with untimed():
             if call.run.journal is not None:
                 return await call.run.journal.signal(awaited, {"the signal": name, "its schema": awaited.schema}, call)

@@ -36,7 +36,7 @@ class Clerk:
     """A flow over the database of one secret. ``keys`` are those of all calls that it carried out, ``seen`` is what the world sees of
     those that depend on nothing: their keys, and what is sent."""
 
-    def __init__(self, root: Path, *, first: int = 0, policy: Provenance | None = BOTH, **options: Any) -> None:
+    def __init__(self, root: Path, *, first: int = 0, policy: Provenance | None = BOTH, durable: str = "") -> None:
         root.mkdir(exist_ok=True)
         self.seen: list[Any] = []
         self.keys: list[str] = []
@@ -67,7 +67,7 @@ class Clerk:
             tools=[ticket, send, show],
             limits=Limits(steps=6_000, effects=400, wall_s=20.0, depth=200),
             provenance=policy,
-            **{"durable": f"sqlite:///{root}/runs.db", **options},
+            durable=durable or f"sqlite:///{root}/runs.db",
         )
 
     async def watched(self, handle: Any) -> tuple[str, list[Any]]:

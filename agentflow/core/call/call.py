@@ -24,7 +24,6 @@ from typing_extensions import TypeVar
 from agentflow.core.call.host_calls import HostCalls, StepLog
 from agentflow.core.call.journal_port import JournalPortOf
 from agentflow.core.call.reading import Reading
-from agentflow.core.call.reasons import Reasons
 from agentflow.core.call.run_port import EngineServicesOf, RunPortOf
 from agentflow.core.data.context import InheritedContext
 from agentflow.core.data.errors import ConfigurationError, HostPanic, StrayExit, clip
@@ -46,6 +45,7 @@ from agentflow.core.events.events import (
 )
 
 if TYPE_CHECKING:
+    from agentflow.core.call.identities import Reasons
     from agentflow.core.call.run_state import StateDict
 
 
@@ -278,10 +278,9 @@ class CallContext(Generic[DepsT]):
 
     @property
     def identity(self) -> str:
-        """What others know this call by: its :attr:`path`; under a strict policy numbered apart, by the sources of the tests
-        that led to it, so that it says nothing of what arms did that depend on others."""
-        reasons = self.reasons
-        return self.path if reasons is None else reasons.identity_of(self.path)
+        """The name of this call for others: its :attr:`path`; under a strict policy a path that counts only the effects that
+        depend on the same sources, so that it tells nothing of arms that depend on others."""
+        return self.path if self.reasons is None else self.reasons.identity_of(self.path)
 
     @property
     def idempotency_key(self) -> str:

@@ -69,7 +69,7 @@ class Question:
 
     @property
     def key(self) -> str:
-        """The key of the question within its run, in hexadecimal. It tells nothing of what arms did, under a strict policy."""
+        """The key of the question within its run, in hexadecimal. Under a strict policy it tells nothing of arms."""
         return self.own_key or question_key(self.path)
 
 

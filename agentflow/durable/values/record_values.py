@@ -229,13 +229,13 @@ MARKS = "of"
 
 
 REQUEST = "by"
-"""Key, in the value of a record, of what its request depended on, under a strict policy."""
+"""Key, in the value of a record, of the identity and the sources of its request, under a strict policy."""
 
 
 @frozen
 class Request:
-    """What a request depends on under a strict policy: the ``identity`` of its call, and the ``sources`` of its arguments and of the
-    tests that led to it."""
+    """A request under a strict policy: the ``identity`` of its call, and the ``sources`` of its arguments and of the tests that led
+    to it."""
 
     identity: str
     sources: frozenset[str]
@@ -247,7 +247,7 @@ class Request:
 
 
 def request_of(call: CallContext) -> Request | None:
-    """What the request at ``call`` depends on, before it is carried out; None where no tests are followed."""
+    """The request at ``call``, before it is carried out; None where no tests are followed."""
     reading = call.reading
     if reading is None or reading.guard.following != "strict":
         return None
@@ -256,14 +256,14 @@ def request_of(call: CallContext) -> Request | None:
 
 
 def request_in(row: EffectRow) -> Request | None:
-    """What the recorded request depended on; None if no tests were followed."""
+    """The request that a record answers; None if no tests were followed."""
     value: Any = row.value
     stored: Any = cast("dict[str, Any]", value).get(REQUEST) if isinstance(value, dict) else None
     return None if stored is None else Request(stored[0], frozenset(stored[1]))
 
 
 def with_request(data: dict[str, Any] | None, request: Request | None) -> dict[str, Any] | None:
-    """The value of a record with what its request depended on."""
+    """The value of a record with its request."""
     return data if request is None else {**(data or {}), REQUEST: request.data}
 
 

@@ -12,8 +12,8 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from agentflow.core.call.call import CallContext
+from agentflow.core.call.identities import Reasons, mark_of
 from agentflow.core.call.reading import Reading
-from agentflow.core.call.reasons import Reasons, mark_of
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.data.labels import Label, Sources, blame, box, outer_sources
 from agentflow.core.data.source import Span

@@ -735,8 +735,7 @@ class Strand(StrandNaming):
 
     def start_form(self, kind: str, *content: Any, grants: frozenset[str] | None = None) -> CallContext:
         """The call of a form that starts now and has effects within it, with a number of its own."""
-        call = self.call
-        return call.at(call.next_path(kind, *content), grants=grants)
+        return self.call.at(self.call.next_path(kind, *content), grants=grants)
 
     async def _perform_prepared(self, effect: Effect, call: CallContext) -> Any:
         """Carry out an effect after its arguments are plain data and the run is within its permits."""

@@ -1,8 +1,7 @@
-"""What calls are made because of, under a strict policy, and what they are called by others: effects are numbered apart by the
-sources of the tests that led to them.
+"""Identities of calls under a strict policy: effects are numbered apart by the sources of the tests that led to them.
 
-The path of a call counts all effects before it, those in arms too. So whoever is told the path of one outside of arms learns
-what they did. Others know a call by its identity, which counts only effects that depend on the same sources
+The path of a call counts all effects before it, those in arms too, so the path of a call outside of arms tells of them. Others
+know a call by its identity, which counts only effects that depend on the same sources
 (:attr:`~agentflow.core.call.call.CallContext.identity`).
 """
 
@@ -14,7 +13,7 @@ from hashlib import blake2b
 from agentflow.core.data.labels import NO_SOURCES, Sources
 
 
-# The path stays the key of records: what arms depend on is decided by the policy in force, which may change (decision 73)
+# The path stays the key of records: the policy in force, which may change, decides about the numbers (decision 73)
 class Reasons:
     """The ``sources`` of the tests that the call at ``path``, and all within it, is made because of.
 
