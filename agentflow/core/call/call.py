@@ -170,9 +170,9 @@ class CallContext(Generic[DepsT]):
     the calling model; ``subtask_chain`` the fingerprints of the enclosing subtask requests; ``material`` the reading material of
     the enclosing task, which its subtasks may inherit; ``definitions`` the tasks defined by programs at this point;
     ``host`` the state of its host code, if any; ``call_id`` the model's tool call that this is part of, if a model asked
-    for it; ``priority`` its place among waiting calls, from -1000 to 1000, the highest first; ``reading`` the sources it
-    has read so far, in a flow with a policy; ``reasons`` the tests that led to it, under a strict one; ``steps`` the earlier steps of the sequence it is a step of, not passed on to
-    calls within it. A tool that declares a parameter ``ctx: CallContext`` receives one.
+    for it; ``priority`` its place among waiting calls, from -1000 to 1000, the highest first; ``reading`` the sources it has read so
+    far, in a flow with a policy, ``reasons`` the tests that led to it, under a strict one; ``steps`` the earlier steps of the sequence
+    it is a step of, not passed on to calls within it. A tool that declares a parameter ``ctx: CallContext`` receives one.
 
     Effects within a call have paths below it, the same in every run. Calls are *ordered*: their effects start in a
     fixed order and are numbered (``path/0.0``, ``path/1.0``). The order in a call of host code is unknown (``is_ordered``
@@ -278,8 +278,7 @@ class CallContext(Generic[DepsT]):
 
     @property
     def identity(self) -> str:
-        """The name of this call for others: its :attr:`path`; under a strict policy a path that counts only the effects that
-        depend on the same sources, so that it tells nothing of arms that depend on others."""
+        """The name of this call for others: its :attr:`path`; under a strict policy it counts only effects of the same sources."""
         return self.path if self.reasons is None else self.reasons.identity_of(self.path)
 
     @property

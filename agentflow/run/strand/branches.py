@@ -66,8 +66,7 @@ class _Fork:
             self.narrow = view_of(rt.call.run, budget=self.budget)  # a branch that waits lets another one run
         rt.call.span = span
         self.call = rt.start_form(form, span.start)
-        path = self.call.path
-        self.prefix = branch_prefix(path)
+        self.prefix = branch_prefix(path := self.call.path)
         journal = rt.call.run.journal
         self.verdict = None if journal is None else journal.verdict(path, self.prefix, count, self.budget)
 
