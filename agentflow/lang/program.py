@@ -23,9 +23,9 @@ from agentflow.lang.ir import Seq
 from agentflow.lang.kernel.cutting import Part, in_order, split
 from agentflow.lang.kernel.linking import compiled_part, defined_in
 from agentflow.lang.reader import read
-from agentflow.lang.stack import collector_paused
 from agentflow.lang.syntax import Form, Node
 from agentflow.lang.trace import show_lines
+from agentflow.lib.stack import collector_paused
 
 A = TypeVar("A", bound=Analyzer)
 Pass = Callable[[Source, Any], object]

@@ -9,8 +9,8 @@ from typing import Any, NoReturn, cast
 from agentflow.core.data.errors import LimitExceeded, SexpSyntaxError, cut
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
-from agentflow.lang.stack import collector_paused
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, head_name
+from agentflow.lib.stack import collector_paused
 from agentflow.lib.text.late_pattern import late_pattern
 
 DATA_PER_NODE = 5
