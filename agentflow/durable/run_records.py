@@ -291,6 +291,7 @@ class Records:
         self.advanced = False
         """Whether the end of an effect was recorded since this process took the run."""
         self._rows = {row.path: row for row in owned.records if row.state != EffectState.LOST}
+        self._retried = owned.retried
         self._last: dict[str, int] | None = None
         self._gates: dict[str, Gate] = {}
         self._cut: dict[str, int] = {}
@@ -429,6 +430,10 @@ class Records:
         """Count the cost of an effect that another run paid for."""
         self.adopted_usage += usage
         self.adopted_cost = added(self.adopted_cost, cost)
+
+    def may_be_left(self, path: str) -> bool:
+        """Whether the store may have a record at ``path`` that answers nothing: one below a failure that is tried again."""
+        return bool(self._retried) and not self._retried.isdisjoint(_ancestors(path))
 
     def pin(self, kind: str, name: str, text: str | None) -> str | None:
         """The text recorded under ``kind`` and ``name``, once for the whole run; ``text`` if there is none yet."""

@@ -209,8 +209,7 @@ async def _begin(journal: WaitRecords, kind: str, name: str, content: Content, c
         row = journal.records.find(call.path)
         if row is not None and row.content != digest:
             await journal.records.stop(mismatch(row, f"{kind} {name}", content))
-    if row is None and journal.records.run.slice > 1:
-        # a wait of an effect that failed, which is tried again, may have ended
+    if row is None and journal.records.may_be_left(call.path):
         journal.records.commit_soon([], drop=[effect_key(call.path)])
     return row
 
