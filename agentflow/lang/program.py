@@ -25,7 +25,7 @@ from agentflow.lang.kernel.linking import compiled_part, defined_in
 from agentflow.lang.reader import read
 from agentflow.lang.syntax import Form, Node
 from agentflow.lang.trace import show_lines
-from agentflow.lib.stack import collector_paused
+from agentflow.lib.text.stack import collector_paused
 
 A = TypeVar("A", bound=Analyzer)
 Pass = Callable[[Source, Any], object]

@@ -32,8 +32,8 @@ from agentflow.lang.program import describer, new_analyzer, start_of
 from agentflow.lang.reader import DATA_PER_NODE, read, read_datum_nodes
 from agentflow.lang.symbols import Binding, Kind, Occurrence, Role, SymbolTable, TextSymbols
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, head_name
-from agentflow.lib.stack import collector_paused
 from agentflow.lib.text.slots import SLOT
+from agentflow.lib.text.stack import collector_paused
 
 _CALL = re.compile(r"([^\s.(){},]+)\s*\(")
 _WORD = re.compile(r"[^\s.(){},\"']+")

@@ -57,10 +57,9 @@ class Admission:
 
         A program without a bound, or with one that depends on unknown sizes, is not refused: the run's limits apply to it.
         """
-        run, funds = call.run, call.run.funds
-        calls, usd = run.calls_left(), None if funds is None else funds.usd_left
-        if whole := following(call.reading) == "strict":  # the rest would tell how much arms have used
-            calls, usd = run.limits.model_calls, run.limits.usd
+        run, whole = call.run, following(call.reading) == "strict"  # there the rest would tell how much arms have used
+        calls = run.limits.model_calls if whole else run.calls_left()
+        usd = run.limits.usd if whole else None if run.funds is None else run.funds.usd_left
         source = as_source(program)
         if self._estimator is None or (calls is None and usd is None):
             return None

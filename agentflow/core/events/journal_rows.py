@@ -273,8 +273,7 @@ class OwnedRun:
 
     Records below a finished one are left out. ``usage`` and ``cost`` are totals over all records, also those; ``cost`` is
     None if one has no price. ``leased``: it shares money and tokens with the runs of its branches and takes shares as
-    needed. ``other_build`` is the build of its last worker, if different from this one's. ``retried`` are the paths of failures that
-    are tried again: records below them may still be stored.
+    needed. ``other_build`` is the build of its last worker, if different from this one's; ``retried`` the paths of failures tried again.
     """
 
     run: RunRow

@@ -37,7 +37,7 @@ from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.ir import IR, Var
 from agentflow.lang.syntax import Node
-from agentflow.lib.stack import on_fresh_stack
+from agentflow.lib.text.stack import on_fresh_stack
 
 MOST_VISITS = 20_000
 """The most nodes of a program to visit before the analysis gives up."""

@@ -16,7 +16,7 @@ from agentflow.lang.bounds.flow import Flows, flows_of
 from agentflow.lang.bounds.interpret import AnalysisInputs, free
 from agentflow.lang.diagnosis import analyse
 from agentflow.lang.program import as_source, describer
-from agentflow.lib.stack import collector_paused
+from agentflow.lib.text.stack import collector_paused
 
 
 @frozen

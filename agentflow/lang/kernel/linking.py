@@ -19,7 +19,7 @@ from agentflow.lang.kernel.lower_sexp import SexpLowering
 from agentflow.lang.kernel.nodes import Node
 from agentflow.lang.syntax import Node as Syntax
 from agentflow.lang.trace import CodeInfo, stamp
-from agentflow.lib.stack import on_fresh_stack
+from agentflow.lib.text.stack import on_fresh_stack
 
 RULES = (generate_calls, generate_control, generate_functions, generate_values)
 """The modules with functions that generate code for nodes; importing them declares these functions."""

@@ -27,7 +27,7 @@ from agentflow.lang.kernel.nodes import (
     owner_of,
 )
 from agentflow.lang.support import fresh, rounds
-from agentflow.lib.stack import LEVELS, on_fresh_stack
+from agentflow.lib.text.stack import LEVELS, on_fresh_stack
 
 
 class SexpLowering:

@@ -11,8 +11,8 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source, Span
 from agentflow.lang.kernel.pieces import holding
 from agentflow.lang.trace import Positions
-from agentflow.lib.stack import on_fresh_stack
 from agentflow.lib.text.python_trees import parsed
+from agentflow.lib.text.stack import on_fresh_stack
 
 _TOKEN = re.compile(
     r"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from agentflow.lib.stack import collector_paused
+from agentflow.lib.text.stack import collector_paused
 
 
 def parsed(text: str | bytes, name: str = "<unknown>") -> ast.Module:
