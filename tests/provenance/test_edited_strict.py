@@ -256,6 +256,25 @@ async def test_a_run_goes_on_under_any_policy(
     assert len(later.keys) == 2 and not set(later.keys) & set(clerk.keys)
 
 
+@pytest.mark.parametrize(("first", "then"), [(ORDINARY, BOTH), (BOTH, ORDINARY), (None, BOTH), (BOTH, None)])
+async def test_an_open_question_keeps_its_key_under_any_policy(
+    first: Provenance | None, then: Provenance | None, tmp_path: Path
+) -> None:
+    """Whoever was asked may answer by the key that was shown, also if the policy is another when the run goes on."""
+    async with Clerk(tmp_path, policy=first).flow as flow:
+        handle = await flow.start(ASKING, Observer.bindings(SECRETS[1]), run_id=RUN)
+        assert await handle.wait() == "waiting"
+        [question] = handle.waiting
+    clerk = Clerk(tmp_path, policy=then)
+    async with clerk.flow as flow:
+        handle = await flow.resume(RUN)
+        assert await handle.wait() == "waiting"
+        assert [each.key for each in (*handle.waiting, *await flow.questions(RUN))] == [question.key] * 2
+        await flow.send(RUN, question.key, True)
+        await handle.result()
+    assert clerk.seen[0] == "end"
+
+
 async def test_paths_and_records_are_those_of_any_other_flow(tmp_path: Path) -> None:
     """Under a strict policy the path of an effect counts all effects; and only there do records say what a request depended on."""
     paths: list[list[str]] = []
