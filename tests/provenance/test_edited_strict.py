@@ -111,6 +111,66 @@ async def test_records_of_an_arm_answer_the_arm(arm: str, tmp_path: Path) -> Non
         assert await edited(root, f"{code}\n{last}", f"{more}\n{code}\n{last}", surface, secret) == ("ended", [])
 
 
+KINDS = {
+    "a tool": "(ticket (of 1))",
+    "a task": "(t (x 1))",
+    "a task with a tool": "(asks (x 1))",
+    "a function": "(double 1)",
+    "a question": '(ask-human "Go?")',
+    "a time": "(now)",
+    "an id": "(uuid)",
+    "a number": "(random 10)",
+    "a pause": "(sleep 0)",
+    "memory": '(get_context (query "x"))',
+}
+"""Effects of every kind that has a record."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_record_of_any_kind_answers_nothing_outside_of_its_arm(kind: str, tmp_path: Path) -> None:
+    """Nothing is replayed for an edited program whose call depends on nothing; for one that calls it in the arm, all is."""
+    head = """(defatom t (params (x)) (instructions "{{x}}") (tools))
+    (defatom asks (params (x)) (instructions "{{x}}") (tools ticket))"""
+    effect, secret = KINDS[kind], SECRETS[1]
+    arm = f"{head} (if (> s 1) {effect})"
+
+    def answers(request: Any) -> Any:
+        if request.tools and len(request.messages) < 2:
+            return {"tool_calls": [{"name": "ticket", "arguments": {"of": 1}}]}
+        return "x"
+
+    for program, replayed in ((f"{head} {effect}", False), (f"{arm} (define unused 1)", True)):
+        (root := tmp_path / str(replayed)).mkdir()
+        counts: list[int] = []
+        for edit in (None, program):
+            flow = AgentFlow(
+                provider=ScriptedProvider(answers),
+                root=root,
+                provenance=BOTH,
+                durable=f"sqlite:///{root}/runs.db",
+                answer=lambda question: True,
+            )
+
+            @flow.tool
+            async def ticket(of: int) -> str:
+                """Draw a number."""
+                return "1"
+
+            async with flow:
+                if edit is None:
+                    handle = await flow.start(arm, {**Observer.bindings(secret), "double": double}, run_id=RUN)
+                else:
+                    handle = await flow.resume(RUN, program=edit, bindings={"double": double})
+                await handle.result()
+                counts.append(handle.replayed)
+        assert counts[0] == 0 and (counts[1] > 0) is replayed
+
+
+def double(number: int) -> int:
+    """A function of the host."""
+    return 2 * number
+
+
 async def test_they_are_told_by_an_ordinary_policy(tmp_path: Path) -> None:
     """The same programs tell it without ``strict``, so that those above are some."""
     surface, code = ARMS["if"]
