@@ -118,8 +118,8 @@ class Program:
         ``bindings`` are values of its variables; the sizes of its other variables are named after them. A program does not
         know the cost of its tasks: see ``flow.bounds``.
         """
-        from agentflow.lang.bounds.analysis import analyse_bounds
         from agentflow.lang.bounds.interpret import AnalysisInputs
+        from agentflow.lang.bounds.texts import python_readied, sexp_readied
 
         def describe(name: str) -> NameInfo:
             return VARIABLE if name in variables else self.free.get(name, UNKNOWN)
@@ -128,15 +128,11 @@ class Program:
         bindings = bindings or {}
         inputs = AnalysisInputs(lambda kind, name, own: {}, bindings, variables - bindings.keys())
         if self.source.surface == "python":
-            from agentflow.lang.bounds.python.analysis import analyse_python
-            from agentflow.lang.python.compiling import checked
-
-            g = checked(self.source, describe, self.limits, self.allow, None)
-            return analyse_python(g, inputs)
+            return python_readied(self.source, describe, self.limits, self.allow, None).follow(inputs)
         with collector_paused():
             forms = read(self.source, limits=self.limits)
             analyzer, tree = analysis_of(self.source, forms, describe, self.limits, self.allow)
-        return analyse_bounds(analyzer, tree, inputs)
+        return sexp_readied(analyzer, tree).follow(inputs)
 
     def fits(self, describe: Describe, revision: object = None) -> bool:
         """Whether the free names have the same kinds and parameters as when this was compiled.

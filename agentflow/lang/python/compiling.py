@@ -131,16 +131,16 @@ def compile_python(
 
 def checked(
     source: Source, describe: Describe, limits: Limits, allow: frozenset[str] | None, port: Names | None
-) -> Lowering:
-    """A text without mistakes, read, with the meanings of its names.
+) -> tuple[Lowering, Node]:
+    """A text without mistakes, read: its reading, and its node.
 
     Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded.
     """
     g = lowering_of(source, describe, limits, allow, port)
-    whole(g)
-    if g.errors:
+    root = whole(g)
+    if g.errors or root is None:
         raise _in_order(g.errors)[0]
-    return g
+    return g, root
 
 
 def lowering_of(

@@ -185,10 +185,11 @@ def print_(g: Lowering, node: ast.Call) -> Node:
     at = g.span_at(node)
     items = g.value(ast.copy_location(ast.List(node.args, ast.Load()), node))
     separator = g.value(options["sep"]) if "sep" in options else Const(None, " ")
-    return _and_none(at, Perform(at, _log_message, [Prim(at, log_text, [separator, items], waits=0)]))
+    return _and_none(at, Perform(at, message_effect, [Prim(at, log_text, [separator, items], waits=0)]))
 
 
-def _log_message(env: Any, text: Any) -> LogMessage:
+def message_effect(env: Any, text: Any) -> LogMessage:
+    """The effect of ``print(...)``."""
     return LogMessage(text)
 
 
@@ -301,10 +302,11 @@ def _result_of_workflow(g: Lowering, node: ast.Call) -> Node:
     if not g.granted(first.value, first):
         return g.refused()
     names, values = _by_name(g, node)
-    return Perform(g.span_at(node), partial(_workflow, first.value, names), values)
+    return Perform(g.span_at(node), partial(workflow_effect, first.value, names), values)
 
 
-def _workflow(name: str, names: tuple[str, ...], env: Any, *values: Any) -> CallWorkflow:
+def workflow_effect(name: str, names: tuple[str, ...], env: Any, *values: Any) -> CallWorkflow:
+    """The effect of ``call_workflow(...)``."""
     return CallWorkflow(name, dict(zip(names, values, strict=True)))
 
 
@@ -320,10 +322,11 @@ def get_context(g: Lowering, node: ast.Call) -> Node:
     names, values = _by_name(g, node)
     names = ("query", *names) if query else names
     at = g.span_at(node)
-    return Prim(at, context_paths, [Perform(at, partial(_question, names), [*query, *values])])
+    return Prim(at, context_paths, [Perform(at, partial(question_effect, names), [*query, *values])])
 
 
-def _question(names: tuple[str, ...], env: Any, *values: Any) -> GetContext:
+def question_effect(names: tuple[str, ...], env: Any, *values: Any) -> GetContext:
+    """The effect of ``get_context(...)``."""
     return GetContext(dict(zip(names, values, strict=True)))
 
 
@@ -359,10 +362,11 @@ def _note(g: Lowering, node: ast.Call, tool: str, first: str, option: str) -> No
         return g.refused()
     g.meanings[node] = ("effect", tool)
     at, values = g.span_at(node), [g.value(node.args[0]), *g.values(list(options.values()))]
-    return Prim(at, unwrapped, [Perform(at, partial(_tool, tool, (first, *options)), values)])
+    return Prim(at, unwrapped, [Perform(at, partial(tool_effect, tool, (first, *options)), values)])
 
 
-def _tool(name: str, names: tuple[str, ...], env: Any, *values: Any) -> CallTool:
+def tool_effect(name: str, names: tuple[str, ...], env: Any, *values: Any) -> CallTool:
+    """A call of a tool of the notes."""
     return CallTool(name, dict(zip(names, values, strict=True)))
 
 
@@ -430,10 +434,11 @@ def sleep(g: Lowering, node: ast.Call) -> Node:
 
 
 def _drawn(g: Lowering, node: ast.Call, source: Literal["now", "random", "uuid"], *args: Node) -> Node:
-    return Perform(g.span_at(node), partial(_draw, source), list(args))
+    return Perform(g.span_at(node), partial(drawn_effect, source), list(args))
 
 
-def _draw(source: Literal["now", "random", "uuid"], env: Any, *args: Any) -> Draw:
+def drawn_effect(source: Literal["now", "random", "uuid"], env: Any, *args: Any) -> Draw:
+    """The effect of ``now()``, ``random()`` and ``uuid()``."""
     return Draw(source, *args)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +10,12 @@ import pytest
 from agentflow.core.data.source import Source
 from agentflow.lang.bounds.analysis import Analysis
 from agentflow.lang.bounds.cost import FREE
-from agentflow.lang.bounds.interpret import AnalysisInputs
+from agentflow.lang.bounds.interpret import NONE, VALUES, WAYS, AnalysisInputs
 from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
-from agentflow.lang.bounds.python.analysis import RULES
-from agentflow.lang.bounds.python.interpret import NONE
+from agentflow.lang.bounds.python.code import PYTHON
 from agentflow.lang.bounds.texts import readied
+from agentflow.lang.kernel import nodes, text_nodes
 from agentflow.lang.python.builtins import BUILTINS
-from agentflow.lang.python.forms import FORMS
-from agentflow.lang.python.lowering import EXPRESSION_RULES, STATEMENT_RULES
 from agentflow.lang.python.methods import ALL_METHODS
 from tests.lang.bounds_fuzz import check
 from tests.lang.test_bounds import GIVEN, WEIGHTS, Described
@@ -299,14 +296,16 @@ def test_what_may_go_on_for_ever_has_no_bound(text: str) -> None:
 
 
 def test_everything_that_can_be_written_is_followed() -> None:
-    """Each kind of node that has code, each function, method and form has a rule of the analysis, and no other."""
-    inside = {ast.Call, ast.FormattedValue}  # the latter within an f-string, whose rule writes its code
-    assert {each for each in RULES.expressions if issubclass(each, ast.expr)} | inside == {*EXPRESSION_RULES} | inside
-    assert set(RULES.statements) == set(STATEMENT_RULES)
-    assert set(RULES.functions) == {*BUILTINS, "isinstance"}
-    assert set(RULES.methods) == set(ALL_METHODS)
-    effects = {"ask", "recall", "remember"}
-    assert set(RULES.forms) == set(FORMS) - effects
+    """Each kind of node has a rule of the analysis, and each function and method of Python."""
+    within = {nodes.Node, nodes.EitherPair, nodes.EitherLink, text_nodes.Yield}
+    kinds = {each for room in (nodes, text_nodes) for each in vars(room).values() if _is_node(each)} - within
+    assert kinds == {*VALUES, *WAYS}
+    assert set(PYTHON.functions) == {*BUILTINS, "isinstance"}
+    assert set(PYTHON.methods) == set(ALL_METHODS)
+
+
+def _is_node(each: object) -> bool:
+    return isinstance(each, type) and issubclass(each, nodes.Node)
 
 
 def test_width_is_what_runs_at_once() -> None:
@@ -355,7 +354,7 @@ async def test_what_is_said_of_many_values_covers_them() -> None:
 @pytest.mark.parametrize("name", ["append", "values"])
 async def test_a_rule_that_says_too_little_is_found(name: str) -> None:
     """The test of values finds a method of which it is said that it gives, and changes, nothing."""
-    says_nothing = replace(RULES, methods={**RULES.methods, name: lambda i, node, values, named: (NONE, FREE)})
+    says_nothing = replace(PYTHON, methods={**PYTHON.methods, name: lambda i, node, values, named: (NONE, FREE)})
     for number in range(3_000):  # most texts call few methods, and which they call changes with the rows
         if (await values.check(number, says_nothing))[1] is not None:
             return
