@@ -119,7 +119,7 @@ class Program:
         know the cost of its tasks: see ``flow.bounds``.
         """
         from agentflow.lang.bounds.interpret import AnalysisInputs
-        from agentflow.lang.bounds.texts import python_readied, sexp_readied
+        from agentflow.lang.bounds.ready import python_readied, sexp_readied
 
         def describe(name: str) -> NameInfo:
             return VARIABLE if name in variables else self.free.get(name, UNKNOWN)

@@ -15,7 +15,8 @@ from agentflow.lang.bounds.interpret import AnalysisInputs
 from agentflow.lang.bounds.nodes import HIGHER
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.bounds.primitives import RULES, given
-from agentflow.lang.bounds.texts import readied, sexp_readied
+from agentflow.lang.bounds.ready import sexp_readied
+from agentflow.lang.bounds.texts import readied
 from agentflow.lang.bounds.values import Value, constant
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.diagnosis import analyse

@@ -22,10 +22,11 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import OrderedSet
 from agentflow.lang.bounds.containers import at_key, element_of, is_number
-from agentflow.lang.bounds.facts import Facts
+from agentflow.lang.bounds.facts import NodeFacts
 from agentflow.lang.bounds.heap import NOWHERE, Changes, Heap, scalar
-from agentflow.lang.bounds.interpret import MOST_VISITS, AnalysisInputs, Interpreter, Tables, free
+from agentflow.lang.bounds.interpret import MOST_VISITS, AnalysisInputs, Interpreter, free
 from agentflow.lang.bounds.python.code import PYTHON
+from agentflow.lang.bounds.tables import Tables
 from agentflow.lang.bounds.values import AbstractScope, Value, constant
 from agentflow.lang.program import describer
 from agentflow.lang.python.builtins import BUILTINS
@@ -241,7 +242,7 @@ def said_of(text: str, tables: Tables = PYTHON) -> tuple[Interpreter, Value] | N
         g, root = checked(Source.unnamed(text, "python"), describer(world), LIMITS, None, world)
     except AgentflowError:
         return None
-    facts = Facts(root, python=True, lasting=tables.lasting)
+    facts = NodeFacts(root, python=True, lasting=tables.lasting)
     heap, left, passes = Heap(Changes()), MOST_VISITS, 0
     while True:
         inputs = AnalysisInputs(lambda kind, name, templates: {}, visits=left)

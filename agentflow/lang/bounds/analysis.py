@@ -11,10 +11,11 @@ from agentflow.core.data.source import Span
 from agentflow.lang.bounds import control
 from agentflow.lang.bounds import nodes as nodes_with_values
 from agentflow.lang.bounds.cost import GROWN
-from agentflow.lang.bounds.facts import Facts
+from agentflow.lang.bounds.facts import NodeFacts
 from agentflow.lang.bounds.heap import Changes, Heap
-from agentflow.lang.bounds.interpret import ANYTHING, AnalysisInputs, Interpreter, Spend, Tables, TooManyVisits, free
+from agentflow.lang.bounds.interpret import ANYTHING, AnalysisInputs, Interpreter, Spend, TooManyVisits, free
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
+from agentflow.lang.bounds.tables import Tables
 from agentflow.lang.bounds.values import AbstractScope
 from agentflow.lang.kernel.nodes import Node
 
@@ -53,7 +54,7 @@ class Analysis:
 
 def analyse_bounds(
     root: Node,
-    facts: Facts,
+    facts: NodeFacts,
     tables: Tables,
     kind: Callable[[str], str],
     whole: Span,
@@ -62,7 +63,7 @@ def analyse_bounds(
 ) -> Analysis:
     """Follow the nodes of a program, until no list changes that was taken to stay the same.
 
-    ``kind`` says what a free name is, ``whole`` is the span of the program. ``spend`` pays for the visited nodes, and may raise.
+    ``kind`` gives the kind of a free name, ``whole`` is the span of the program. ``spend`` pays for the visited nodes, and may raise.
     """
     templates = inputs.templates(facts.templates())
     used = [name for name in facts.used if name not in templates and kind(name) in ("unknown", "variable")]

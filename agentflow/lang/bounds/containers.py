@@ -1,4 +1,4 @@
-"""Lists, dicts and sets of texts in Python, and what is read from them."""
+"""Lists, dicts and sets of texts in Python, and the values in them."""
 
 from __future__ import annotations
 

@@ -11,8 +11,9 @@ from agentflow.lang.bounds.containers import element_of
 from agentflow.lang.bounds.cost import FREE, Cost, in_sequence
 from agentflow.lang.bounds.facts import assigned_by, own_nodes
 from agentflow.lang.bounds.guards import GuardFact, marked, rounds, step_of
-from agentflow.lang.bounds.interpret import NONE, Interpreter, Outcome, State, both, value_of, ways_of
+from agentflow.lang.bounds.interpret import Interpreter, both
 from agentflow.lang.bounds.polynomial import ONE, Bound
+from agentflow.lang.bounds.tables import NONE, Outcome, State, value_of, ways_of
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, NIL, PLAIN, AbstractClosure, AbstractScope, Value
 from agentflow.lang.bounds.ways import WaysOut, either
 from agentflow.lang.kernel import nodes, text_nodes, walking
@@ -53,7 +54,7 @@ def _seq(i: Interpreter, node: nodes.Seq, scope: AbstractScope) -> WaysOut:
 @ways_of(Set)
 def _assign(i: Interpreter, node: Set, scope: AbstractScope) -> WaysOut:
     value, cost = i.follow(node.value, scope)
-    if node.how != "set":  # what set! changes has any value
+    if node.how != "set":  # a variable that set! changes has any value
         i.assign(node.variable, value, scope)
     return WaysOut(falls=cost, result=value)
 
@@ -148,7 +149,7 @@ def _settled(
 ) -> _LoopRound:
     """Follow the body of a loop with the variables of any round; ``steady`` are those with a known value."""
     before = i.kept(scope)
-    changing = i.facts.written(node).keys() & before.keys()
+    changing = i.facts.written(node).keys() & before.keys() if before else frozenset[Variable]()
     seen: State = {}
     if changing - steady.keys():
         noted = i.reach.noted()
@@ -258,7 +259,7 @@ def _for(i: Interpreter, node: nodes.For, scope: AbstractScope) -> WaysOut:
 
 
 def over_at(i: Interpreter, over: Node) -> Span | None:
-    """The place of what a loop goes over."""
+    """The place of the iterable of a loop."""
     if isinstance(over, Prim) and over.function in i.tables.passing:
         return over.args[0].at
     return over.at
@@ -273,6 +274,8 @@ def repeated(i: Interpreter, at: Span | None, cost: Cost, count: Bound | None, r
 
 def _begun_with(i: Interpreter, node: nodes.For, before: State) -> State:
     """The variables that each round binds first and nothing else binds: their values before a round do not matter."""
+    if not before:
+        return {}
     written = i.facts.written(node)
     targets = [] if node.item is None else [node.item]
     for each in node.body.items if isinstance(node.body, nodes.Seq) else ():

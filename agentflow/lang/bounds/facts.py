@@ -25,7 +25,7 @@ class _Assigned:
     elsewhere: int = 0
 
 
-class Facts:
+class NodeFacts:
     """The facts about a text, from its nodes.
 
     ``nodes`` are all of them. ``module`` has a variable for each name of the environment that the text assigns, ``own`` the variables of each
@@ -113,15 +113,15 @@ class Facts:
         if not variable.name:
             self._unnamed.setdefault(variable, []).append(node)
             return
-        found = self._assigned.get(variable)
-        if found is None:
-            found = self._assigned[variable] = _Assigned()
+        assigned = self._assigned.get(variable)
+        if assigned is None:
+            assigned = self._assigned[variable] = _Assigned()
             self.own.setdefault(variable.frame, []).append(variable)
-        found.by.append(node)
-        found.again = found.again or again
+        assigned.by.append(node)
+        assigned.again = assigned.again or again
         if self._owners.get(variable.frame) is not owner:
-            found.apart = True
-            found.elsewhere += 1
+            assigned.apart = True
+            assigned.elsewhere += 1
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -131,18 +131,18 @@ class Facts:
 
     def once(self, variable: Variable) -> bool:
         """Whether one node assigns a variable, once in each call, so that it has one value there."""
-        found = self._assigned.get(variable)
-        return found is not None and len(found.by) + found.elsewhere == 1 and not found.again
+        assigned = self._assigned.get(variable)
+        return assigned is not None and len(assigned.by) + assigned.elsewhere == 1 and not assigned.again
 
     def setters(self, variable: Variable) -> list[Node]:
         """The nodes that change a variable by ``set!``."""
-        found = self._assigned.get(variable)
-        return [] if found is None else [each for each in found.by if isinstance(each, Set) and each.how == "set"]
+        assigned = self._assigned.get(variable)
+        return [] if assigned is None else [each for each in assigned.by if isinstance(each, Set) and each.how == "set"]
 
     def defined(self, variable: Variable) -> int:
         """The number of definitions of a variable."""
-        found = self._assigned.get(variable)
-        return 0 if found is None else sum(isinstance(each, Set) and each.how == "define" for each in found.by)
+        assigned = self._assigned.get(variable)
+        return 0 if assigned is None else sum(isinstance(each, Set) and each.how == "define" for each in assigned.by)
 
     def definition(self, node: Node) -> Node:
         """The node with the value of a variable without a name that only one assigns; any other node as it is."""

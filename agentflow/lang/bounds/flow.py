@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import ENDORSE
-from agentflow.lang.bounds.facts import Facts, Target, defined_name
+from agentflow.lang.bounds.facts import NodeFacts, Target, defined_name
 from agentflow.lang.builtins import Primitive
 from agentflow.lang.kernel import nodes, text_nodes, walking
 from agentflow.lang.kernel.nodes import Const, Lambda, Node, Prim, Ref, Set
@@ -186,9 +186,9 @@ def _name(target: Target) -> str:
 
 @frozen
 class Effectful:
-    """What functions of Python do other than to give a value of their arguments.
+    """The effects of functions of Python, other than to give a value of their arguments.
 
-    ``puts``: the positions of a container and of what it gets. ``asks``: the name of an effect with any arguments that it makes.
+    ``puts``: the positions of a container and of the values that it gets. ``asks``: the name of an effect with any arguments that it makes.
     ``calls``: the positions of arguments that it calls with all the others.
     """
 
@@ -198,7 +198,7 @@ class Effectful:
 
 
 FlowsOf: TypeAlias = "Callable[[Prim | nodes.Perform], Effectful | Done | None]"
-"""What a function that a node calls, or makes an effect with, does; None if nothing."""
+"""The effects of a function that a node calls, or makes an effect with; None if it has none."""
 
 
 class _FlowReader:
@@ -207,7 +207,7 @@ class _FlowReader:
     Lists, dicts and sets of texts in Python may change under any name: a value put into one may then be in every alias and holder of it.
     """
 
-    def __init__(self, facts: Facts, kind: Callable[[str], str], about: FlowsOf) -> None:
+    def __init__(self, facts: NodeFacts, kind: Callable[[str], str], about: FlowsOf) -> None:
         self.facts = facts
         self.kind = kind
         self.about = about
@@ -560,6 +560,6 @@ _RULES: Mapping[type[Any], Callable[[_FlowReader, Any], None]] = MappingProxyTyp
 )
 
 
-def flows_of(facts: Facts, kind: Callable[[str], str], about: FlowsOf = lambda node: None) -> Flows:
-    """The flows of a text; ``kind`` says what a free name is, ``about`` what functions of Python do."""
+def flows_of(facts: NodeFacts, kind: Callable[[str], str], about: FlowsOf = lambda node: None) -> Flows:
+    """The flows of a text; ``kind`` gives the kind of a free name, ``about`` the effects of functions of Python."""
     return _FlowReader(facts, kind, about).read()

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.values import as_list
-from agentflow.lang.bounds.facts import Facts
+from agentflow.lang.bounds.facts import NodeFacts
 from agentflow.lang.bounds.guards import Signs, operator_of
 from agentflow.lang.bounds.polynomial import ZERO, Bound
 from agentflow.lang.bounds.values import Mark, Value
@@ -51,7 +51,7 @@ def dropping(code: Lambda) -> Dropping | None:
 
 
 def left_of(listed: Value, count: Value) -> Bound | None:
-    """An upper bound of the length of a list without its first ``count`` elements; None if no relation of the two is known."""
+    """An upper bound of the length of a list without its first ``count`` elements; None if no relation of the two is bounded."""
     length = listed.elements
     if length is None or length.terms is None:
         return None
@@ -206,7 +206,7 @@ class Gathering:
         return total
 
 
-def gathering(code: Lambda, facts: Facts, words: Words, signs: Signs) -> Gathering | None:
+def gathering(code: Lambda, facts: NodeFacts, words: Words, signs: Signs) -> Gathering | None:
     """The gathering that a procedure performs; None if it is not recognised."""
     steady = all(map(facts.once, code.params)) if facts.python else not any(each.is_unsteady for each in code.params)
     if (
@@ -231,7 +231,7 @@ class _Walk:
     are the lengths of all returned values. ``full`` are the parameters that have an element when a part is reached."""
 
     code: Lambda
-    facts: Facts
+    facts: NodeFacts
     words: Words
     signs: Signs
     listed: frozenset[int]
@@ -428,10 +428,10 @@ class _Walk:
 
 
 def _either(lengths: Sequence[Length | None]) -> Length | None:
-    known = [length for length in lengths if length is not None]
-    if len(known) < len(lengths):
+    bounded = [length for length in lengths if length is not None]
+    if len(bounded) < len(lengths):
         return None
-    return frozenset[int]().union(*(used for used, _ in known)), max(more for _, more in known)
+    return frozenset[int]().union(*(used for used, _ in bounded)), max(more for _, more in bounded)
 
 
 def more_of(length: Length | None, by: int) -> Length | None:

@@ -35,7 +35,7 @@ Guards: TypeAlias = "tuple[list[GuardFact], list[GuardFact]]"
 Peek: TypeAlias = Callable[[Node], Value]
 Steady: TypeAlias = "Callable[[Node], frozenset[Variable] | None]"
 Signs: TypeAlias = Mapping[Any, str]
-"""The operators that functions of Python are; none for S-expressions, whose primitives have names."""
+"""The operators that functions of Python are; none for S-expressions: their primitives have names."""
 
 _ZERO = constant(0)
 _OPPOSITE: Mapping[str, str] = {"<": ">=", ">": "<=", "<=": ">", ">=": "<"}

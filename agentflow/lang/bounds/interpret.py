@@ -6,15 +6,14 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import ASK, SIGNAL
 from agentflow.core.data.source import Span
 from agentflow.lang.bounds.cost import FREE, WIDTH, Cost, Effects, again
-from agentflow.lang.bounds.facts import Facts, Target
+from agentflow.lang.bounds.facts import NodeFacts, Target
 from agentflow.lang.bounds.gathering import Dropping, Gathering, dropping, gathering, left_of
 from agentflow.lang.bounds.guards import GuardFact, Guards, guards_of
 from agentflow.lang.bounds.heap import NOWHERE, Given, Heap, scalar, size_of_texts
@@ -22,11 +21,22 @@ from agentflow.lang.bounds.inner import Inner, Programs, cost_of
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import given
 from agentflow.lang.bounds.recursion import Body, CallFrame, Loose, Reach, Recursion, parameter_values
+from agentflow.lang.bounds.tables import (
+    LEFT_OUT,
+    NONE,
+    VALUES,
+    WAYS,
+    Named,
+    Outcome,
+    State,
+    Tables,
+    bare_function,
+    keywords_of,
+)
 from agentflow.lang.bounds.values import (
     DATA,
     FOREIGN,
     NEVER,
-    NIL,
     AbstractClosure,
     AbstractScope,
     Shape,
@@ -41,7 +51,6 @@ from agentflow.lang.bounds.ways import WaysOut, either
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.environment import UNBOUND
-from agentflow.lang.kernel import nodes
 from agentflow.lang.kernel.nodes import Const, Lambda, Node, Prim, Ref, Variable
 from agentflow.lang.stack import on_fresh_stack
 
@@ -78,63 +87,6 @@ Shapes: TypeAlias = Callable[[str, Sequence[Any]], Mapping[str, Any] | None]
 """The JSON Schema of a task's answers, by its name and the templates that the program gives that name."""
 Spend: TypeAlias = Callable[[int], None]
 """Pays for a number of visits. An exception that it raises ends the analysis."""
-Outcome: TypeAlias = tuple[Value, Cost]
-
-State: TypeAlias = "dict[Variable, Value]"
-"""The variables of a scope."""
-Rule: TypeAlias = "Callable[[Interpreter, Any, AbstractScope], Outcome]"
-"""Follows one kind of node with a value."""
-WaysRule: TypeAlias = "Callable[[Interpreter, Any, AbstractScope], WaysOut]"
-"""Follows one kind of node that may be left otherwise than with a value, or that decides."""
-Higher: TypeAlias = "Callable[[Interpreter, list[Value], Span | None], Outcome]"
-"""Follows a primitive that calls procedures."""
-Function: TypeAlias = "Callable[[Interpreter, Node, list[Value], Mapping[str, Value]], Outcome]"
-"""Follows the calls of a function of Python, with arguments by position and by name; the node is the site of what it makes."""
-Coded: TypeAlias = "Callable[[Interpreter, Prim, list[Value]], Outcome]"
-"""Follows the calls of a function that nodes alone call."""
-Performed: TypeAlias = "Callable[[Interpreter, nodes.Perform, list[Value]], Outcome]"
-"""Follows an effect that a function makes."""
-VALUES: dict[type[Any], Rule] = {}
-WAYS: dict[type[Any], WaysRule] = {}
-"""The rules for each kind of node; the two decorators below fill them when the rooms are imported."""
-
-
-def value_of(*kinds: type[Any]) -> Callable[[Rule], Rule]:
-    """Declare that the function follows these kinds of node."""
-
-    def mark(rule: Rule) -> Rule:
-        VALUES.update(dict.fromkeys(kinds, rule))
-        return rule
-
-    return mark
-
-
-def ways_of(*kinds: type[Any]) -> Callable[[WaysRule], WaysRule]:
-    """Declare that the function finds the ways out of these kinds of node."""
-
-    def mark(rule: WaysRule) -> WaysRule:
-        WAYS.update(dict.fromkeys(kinds, rule))
-        return rule
-
-    return mark
-
-
-@frozen
-class Tables:
-    """How the functions of a surface are followed: those that nodes alone call, primitives that call procedures, effects, and Python's
-    functions and methods by name. ``signs`` are the operators that functions are, ``lists`` says how they make lists of others; ``passing`` return their first argument; ``lasting`` have values that their
-    arguments determine, and those that ``takes_one`` accepts remove an element of their first argument, unless they fail."""
-
-    coded: Mapping[Any, Coded]
-    higher: Mapping[str, Higher] = field(default_factory=dict[str, "Higher"])
-    performed: Mapping[Any, Performed] = field(default_factory=dict[Any, "Performed"])
-    functions: Mapping[str, Function] = field(default_factory=dict[str, "Function"])
-    methods: Mapping[str, Function] = field(default_factory=dict[str, "Function"])
-    signs: Mapping[Any, str] = field(default_factory=dict[Any, str])
-    lists: Mapping[Any, str] = field(default_factory=dict[Any, str])
-    passing: frozenset[Any] = frozenset()
-    lasting: frozenset[Any] = frozenset()
-    takes_one: Callable[[Prim], bool] = lambda node: False
 
 
 def free(visits: int) -> None:
@@ -189,21 +141,7 @@ class _Call(NamedTuple):
     outcome: Outcome
 
 
-LEFT_OUT = Value(never=True, origins={"\1left out": None})
-"""Marks an argument that a call omits."""
-NONE = Value(size=NIL.size, sites=NOWHERE)
-"""``None``, which a function without ``return`` gives."""
-
-
-@frozen
-class Named:
-    """A function or method of Python, or a task or tool, as a value, under the name that calls use; it takes at least ``least`` arguments."""
-
-    name: str
-    kind: Literal["effect", "function", "method"]
-    least: int = 0
-
-
+# Bounds had an interpreter for each surface, and an operation a rule in both (decision 74)
 class Interpreter:
     """One pass over a program.
 
@@ -216,7 +154,7 @@ class Interpreter:
 
     def __init__(
         self,
-        facts: Facts,
+        facts: NodeFacts,
         tables: Tables,
         heap: Heap,
         inputs: AnalysisInputs,
@@ -310,14 +248,17 @@ class Interpreter:
     def in_order(self, nodes: Sequence[Node], scope: AbstractScope) -> tuple[list[Value], Cost]:
         """The abstract values of nodes in sequence, and their cost."""
         values: list[Value] = []
-        cost = FREE
+        cost, constants = FREE, 0
         for node in nodes:
             if type(node) is Const:
                 values.append(self.constant(node))
+                constants += 1
                 continue
             value, more = self.follow(node, scope)
             values.append(value)
             cost = cost.then(more)
+        if constants:
+            self.visit(constants)
         return values, cost
 
     def constant(self, node: Const) -> Value:
@@ -728,7 +669,7 @@ class Interpreter:
             if function in self.tables.passing:
                 return values[0], FREE
             return FOREIGN, self.anything(node.at, "nothing is known of this call")
-        names = node.function.args[1] if isinstance(node.function, partial) else node.names
+        names = keywords_of(node)
         rules = self.tables.methods if row.kinds else self.tables.functions
         count = len(values) - len(names)
         return rules[row.name](self, node, values[:count], dict(zip(names, values[count:], strict=True)))
@@ -812,7 +753,7 @@ class Interpreter:
         scope.define(variable, value)
 
     def kept(self, scope: AbstractScope) -> State:
-        """The variables of a scope whose values depend on what was run; none in S-expressions, where each has one value or any."""
+        """The variables of a scope with values that depend on the way to here; none in S-expressions, where each has one value or any."""
         return scope.kept() if self.python else {}
 
     def put_back(self, scope: AbstractScope, state: Mapping[Variable, Value]) -> None:
@@ -834,16 +775,9 @@ class Interpreter:
                     _put(self.seen[-1], variable, value)
 
 
-def bare_function(function: Any) -> Any:
-    """A function without the object or the first arguments that it is bound to."""
-    if isinstance(function, partial):
-        return cast("partial[Any]", function).func
-    return getattr(function, "__func__", function)
-
-
 @frozen
 class _Called:
-    """The site of what a function makes that is called as a value."""
+    """The site of the containers that a function makes when it is called as a value."""
 
     at: Span | None
     procedure: Named

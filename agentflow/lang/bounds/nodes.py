@@ -13,20 +13,10 @@ from agentflow.lang.bounds.control import over_at, repeated
 from agentflow.lang.bounds.cost import FREE, Cost
 from agentflow.lang.bounds.facts import defined_name
 from agentflow.lang.bounds.inner import text_of
-from agentflow.lang.bounds.interpret import (
-    LEFT_OUT,
-    SETTINGS,
-    Coded,
-    Higher,
-    Interpreter,
-    Outcome,
-    Tables,
-    bare_function,
-    value_of,
-    ways_of,
-)
+from agentflow.lang.bounds.interpret import SETTINGS, Interpreter
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import like, shortest
+from agentflow.lang.bounds.tables import LEFT_OUT, Coded, Higher, Outcome, Tables, bare_function, value_of, ways_of
 from agentflow.lang.bounds.values import (
     DATA,
     FOREIGN,
@@ -105,7 +95,7 @@ def _collect(i: Interpreter, node: text_nodes.Collect, scope: AbstractScope) -> 
 
 
 def _elements(i: Interpreter, node: Node, scope: AbstractScope) -> tuple[Value, Cost, Bound | None, Value | None]:
-    """An element of a comprehension, the cost of all, their number, and what it goes over if that is one list."""
+    """An element of a comprehension, the cost of all, their number, and the iterable if there is one only."""
     match node:
         case nodes.For():
             listed, cost = i.follow(node.over, scope)

@@ -13,7 +13,7 @@ from agentflow.lang.bounds.values import NEVER, Value
 class WaysOut:
     """The ways out of a part, each with the cost up to it; None for a way that is never taken.
 
-    ``falls``: to what comes next, with the value ``result``; ``left``: out of the function, with ``value``; ``raised``: by an error;
+    ``falls``: to the next node, with the value ``result``; ``left``: out of the function, with ``value``; ``raised``: by an error;
     ``broke`` and ``again``: out of a loop, and to its next round.
     """
 
@@ -26,12 +26,12 @@ class WaysOut:
     result: Value = NEVER
 
     def but_falling(self, falls: Cost | None, result: Value = NEVER) -> WaysOut:
-        """The same with ``falls`` as the way to what comes next, None if it is never reached."""
+        """The same with ``falls`` as the way to the next node, None if it is never reached."""
         return WaysOut(falls, self.left, self.raised, self.broke, self.again, self.value, result)
 
     @property
     def only_falls(self) -> bool:
-        """Whether the only way out is to what comes next."""
+        """Whether the only way out is to the next node."""
         return self.left is None and self.raised is None and self.broke is None and self.again is None
 
     def after(self, before: Cost) -> WaysOut:

@@ -39,7 +39,6 @@ def call_task(g: Lowering, node: ast.Call, name: str, gives: Literal["data", "ou
     own = name in g.own_tasks or g.info(name).untrusted
     if not g.granted(name, node.func, own=own):
         return g.refused()
-    g.meanings[node] = ("effect", name)
     args, names, spread = _named(g, node, name)
     return Effect(g.span_at(node), name, names, args, spread, gives)
 
@@ -100,7 +99,6 @@ def _check_literal(g: Lowering, title: str, info: NameInfo, name: str, node: ast
 def task_value(g: Lowering, node: ast.Name, name: str) -> Node:
     """A task or tool as a value: a procedure of its parameters in order."""
     info: NameInfo = g.info(name)
-    g.meanings[node] = ("effect", name)
     if not g.granted(name, node, own=name in g.own_tasks or info.untrusted):
         return g.refused()
     names = (
@@ -115,7 +113,6 @@ def task_value(g: Lowering, node: ast.Name, name: str) -> Node:
 def record(g: Lowering, node: ast.Call, name: str) -> Node:
     """``Review(worst="...", grade="low")``: a dict with the fields of the class, in order."""
     fields: dict[str, ast.expr | None] = g.records[name]
-    g.meanings[node] = ("record", name)
     values = dict(zip(fields, node.args, strict=False))
     values.update({each.arg: each.value for each in node.keywords if each.arg is not None})
     if any(each.arg is None for each in node.keywords):
@@ -151,7 +148,6 @@ def outcome(g: Lowering, node: ast.Call) -> Node:
     if isinstance(inner, ast.Await):
         inner = inner.value
     if isinstance(inner, ast.Call) and is_workflow_call(inner) and g.scope.find("call_workflow") is None:
-        g.meanings[inner] = ("form", "call_workflow")
         return _result_of_workflow(g, inner)
     name = _task_name(g, inner.func) if isinstance(inner, ast.Call) else None
     if name is None or not isinstance(inner, ast.Call):
@@ -215,7 +211,6 @@ def ask(g: Lowering, node: ast.Call) -> Node:
         **({"output_format": output} if output else {}),
     }
     name = define_at_start(g, node, fields)
-    g.meanings[node] = ("effect", name)
     return Effect(g.span_at(node), name, ("prompt",), [g.value(node.args[0])])
 
 
@@ -360,7 +355,6 @@ def _note(g: Lowering, node: ast.Call, tool: str, first: str, option: str) -> No
     options = keywords_of(g, node, 1, 1, option)
     if options is None or not g.granted(tool, node.func):
         return g.refused()
-    g.meanings[node] = ("effect", tool)
     at, values = g.span_at(node), [g.value(node.args[0]), *g.values(list(options.values()))]
     return Prim(at, unwrapped, [Perform(at, partial(tool_effect, tool, (first, *options)), values)])
 

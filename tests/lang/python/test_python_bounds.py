@@ -10,9 +10,10 @@ import pytest
 from agentflow.core.data.source import Source
 from agentflow.lang.bounds.analysis import Analysis
 from agentflow.lang.bounds.cost import FREE
-from agentflow.lang.bounds.interpret import NONE, VALUES, WAYS, AnalysisInputs
+from agentflow.lang.bounds.interpret import AnalysisInputs
 from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
 from agentflow.lang.bounds.python.code import PYTHON
+from agentflow.lang.bounds.tables import NONE, VALUES, WAYS
 from agentflow.lang.bounds.texts import readied
 from agentflow.lang.kernel import nodes, text_nodes
 from agentflow.lang.python.builtins import BUILTINS

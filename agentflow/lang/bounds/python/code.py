@@ -21,11 +21,12 @@ from agentflow.lang.bounds.containers import (
 )
 from agentflow.lang.bounds.cost import FREE
 from agentflow.lang.bounds.heap import NOWHERE, scalar
-from agentflow.lang.bounds.interpret import NONE, Coded, Interpreter, Named, Outcome, Performed, Tables
+from agentflow.lang.bounds.interpret import Interpreter
 from agentflow.lang.bounds.nodes import CODED
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import RULES as SIZES
 from agentflow.lang.bounds.python.functions import FUNCTIONS, METHODS
+from agentflow.lang.bounds.tables import NONE, Coded, Named, Outcome, Performed, Tables, keywords_of
 from agentflow.lang.bounds.values import DATA, NEVER, NIL, PLAIN, TEXT, Value, constant, joined, number, sequence
 from agentflow.lang.kernel import nodes
 from agentflow.lang.kernel.inline import as_list
@@ -68,7 +69,7 @@ from agentflow.lang.python.texts import joined as joined_text
 def _always(value: Value) -> Coded:
     """A function that returns ``value`` for any arguments."""
 
-    def follow(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
+    def follow(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
         return value, FREE
 
     return follow
@@ -84,14 +85,14 @@ _SIGNS: Mapping[str, str] = {"+": "+", "-": "-", "*": "*", "/": "/", "//": "quot
 
 
 def _binary(sign: str) -> Coded:
-    def follow(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
-        return _operated(i, node, sign, given[0], given[1]), FREE
+    def follow(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
+        return _operated(i, node, sign, arguments[0], arguments[1]), FREE
 
     return follow
 
 
-def _written_sign(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
-    return _operated(i, node, _sign_of(node), given[1], given[2]), FREE
+def _written_sign(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
+    return _operated(i, node, _sign_of(node), arguments[1], arguments[2]), FREE
 
 
 def _sign_of(node: Prim) -> str:
@@ -134,8 +135,8 @@ def _repeated(left: Value, right: Value) -> Bound | None:
 def _in_place(sign: str | None) -> Coded:
     """``before op= value``, which changes a list, set or dict itself. Without a sign, the first argument is that."""
 
-    def follow(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
-        before, value = given[-2:]
+    def follow(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
+        before, value = arguments[-2:]
         op = sign or _sign_of(node)
         after = _operated(i, node, op, before, value)
         if is_number(value) or is_number(before):
@@ -149,73 +150,73 @@ def _in_place(sign: str | None) -> Coded:
     return follow
 
 
-def _negative(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
-    exactly = given[0].exactly
-    return scalar(SIZES["-"](given) if exactly is None else constant(-exactly)), FREE
+def _negative(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
+    exactly = arguments[0].exactly
+    return scalar(SIZES["-"](arguments) if exactly is None else constant(-exactly)), FREE
 
 
 # -- collections --------------------------------------------------------------------------------------------------
 
 
-def _display(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
+def _display(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
     """A list or tuple of its arguments, by position if they are few."""
-    if any(each.never for each in given):  # an element that never has a value means that the list is never built
+    if any(each.never for each in arguments):  # an element that never has a value means that the list is never built
         return NEVER, FREE
-    if len(given) > SHORT or not given:
-        return i.made(node, sequence(len(given), joined(given)) if given else NIL), FREE
-    fields = {f"{at}": each for at, each in enumerate(given)}
-    return i.made(PairSite(node), Value(size=Bound.of(len(given)), fields=fields)), FREE
+    if len(arguments) > SHORT or not arguments:
+        return i.made(node, sequence(len(arguments), joined(arguments)) if arguments else NIL), FREE
+    fields = {f"{at}": each for at, each in enumerate(arguments)}
+    return i.made(PairSite(node), Value(size=Bound.of(len(arguments)), fields=fields)), FREE
 
 
-def _set_display(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
-    if any(each.never for each in given):
+def _set_display(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
+    if any(each.never for each in arguments):
         return NEVER, FREE
-    return i.made(node, sequence(len(given), joined(given)) if given else NIL), FREE
+    return i.made(node, sequence(len(arguments), joined(arguments)) if arguments else NIL), FREE
 
 
-def _gathered(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
+def _gathered(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
     """A list of its arguments, some of which are lists of more."""
     (spread,) = cast("partial[Any]", node.function).args
     size: Bound | None = Bound.of(0)
-    for is_spread, each in zip(spread, given, strict=True):
+    for is_spread, each in zip(spread, arguments, strict=True):
         length = i.iterations(each) if is_spread else ONE
         size = size + length if size is not None and length is not None else None
-    if any(each.never for each in given):
+    if any(each.never for each in arguments):
         return NEVER, FREE
-    items = [element_of(each) if is_spread else each for is_spread, each in zip(spread, given, strict=True)]
+    items = [element_of(each) if is_spread else each for is_spread, each in zip(spread, arguments, strict=True)]
     return i.made(node, sequence(size, joined(items))), FREE
 
 
-def _entries(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
+def _entries(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
     """A dict of keys and values by turns, some of which are dicts of more."""
     (spread,) = cast("partial[Any]", node.function).args
     size: Bound | None = Bound.of(0)
     items: list[Value] = []
-    for is_spread, each in zip(spread, given[1::2], strict=True):
+    for is_spread, each in zip(spread, arguments[1::2], strict=True):
         length = each.length if is_spread else ONE
         size = size + length if size is not None and length is not None else None
         items.append(each.element() if is_spread else each)
     return i.made(Keyed(node), sequence(size, joined(items)) if items else NIL), FREE
 
 
-def _element(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
-    return at_key(*given), FREE
+def _element(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
+    return at_key(*arguments), FREE
 
 
-def _part(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
-    whole, *ends = given
+def _part(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
+    whole, *ends = arguments
     absent = [isinstance(each, Const) and each.value is None for each in node.args[1:]]
     lower, upper = (None if is_absent else end for is_absent, end in zip(absent[:2], ends[:2], strict=True))
     return i.made(node, part_of(i, whole, lower, upper, stepped=not absent[2])), FREE
 
 
-def _member(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
-    return given[0].part(str(cast(Const, node.args[1]).value)), FREE
+def _member(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
+    return arguments[0].part(str(cast(Const, node.args[1]).value)), FREE
 
 
-def _unpacked(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
+def _unpacked(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
     """The parts of a value that targets get, as a list."""
-    parts = list(_leaves(i, node, cast(Const, node.args[1]).value, given[0]))
+    parts = list(_leaves(i, node, cast(Const, node.args[1]).value, arguments[0]))
     fields = {f"{at}": each for at, each in enumerate(parts)}
     return Value(size=Bound.of(len(parts)), fields=fields, sites=frozenset({PairSite(node)})), FREE
 
@@ -234,46 +235,46 @@ def _leaves(i: Interpreter, node: Prim, shape: tuple[Any, ...], value: Value) ->
             yield from _leaves(i, node, each, inner)
 
 
-def _taken(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
+def _taken(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
     """One of the parts that a value was taken apart into."""
-    return (given[0].fields or {}).get(f"{given[1].exactly}", NEVER), FREE
+    return (arguments[0].fields or {}).get(f"{arguments[1].exactly}", NEVER), FREE
 
 
-def _stored(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
-    return NONE, i.heap.change(given[1], given[0], ONE)
+def _stored(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
+    return NONE, i.heap.change(arguments[1], arguments[0], ONE)
 
 
-def _removed(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
-    return NONE, i.heap.change(given[0])
+def _removed(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
+    return NONE, i.heap.change(arguments[0])
 
 
-def _method(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
-    name, names = cast("partial[Any]", node.function).args
-    count = len(given) - len(names)
-    return METHODS[name](i, node, given[:count], dict(zip(names, given[count:], strict=True)))
+def _method(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
+    names = keywords_of(node)
+    name, count = cast("partial[Any]", node.function).args[0], len(arguments) - len(names)
+    return METHODS[name](i, node, arguments[:count], dict(zip(names, arguments[count:], strict=True)))
 
 
-def _append(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
-    return METHODS["append"](i, node, given, {})
+def _append(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
+    return METHODS["append"](i, node, arguments, {})
 
 
-def _range(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
-    return FUNCTIONS["range"](i, node, given, {})
+def _range(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
+    return FUNCTIONS["range"](i, node, arguments, {})
 
 
 # -- functions and effects ----------------------------------------------------------------------------------------
 
 
-def _task_value(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
+def _task_value(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
     named = Named(str(cast(Const, node.args[1]).value), "effect")
     return Value(procedures=frozenset({named}), sites=NOWHERE), FREE
 
 
-def _main(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
-    return i.call(given[0], given[1:], node.at)
+def _main(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
+    return i.call(arguments[0], arguments[1:], node.at)
 
 
-def _bound(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
+def _bound(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
     return i.from_outside(str(cast(Const, node.args[1]).value)), FREE
 
 
@@ -284,11 +285,11 @@ def inputs_of(every: Iterable[Node]) -> list[str]:
     ]
 
 
-def _opened(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
-    return given[0].opened("value"), FREE
+def _opened(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
+    return arguments[0].opened("value"), FREE
 
 
-def _sources(i: Interpreter, node: Prim, given: list[Value]) -> Outcome:
+def _sources(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
     return i.heap.given(Keyed(node), DATA), FREE
 
 
@@ -371,38 +372,41 @@ _SIZED = ("length", "min", "max", "absolute", "int")
 _NUMBER = scalar(number(None, None, whole=False))
 
 
-def _requested(i: Interpreter, node: nodes.Perform, given: list[Value]) -> Outcome:
+_REQUESTS = MappingProxyType({asked: ASK, signal: SIGNAL})
+
+
+def _requested(i: Interpreter, node: nodes.Perform, arguments: list[Value]) -> Outcome:
     """An effect that its argument makes: a question or signal, or one that nothing counts."""
-    made = node.args[0]
-    name = ASK if isinstance(made, Prim) and made.function is asked else SIGNAL
-    if not isinstance(made, Prim) or made.function not in (asked, signal):
+    request = node.args[0]
+    name = _REQUESTS.get(request.function) if isinstance(request, Prim) else None
+    if name is None:
         return NONE, FREE
     return i.heap.given(Keyed(node), DATA), i.effect("ask", name, node.at)[1]
 
 
-def _drawn(i: Interpreter, node: nodes.Perform, given: list[Value]) -> Outcome:
+def _drawn(i: Interpreter, node: nodes.Perform, arguments: list[Value]) -> Outcome:
     source = cast("partial[Any]", node.make).args[0]
     if source == "random":
-        return scalar(number(0, given[0].high if given else ONE, whole=bool(given))), FREE
+        return scalar(number(0, arguments[0].high if arguments else ONE, whole=bool(arguments))), FREE
     return (_NUMBER if source == "now" else scalar(TEXT)), FREE
 
 
-def _logged(i: Interpreter, node: nodes.Perform, given: list[Value]) -> Outcome:
+def _logged(i: Interpreter, node: nodes.Perform, arguments: list[Value]) -> Outcome:
     return NONE, FREE
 
 
-def _question(i: Interpreter, node: nodes.Perform, given: list[Value]) -> Outcome:
+def _question(i: Interpreter, node: nodes.Perform, arguments: list[Value]) -> Outcome:
     value, cost = i.effect("context", "get_context", node.at)
     return i.heap.given(Keyed(node), value), cost
 
 
-def _workflow(i: Interpreter, node: nodes.Perform, given: list[Value]) -> Outcome:
+def _workflow(i: Interpreter, node: nodes.Perform, arguments: list[Value]) -> Outcome:
     name, names = cast("partial[Any]", node.make).args
-    value, cost = i.workflow(name, dict(zip(names, given, strict=True)), node.at)
+    value, cost = i.workflow(name, dict(zip(names, arguments, strict=True)), node.at)
     return i.heap.given(Keyed(node), value), cost
 
 
-def _tool(i: Interpreter, node: nodes.Perform, given: list[Value]) -> Outcome:
+def _tool(i: Interpreter, node: nodes.Perform, arguments: list[Value]) -> Outcome:
     return i.task(node, cast("partial[Any]", node.make).args[0], raw=True)
 
 

@@ -1,14 +1,13 @@
-"""What functions that nodes of texts in Python call do with their arguments, for the flows of the text."""
+"""The effects of functions that nodes of texts in Python call, for the flows of the text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, cast
 
 from agentflow.core.data.known_names import ASK, ENDORSE, PUBLISH, SIGNAL
 from agentflow.lang.bounds.flow import ANY_ARGUMENT, ANY_RESULT, Done, Effectful, Point
-from agentflow.lang.bounds.interpret import bare_function
+from agentflow.lang.bounds.tables import bare_function, keywords_of
 from agentflow.lang.kernel import nodes
 from agentflow.lang.kernel.lowered_functions import call_method, endorsed
 from agentflow.lang.kernel.nodes import Const, Prim
@@ -32,7 +31,7 @@ _REQUESTED = {asked: ASK, published: PUBLISH, signal: SIGNAL}
 
 
 def about(kind: Callable[[str], str], node: Prim | nodes.Perform) -> Effectful | Done | None:
-    """What a function that a node calls does; ``kind`` says what a free name is."""
+    """The effects of a function that a node calls; ``kind`` gives the kind of a free name."""
     if isinstance(node, nodes.Perform):
         return _effect(node)
     function: Any = node.function
@@ -49,8 +48,7 @@ def about(kind: Callable[[str], str], node: Prim | nodes.Perform) -> Effectful |
 
 def _called(node: Prim, row: Row) -> Effectful | None:
     """A function that may call its first argument, and the one called ``key``."""
-    function: Any = node.function
-    names: tuple[str, ...] = function.args[1] if isinstance(function, partial) else node.names
+    names = keywords_of(node)
     count = len(node.args) - len(names)
     called = [count + at for at, name in enumerate(names) if name == "key"]
     return Effectful(calls=(*([0] if row.calls and node.args else []), *called))
@@ -65,8 +63,8 @@ def _effect(node: nodes.Perform) -> Effectful | Done | None:
         return _done("tool" if function is world.tool_effect else "workflow", make.args[0], make.args[1], node)
     if function is world.message_effect:
         return Effectful(asks="log-message")
-    made = node.args[0] if node.args else None
-    name = _REQUESTED.get(made.function) if isinstance(made, Prim) else None
+    request = node.args[0] if node.args else None
+    name = _REQUESTED.get(request.function) if isinstance(request, Prim) else None
     return None if name is None else Effectful(asks=name)
 
 

@@ -8,10 +8,11 @@ from types import MappingProxyType
 from agentflow.lang.bounds.containers import Keyed, PairSite, at_key, element_of, is_keyed, is_number
 from agentflow.lang.bounds.cost import FREE, Cost
 from agentflow.lang.bounds.heap import scalar
-from agentflow.lang.bounds.interpret import NONE, Function, Interpreter, Outcome
+from agentflow.lang.bounds.interpret import Interpreter
 from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.primitives import RULES as SIZES
 from agentflow.lang.bounds.primitives import like
+from agentflow.lang.bounds.tables import NONE, Function, Outcome
 from agentflow.lang.bounds.values import DATA, NEVER, NIL, PLAIN, TEXT, Value, joined, number, sequence
 from agentflow.lang.bounds.values import text as one_of
 from agentflow.lang.kernel.nodes import Node
