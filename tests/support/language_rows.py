@@ -16,7 +16,7 @@ from typing import Any
 
 # pyright: reportPrivateUsage=false
 from agentflow.exploration import constants, python_constants
-from agentflow.lang import charging, literals, model_names
+from agentflow.lang import charging, model_names
 from agentflow.lang.bounds import nodes
 from agentflow.lang.bounds.heap import scalar
 from agentflow.lang.bounds.python import flow as python_flow
@@ -182,12 +182,9 @@ def form_rows() -> Iterator[tuple[str, Row]]:
                 "calls": form.calls,
             },
         )
-    for name in FORMS:
-        if name in literals.OPERATIONS:
-            yield (
-                f"sexp form {name}",
-                {"takes": literals.OPERATIONS[name], "runs": (0, 1) if name in literals.RUNS else None},
-            )
+    for name, form in FORMS.items():
+        if form.takes is not None:
+            yield f"sexp form {name}", {"takes": form.takes, "runs": (0, 1) if form.runs else None}
 
 
 def _is_said(key: str, value: object) -> bool:

@@ -42,8 +42,6 @@ from agentflow.lang.bounds.values import (
     Shape,
     Value,
     constant,
-    joined,
-    number,
     position,
     result_of,
 )
@@ -448,25 +446,6 @@ class Interpreter:
         outcome = self.each(procedure, [item], count, at, wide if wide is not None else ONE)
         self.beside -= 1
         return outcome
-
-    def retried(self, tries: Value, body: Cost, at: Span | None) -> Cost:
-        """The cost of ``retry``: the same cost of its body for each try."""
-        if tries.high is None:
-            return self.loose(at, "how often 'retry' tries is not known", body)
-        return body.times(tries.high.join(ONE))
-
-    def directed(self, clauses: Mapping[str, Value], most: Bound | None, at: Span | None) -> Outcome:
-        """At most ``most`` rounds of a director, an executor, an evaluator and a controller."""
-        turn = number(1, None, whole=True)
-        plan, planned = self.call(clauses["director"], [FOREIGN, turn], at)
-        result, executed = self.call(clauses["executor"], [plan, turn], at)
-        judged, evaluated = self.call(clauses["evaluator"], [result, plan, turn], at)
-        decided, controlled = self.call(clauses["controller"], [judged, plan, result, turn], at)
-        rounds = planned.then(executed).then(evaluated).then(controlled)
-        value = joined([result, decided.element()])
-        if most is None:
-            return value, self.loose(at, "the number of iterations is not known", rounds)
-        return value, rounds.times(most)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 

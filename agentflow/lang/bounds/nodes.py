@@ -27,6 +27,7 @@ from agentflow.lang.bounds.values import (
     Value,
     constant,
     joined,
+    number,
     position,
     sequence,
     text,
@@ -264,7 +265,9 @@ def _timeout(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
 def _retry(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
     tries, cost = i.follow(node.args[0], scope)
     value, body = i.follow(node.args[1], scope)
-    return value, cost.then(i.retried(tries, body, node.at))
+    if tries.high is None:
+        return value, cost.then(i.loose(node.at, "how often 'retry' tries is not known", body))
+    return value, cost.then(body.times(tries.high.join(ONE)))
 
 
 def _define_task(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
@@ -307,8 +310,16 @@ def _has_lists(inputs: Value) -> bool:
 def _director(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
     values, cost = i.in_order(node.args, scope)
     clauses = dict(zip(node.constants[0], values, strict=True))
-    value, rounds_ = i.directed(clauses, clauses["max-iterations"].high, node.at)
-    return value, cost.then(rounds_)
+    most, turn = clauses["max-iterations"].high, number(1, None, whole=True)
+    plan, planned = i.call(clauses["director"], [FOREIGN, turn], node.at)
+    result, executed = i.call(clauses["executor"], [plan, turn], node.at)
+    judged, evaluated = i.call(clauses["evaluator"], [result, plan, turn], node.at)
+    decided, controlled = i.call(clauses["controller"], [judged, plan, result, turn], node.at)
+    whole = planned.then(executed).then(evaluated).then(controlled)
+    value = joined([result, decided.element()])
+    if most is None:
+        return value, cost.then(i.loose(node.at, "the number of iterations is not known", whole))
+    return value, cost.then(whole.times(most))
 
 
 def _configuration(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
