@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Source
 from agentflow.lang.bounds.analysis import Analysis
 from agentflow.lang.bounds.cost import FREE
@@ -20,7 +23,9 @@ from agentflow.lang.python.builtins import BUILTINS
 from agentflow.lang.python.methods import ALL_METHODS
 from tests.lang.bounds_fuzz import check
 from tests.lang.test_bounds import GIVEN, WEIGHTS, Described
+from tests.spec_python.test_python_manual import PAGES
 from tests.support import bounds_values as values
+from tests.support.python_manual import python_blocks
 
 
 def said(text: str, **bindings: Any) -> Analysis:
@@ -303,6 +308,19 @@ def test_everything_that_can_be_written_is_followed() -> None:
     assert kinds == {*VALUES, *WAYS}
     assert set(PYTHON.functions) == {*BUILTINS, "isinstance"}
     assert set(PYTHON.methods) == set(ALL_METHODS)
+
+
+def test_every_function_that_a_text_becomes_is_followed() -> None:
+    """No function that the nodes of a text call is unknown to the bounds: neither in the manual nor in random texts."""
+    texts = [each.program for page in PAGES for block in python_blocks(page) for each in block.expectations]
+    texts += [values.text_of(values.statements_of(random.Random(number))) for number in range(300)]
+    followed = 0
+    for text in texts:
+        with suppress(AgentflowError):
+            found = readied(Source.unnamed(text, "python"), names=Described()).follow(AnalysisInputs(WEIGHTS))
+            assert "nothing is known of this call" not in {each.reason for each in found.unbounded}, text
+            followed += 1
+    assert followed > 300
 
 
 def _is_node(each: object) -> bool:
