@@ -246,6 +246,7 @@ UNSEEN = [
     ("(f or ask)(1)", "a choice"),
     ("(x := f)(1)", "an assignment in an expression"),
     ("class R:\n    g: dict\nr = R(g=f)\nh = r.g\nh(1)", "a field"),
+    ("math.prod([], [f])[0](1)", "the start of a product"),
 ]
 
 

@@ -92,6 +92,14 @@ def _sum(i: Interpreter, node: Node, values: list[Value], named: Names) -> Outco
     return i.made(node, sequence(None, within)).join(total), FREE
 
 
+def _product(i: Interpreter, node: Node, values: list[Value], named: Names) -> Outcome:
+    start, total = _at(values, named, 1, "start"), scalar(number(None, None, whole=False))
+    if start is None or is_number(start):
+        return total, FREE
+    repeated = i.made(node, sequence(None, start.element()))  # a list times a number
+    return start.join(repeated).join(total).but(texts=None), FREE
+
+
 def _range(i: Interpreter, node: Node, values: list[Value], named: Names) -> Outcome:
     if not 1 <= len(values) <= 3:
         return NEVER, FREE
@@ -294,6 +302,7 @@ _SIZES: Mapping[str, Function] = MappingProxyType(
         "min": _extreme("min"),
         "pair": _divmod,
         "plain": _given(_PLAIN),
+        "product": _product,
         "put": _append,
         "range": _range,
         "removed": _removed,
