@@ -13,13 +13,13 @@ from agentflow.core.data.known_names import UNKNOWN, VARIABLE, NameInfo, Names
 from agentflow.core.data.labels import Following
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source, Surface
-from agentflow.lang.abi import Code
+from agentflow.lang.abi import Code, LinkableCode
 from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.analyzer import Analyzer, Describe
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.forms import FORMS
 from agentflow.lang.ir import Seq
-from agentflow.lang.kernel.linking import LinkableCode, compiled
+from agentflow.lang.kernel.linking import compiled
 from agentflow.lang.reader import read
 from agentflow.lang.stack import collector_paused
 from agentflow.lang.syntax import Form, Node

@@ -19,8 +19,6 @@ from collections.abc import Callable, Collection
 from types import CodeType
 from typing import Any, cast
 
-ROOM = 5_500
-"""Python nodes of a module, unless no nested function is left to be compiled alone: some 10 ms."""
 _STUB = 20
 """Python nodes that remain in place of a function that is compiled alone, which has to be worth them."""
 _CALL = 12
@@ -52,7 +50,7 @@ _HOLDING = holding(_PLAIN, (ast.Constant, ast.arguments))
 
 
 def compile_in_pieces(
-    link: ast.FunctionDef, compiler: Callable[[ast.Module], CodeType], room: int = ROOM
+    link: ast.FunctionDef, compiler: Callable[[ast.Module], CodeType], room: int
 ) -> tuple[CodeType, dict[str, CodeType]]:
     """The code of a module of ``link`` in pieces of some ``room`` nodes: the module's, and by name that of functions compiled alone.
 
@@ -94,7 +92,7 @@ class _Function:
         self.used: Counter[str] = Counter(self._walked())
 
     def _walked(self) -> list[str]:
-        """Find what is in it; returns the names that it uses."""
+        """Walk through its nodes; returns the names that it uses."""
         used: list[str] = []
         nodes, bound = self.nodes, self.bound
         for at, (node, _) in enumerate(nodes):

@@ -7,15 +7,13 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import Following
-from agentflow.lang.abi import Code
+from agentflow.lang.abi import LinkableCode
 from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.ir import Seq
 from agentflow.lang.kernel import generate_calls, generate_control, generate_functions, generate_values
 from agentflow.lang.kernel.code_writer import CodeWriter
-from agentflow.lang.kernel.cutting import ROOM, compile_in_pieces
 from agentflow.lang.kernel.generator import RETURN, Generator
 from agentflow.lang.kernel.lower_sexp import SexpLowering
 from agentflow.lang.kernel.nodes import Node
@@ -27,14 +25,8 @@ RULES = (generate_calls, generate_control, generate_functions, generate_values)
 _SHALLOW = 30
 _LARGE = 12_000
 """Python nodes from which on code is compiled in pieces: some 15 ms."""
-
-
-@frozen
-class LinkableCode:
-    """Compiled code: ``link`` makes it, a coroutine function ``(rt, d)``, from the environment and its ``cells`` (name, own)."""
-
-    link: Callable[..., Code]
-    cells: tuple[tuple[str, bool], ...]
+ROOM = 5_500
+"""Python nodes of a module, unless no nested function is left to be compiled alone: some 10 ms."""
 
 
 def compiled(
@@ -91,6 +83,8 @@ def linkable(writer: CodeWriter, link: ast.FunctionDef, filename: str, *, deep: 
     if room is None:
         whole = compiler(ast.Module([link], []))
     else:
+        from agentflow.lang.kernel.cutting import compile_in_pieces  # most programs are small
+
         whole, pieces = compile_in_pieces(link, compiler, room)
     cells = {py: name for name, py in writer.cells.items()}
     code = stamp(whole, CodeInfo(writer.positions, writer.names, cells, writer.lambdas), pieces)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from agentflow.lang.abi import Code
+from agentflow.lang.abi import Code, LinkableCode
 from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.environment import Cell, SexpEnvironment
 from agentflow.lang.ir import Seq
 from agentflow.lang.kernel import door, machine_calls, machine_control, machine_variables
-from agentflow.lang.kernel.linking import LinkableCode
 from agentflow.lang.kernel.lower_sexp import SexpLowering
 from agentflow.lang.kernel.machine import Machine
 from agentflow.lang.kernel.nodes import Node

@@ -11,11 +11,11 @@ from agentflow.core.data.known_names import UNKNOWN, Names
 from agentflow.core.data.labels import Following
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
+from agentflow.lang.abi import LinkableCode
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.checks import SHORTEST_MISSPELLING
 from agentflow.lang.kernel import text_nodes, text_statements, text_values
-from agentflow.lang.kernel.cutting import ROOM
-from agentflow.lang.kernel.linking import LinkableCode, linkable
+from agentflow.lang.kernel.linking import ROOM, linkable
 from agentflow.lang.kernel.lowered_functions import call_main
 from agentflow.lang.kernel.nodes import Const, Env, Node, Prim, Ref, Seq
 from agentflow.lang.kernel.text_generator import TextGenerator

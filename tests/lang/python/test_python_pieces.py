@@ -17,7 +17,8 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.kernel import nodes
-from agentflow.lang.kernel.cutting import ROOM, compile_in_pieces
+from agentflow.lang.kernel.cutting import compile_in_pieces
+from agentflow.lang.kernel.linking import ROOM
 from agentflow.lang.kernel.text_generator import TextGenerator
 from agentflow.lang.portable import dump_closure, load_closure
 from agentflow.lang.program import compile_program, describer
@@ -176,7 +177,7 @@ def test_however_long_a_text_is_its_pieces_are_small(name: str) -> None:
         sizes.append(sum(1 for _ in ast.walk(module)))
         return compile(module, "<text>", "exec", dont_inherit=True)
 
-    compile_in_pieces(link, compiler)
+    compile_in_pieces(link, compiler, ROOM)
     assert max(sizes) < 2 * ROOM
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from agentflow.lang.abi import LinkableCode
 from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.ir import Seq
-from agentflow.lang.kernel.linking import LinkableCode, compiled
+from agentflow.lang.kernel.linking import compiled
 from agentflow.lang.kernel.lower_sexp import SexpLowering
 from agentflow.lang.kernel.nodes import FrameLayout, Node
 from agentflow.lang.program import Program, analysis_of
