@@ -277,14 +277,12 @@ class Logic(Node):
 class Seq(Node):
     """Nodes one after the other, with the value of the last. ``frame``: variables that are new each time.
 
-    ``variables`` are those of a scope that get their values in it. ``apart``: its generated code is a nested function, which can be
-    compiled separately.
+    ``variables`` are those of a scope that get their values in it.
     """
 
     items: list[Node]
     frame: FrameLayout | None = None
     variables: Sequence[Variable] = ()
-    apart: bool = False
 
 
 @slotted(eq=False)
