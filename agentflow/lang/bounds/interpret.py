@@ -246,17 +246,14 @@ class Interpreter:
     def in_order(self, nodes: Sequence[Node], scope: AbstractScope) -> tuple[list[Value], Cost]:
         """The abstract values of nodes in sequence, and their cost."""
         values: list[Value] = []
-        cost, constants = FREE, 0
+        cost = FREE
         for node in nodes:
             if type(node) is Const:
                 values.append(self.constant(node))
-                constants += 1
                 continue
             value, more = self.follow(node, scope)
             values.append(value)
             cost = cost.then(more)
-        if constants:
-            self.visit(constants)
         return values, cost
 
     def constant(self, node: Const) -> Value:
