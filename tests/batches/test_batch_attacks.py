@@ -379,6 +379,7 @@ async def test_calls_that_wait_are_shown_with_their_batch(tmp_path: Path, capsys
     """A run says how many of its calls are in no batch yet, and how many the vendor has; those with an answer are not among them."""
     server = BatchServer(about, at_once=False)
     async with server.serving(), opened(server.url, tmp_path) as flow:
+        desk_of(flow).times.gather_s = 1.0  # so that both calls join it on a busy machine
         run = await flow.start(asking(flow)(["a", "b"]), run_id="r1")
         await until(lambda: server.batches)
         async with asyncio.timeout(HANG_S):
