@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Concatenate, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Span
 from agentflow.core.data.walk import Work
@@ -20,6 +21,15 @@ from agentflow.lang.kernel.container_labels import ContainerLabels
 T = TypeVar("T")
 Code: TypeAlias = "Callable[Concatenate[Runtime, int, ...], Coroutine[Any, Any, Any]]"
 """A function of the program: called with the strand, the depth and the arguments. Returns its value, or TAIL."""
+
+
+@frozen
+class LinkableCode:
+    """Compiled code of a program: ``link`` makes its :data:`Code` from the environment and its ``cells`` (name, own)."""
+
+    link: Callable[..., Code]
+    cells: tuple[tuple[str, bool], ...]
+
 
 Operation: TypeAlias = Literal[
     "catch",

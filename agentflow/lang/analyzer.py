@@ -35,7 +35,9 @@ Tail: TypeAlias = Var | Function | None
 class SpecialForm:
     """A special form: its name, the function that analyses it, its usage, documentation and group.
 
-    A ``scoping`` form opens a scope, so a ``define`` inside does not bind outside.
+    A ``scoping`` form opens a scope, so a ``define`` inside does not bind outside. ``body`` is the number of operands before its body, for the
+    formatter; None without a body. ``takes`` is a word of :mod:`agentflow.lang.literals` for the types of the operands, and ``runs``: the first
+    is a number, and the second code that it runs.
     """
 
     name: str
@@ -44,6 +46,9 @@ class SpecialForm:
     doc: str
     group: str
     scoping: bool = False
+    body: int | None = None
+    takes: str | None = None
+    runs: bool = False
 
 
 FormFunction: TypeAlias = "Callable[[Analyzer, Form, Scope, Tail], IR]"

@@ -25,7 +25,7 @@ from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.builtins.registry import describe_arity
 from agentflow.lang.closure import Closure
 from agentflow.lang.ir import IR, Lambda
-from agentflow.lang.literals import OPERATIONS, RUNS, literal, misfit, mismatch
+from agentflow.lang.literals import literal, misfit, mismatch
 from agentflow.lang.syntax import Node
 from agentflow.lib.text.suggest import did_you_mean
 
@@ -126,8 +126,7 @@ def suspects(tree: IR) -> Suspects:
             pending.extend((each, caught) for each in node.items)
             continue
         elif isinstance(node, ir.RuntimeCall):
-            if node.op in OPERATIONS:
-                result.operations.append((node, caught))
+            result.operations.append((node, caught))
             caught = caught or node.op in ("race", "race-on")
         pending.extend((each, caught) for each in children(node))
     return result
@@ -261,15 +260,18 @@ class _Checks:
     def operation(self, node: ir.RuntimeCall, assigned: set[str], caught: bool) -> None:
         """A form of the runtime, with the code it runs; a number must not stand in place of a call there."""
         name = node.op.removesuffix("-on")
-        usage = self.a.forms[name].usage
+        form = self.a.forms.get(name)
+        if form is None or form.takes is None:
+            return
+        usage = form.usage
         first, *rest = node.args
-        is_called = node.op in RUNS and isinstance(first, ir.Call | ir.EffectCall | Lambda)
+        is_called = form.runs and isinstance(first, ir.Call | ir.EffectCall | Lambda)
         run = rest[0] if is_called and rest else None
         if isinstance(run, ir.Thunk) and self.type_of(run.body, assigned) in (int, float):
             message = f"{name} runs its second operand, and that is a number here"
             self.report(node.at, caught, "type/argument", message, f"the other way round: {usage}")
             return
-        self.argument(node.at, name, OPERATIONS[node.op], node.args, usage, assigned, caught)
+        self.argument(node.at, name, form.takes, node.args, usage, assigned, caught)
 
     def argument(
         self, at: Node, name: str, word: str, args: Sequence[IR], usage: str, assigned: set[str], caught: bool

@@ -13,45 +13,12 @@ from dataclasses import dataclass, field
 
 from agentflow.core.data.errors import LimitExceeded, SexpSyntaxError
 from agentflow.core.data.source import Source
+from agentflow.lang.forms import FORMS
 from agentflow.lang.tokens import CLOSERS, Token, tokens
 
 WIDTH = 100
 """Maximum width of a line in columns, where possible."""
 MAX_NESTING = 200
-
-_BODY_AFTER: dict[str, int] = {
-    "begin": 0,
-    "bind": 1,
-    "case": 1,
-    "case-lambda": 0,
-    "catch": 1,
-    "defatom": 1,
-    "define": 1,
-    "defmacro": 2,
-    "director-evaluator-loop": 0,
-    "do": 2,
-    "dynamic-wind": 0,
-    "eval-program": 1,
-    "finally": 0,
-    "guard": 1,
-    "lambda": 1,
-    "let": 1,
-    "let*": 1,
-    "let-values": 1,
-    "letrec": 1,
-    "loop": 1,
-    "parallel": 0,
-    "progn": 0,
-    "race": 0,
-    "retry": 1,
-    "solve": 1,
-    "timeout": 1,
-    "try": 0,
-    "unless": 1,
-    "when": 1,
-    "while": 1,
-}
-"""Special forms with a body, and the number of arguments before it."""
 
 
 @dataclass(slots=True)
@@ -267,7 +234,7 @@ def _head(node: _Node) -> str | None:
 
 def _distinguished(head: str, node: _Node) -> int | None:
     """Number of arguments before the body of a special form; None for a call."""
-    before = _BODY_AFTER.get(head)
+    before = FORMS[head].body if head in FORMS else None
     if head == "let" and node.children is not None:
         named = [child for child in node.children if not child.comment]
         if len(named) > 1 and named[1].children is None:

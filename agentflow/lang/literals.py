@@ -46,10 +46,6 @@ TYPES: Final[dict[str, frozenset[type[Any]]]] = {
 }
 """The types of literals that fit a letter. ``o``: a name may also be a callable. ``r``: no literal fits, only the result of
 a call."""
-OPERATIONS: Final[dict[str, str]] = {"timeout": "x.", "retry": "i.", "pmap": "olI", "pmap-on": "ol"}
-"""The parameters of the forms that are operations of the runtime."""
-RUNS: Final = frozenset(("timeout", "retry"))
-"""The forms that take a number, and then code that they run."""
 
 
 @frozen

@@ -13,15 +13,13 @@ from agentflow.core.data.known_names import UNKNOWN, VARIABLE, NameInfo, Names
 from agentflow.core.data.labels import Following
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source, Surface
-from agentflow.lang.abi import Code
+from agentflow.lang.abi import Code, LinkableCode
 from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.analyzer import Analyzer, Describe
-from agentflow.lang.calling import whole
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.forms import FORMS
 from agentflow.lang.ir import Seq
-from agentflow.lang.kernel.cutting import Part, in_order, split
-from agentflow.lang.kernel.linking import compiled_part, defined_in
+from agentflow.lang.kernel.linking import compiled
 from agentflow.lang.reader import read
 from agentflow.lang.stack import collector_paused
 from agentflow.lang.syntax import Form, Node
@@ -51,7 +49,7 @@ class Program:
 
     __slots__ = (
         "__weakref__",
-        "_parts",
+        "_code",
         "allow",
         "doubts",
         "filename",
@@ -67,7 +65,7 @@ class Program:
         self,
         source: Source,
         filename: str,
-        parts: Sequence[Part],
+        code: LinkableCode,
         free: Mapping[str, NameInfo],
         own: frozenset[str],
         allow: frozenset[str] | None,
@@ -80,7 +78,7 @@ class Program:
         self.doubts = doubts
         self.labelled: Following = labelled
         self.filename = filename
-        self._parts = parts
+        self._code = code
         self.fitted: object = None
         self.free = free
         self.own = own
@@ -104,13 +102,7 @@ class Program:
 
     def link(self, env: SexpEnvironment) -> Code:
         """The program as a coroutine function ``(rt, d)`` on the variables of ``env``."""
-        first, *others = self._parts
-        if not others:
-            return first.link(env, *env.linked(first.cells))
-        codes = [part.link(env, *env.linked(part.cells)) for part in self._parts]
-        if self.labelled == "strict":
-            codes[:-1] = map(whole, codes[:-1])  # the tests at the end of one part do not count for another
-        return in_order(codes)
+        return self._code.link(env, *env.linked(self._code.cells))
 
     def bounds(self, bindings: Mapping[str, Any] | None = None) -> Analysis:
         """The most effects that the program may have, by ``task:NAME`` and ``tool:NAME``, and the parts without a bound.
@@ -118,8 +110,8 @@ class Program:
         ``bindings`` are values of its variables; the sizes of its other variables are named after them. A program does not
         know the cost of its tasks: see ``flow.bounds``.
         """
-        from agentflow.lang.bounds.analysis import analyse_bounds
         from agentflow.lang.bounds.interpret import AnalysisInputs
+        from agentflow.lang.bounds.ready import python_readied, sexp_readied
 
         def describe(name: str) -> NameInfo:
             return VARIABLE if name in variables else self.free.get(name, UNKNOWN)
@@ -128,15 +120,11 @@ class Program:
         bindings = bindings or {}
         inputs = AnalysisInputs(lambda kind, name, own: {}, bindings, variables - bindings.keys())
         if self.source.surface == "python":
-            from agentflow.lang.bounds.python.analysis import analyse_python
-            from agentflow.lang.python.compiling import checked
-
-            g = checked(self.source, describe, self.limits, self.allow, None)
-            return analyse_python(g, inputs)
+            return python_readied(self.source, describe, self.limits, self.allow, None).follow(inputs)
         with collector_paused():
             forms = read(self.source, limits=self.limits)
             analyzer, tree = analysis_of(self.source, forms, describe, self.limits, self.allow)
-        return analyse_bounds(analyzer, tree, inputs)
+        return sexp_readied(analyzer, tree).follow(inputs)
 
     def fits(self, describe: Describe, revision: object = None) -> bool:
         """Whether the free names have the same kinds and parameters as when this was compiled.
@@ -392,16 +380,9 @@ def assemble(
     for change in passes:
         change(source, tree)
     filename = _filename(source)
-    trees = split(tree)
-    if len(trees) == 1:
-        parts = [compiled_part(analyzer, tree, trees[0][1], forms[0], filename, labelled=labelled)]
-    else:
-        parts = [
-            compiled_part(analyzer, each, size, each.items[0].at, filename, defined_in(each), labelled=labelled)
-            for each, size in trees
-        ]
+    code = compiled(analyzer, tree, filename, labelled=labelled)
     own, doubts = frozenset(analyzer.own), analyzer.doubts
-    return Program(source, filename, parts, analyzer.asked, own, allow, limits, labelled=labelled, doubts=doubts)
+    return Program(source, filename, code, analyzer.asked, own, allow, limits, labelled=labelled, doubts=doubts)
 
 
 def _python(
@@ -419,9 +400,9 @@ def _python(
 
     filename = _filename(source)
     with collector_paused():
-        part, g = compile_python(source, filename, describe, limits, allow, port, passes, labelled=labelled)
+        code, g = compile_python(source, filename, describe, limits, allow, port, passes, labelled=labelled)
     own = frozenset(g.own_tasks)
-    program = Program(source, filename, [part], g.asked, own, allow, limits, labelled=labelled, doubts=g.doubts)
+    program = Program(source, filename, code, g.asked, own, allow, limits, labelled=labelled, doubts=g.doubts)
     show_lines(program, filename=filename, text=program.text)
     return program
 

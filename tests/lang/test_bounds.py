@@ -10,11 +10,13 @@ import pytest
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.known_names import NameInfo
 from agentflow.core.data.values import Symbol
-from agentflow.lang.bounds.analysis import Analysis, analyse_bounds
+from agentflow.lang.bounds.analysis import Analysis
 from agentflow.lang.bounds.interpret import AnalysisInputs
 from agentflow.lang.bounds.nodes import HIGHER
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.bounds.primitives import RULES, given
+from agentflow.lang.bounds.ready import sexp_readied
+from agentflow.lang.bounds.texts import readied
 from agentflow.lang.bounds.values import Value, constant
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.diagnosis import analyse
@@ -52,8 +54,8 @@ WEIGHTS = _weights
 
 def said(text: str, **bindings: Any) -> Analysis:
     """The analysis of a text in a world of three tasks and a tool."""
-    analyzer, tree = analyse(text, names=Described(), env_names=GIVEN)
-    return analyse_bounds(analyzer, tree, AnalysisInputs(WEIGHTS, bindings or {}, GIVEN))
+    text_ = readied(text, names=Described(), env_names=GIVEN)
+    return text_.follow(AnalysisInputs(WEIGHTS, bindings or {}, GIVEN))
 
 
 DROP = "(define (drop l n) (if (or (= n 0) (null? l)) l (drop (rest l) (- n 1))))"
@@ -433,7 +435,7 @@ def test_a_hostile_text_is_given_up(name: str) -> None:
     except AgentflowError as error:
         assert error.code in ("limits/nodes", "limits/nesting")
         return
-    found = analyse_bounds(analyzer, tree, AnalysisInputs(WEIGHTS, sources=LISTS, visits=5_000))
+    found = sexp_readied(analyzer, tree).follow(AnalysisInputs(WEIGHTS, sources=LISTS, visits=5_000))
     assert found.visits <= 5_001
     assert found.bound("tools") == UNBOUNDED or found.bound("tools") != ZERO
 

@@ -65,9 +65,9 @@ def test_code_calls_each_function_by_a_name_of_its_own() -> None:
 
 
 TABLES = {
-    "bounds/guards.py": ["_OPPOSITE", "_MIRRORED", "_RELATIONS"],
+    "bounds/guards.py": ["_OPPOSITE", "_MIRRORED", "_AGAINST_ZERO", "_OF_ONE", "_RELATIONS"],
     "bounds/nodes.py": ["HIGHER"],
-    "bounds/python/facts.py": ["_COPIES", "_FUNCTIONS"],
+    "bounds/python/code.py": ["_SIZED"],
     "builtins/labelled.py": ["_LAST_OPENED"],
     "builtins/strict.py": ["_LOOKED_AT"],
     "kernel/generate_values.py": ["_ARITHMETIC", "_COMPARE"],

@@ -57,6 +57,12 @@ REACHED: dict[str, tuple[Literal["sexp", "python"], str, tuple[str, ...]]] = {
         "def f(l):\n    l.append(fetch())\nxs = []\nf(xs)\nsend(to=xs[0], text='b')",
         ("web",),
     ),
+    "a tool as a value": (
+        "python",
+        "f = {'a': fetch}['a']\nsend(to=f('x'), text='b')",
+        ("web",),
+    ),
+    "a tool called as a value": ("python", "f = [send][0]\nf(fetch())", ("web",)),
     "a branch": ("python", "a, b = parallel(lookup(), fetch())\nsend(to=b, text='b')", ("directory", "web")),
 }
 

@@ -21,13 +21,13 @@ from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import OrderedSet
-from agentflow.lang.bounds.interpret import MOST_VISITS, AnalysisInputs, free
-from agentflow.lang.bounds.python.analysis import RULES
-from agentflow.lang.bounds.python.expressions import at_key, element_of, is_number, iterations
-from agentflow.lang.bounds.python.facts import Text
-from agentflow.lang.bounds.python.heap import NOWHERE, Changes, Heap, scalar
-from agentflow.lang.bounds.python.interpret import Python, Rules
-from agentflow.lang.bounds.values import NEVER, AbstractScope, Value, constant
+from agentflow.lang.bounds.containers import at_key, element_of, is_number
+from agentflow.lang.bounds.facts import NodeFacts
+from agentflow.lang.bounds.heap import NOWHERE, Changes, Heap, scalar
+from agentflow.lang.bounds.interpret import MOST_VISITS, AnalysisInputs, Interpreter, free
+from agentflow.lang.bounds.python.code import PYTHON
+from agentflow.lang.bounds.tables import Tables
+from agentflow.lang.bounds.values import AbstractScope, Value, constant
 from agentflow.lang.program import describer
 from agentflow.lang.python.builtins import BUILTINS
 from agentflow.lang.python.compiling import checked
@@ -235,31 +235,27 @@ class _Author:
         return [*lines, *self.new(f"{name}({self.any()}{self.rng.choice([', ' + self.any(), ''])})")]
 
 
-def said_of(text: str, rules: Rules = RULES) -> tuple[Python, Value] | None:
-    """What is said, by these rules, of the last expression of a text; None if it is refused. Raises TooLong."""
+def said_of(text: str, tables: Tables = PYTHON) -> tuple[Interpreter, Value] | None:
+    """What is said, by these tables, of the last expression of a text; None if it is refused. Raises TooLong."""
     world = World({})
     try:
-        g = checked(Source.unnamed(text, "python"), describer(world), LIMITS, None, world)
+        g, root = checked(Source.unnamed(text, "python"), describer(world), LIMITS, None, world)
     except AgentflowError:
         return None
-    facts = Text(g)
+    facts = NodeFacts(root, python=True, lasting=tables.lasting)
     heap, left, passes = Heap(Changes()), MOST_VISITS, 0
     while True:
         inputs = AnalysisInputs(lambda kind, name, templates: {}, visits=left)
-        i = Python(facts, rules, heap, inputs, {}, {}, g.kind, free)
+        i = Interpreter(facts, tables, heap, inputs, {}, {}, g.kind, free)
         outermost = AbstractScope(None)
-        for var in facts.own[g.tree]:
-            outermost.bind(var, NEVER)
-        *statements, last = g.tree.body
-        assert isinstance(last, ast.Expr)
-        flow = i.block(statements, outermost)
-        value = i.value(last.value, outermost)[0]
-        if heap.settled(flow.whole().total.counts, passes):
-            return i, value if flow.falls is not None else NEVER
+        i.begin(outermost)
+        way = i.told((), root, outermost)
+        if heap.settled(way.whole().total.counts, passes):
+            return i, way.value
         heap, left, passes = Heap(heap.known), i.visits, passes + 1
 
 
-def uncovered(i: Python, said: Value, value: Any, depth: int = 0) -> str | None:
+def uncovered(i: Interpreter, said: Value, value: Any, depth: int = 0) -> str | None:
     """How a value is not among what is said of it; None if it is."""
     if said.never:
         return f"{value!r} is not a value at all"
@@ -305,16 +301,16 @@ def _number(said: Value, value: float) -> str | None:
     return f"{value!r} is not {said.exactly}" if said.exactly is not None and said.exactly != value else None
 
 
-def _elements(i: Python, said: Value, value: Any, elements: Iterable[Any], depth: int) -> str | None:
-    most = iterations(i, said)
+def _elements(i: Interpreter, said: Value, value: Any, elements: Iterable[Any], depth: int) -> str | None:
+    most = i.iterations(said)
     if most is not None and most.number is not None and len(value) > most.number:
         return f"{value!r} has more than {most} elements"
-    item = element_of(i, said)
+    item = element_of(said)
     found = [uncovered(i, item, each, depth + 1) for each in elements]
     return next((f"element of {value!r}: {each}" for each in found if each is not None), None)
 
 
-def _keys(i: Python, said: Value, pairs: list[tuple[Any, Any]], depth: int) -> str | None:
+def _keys(i: Interpreter, said: Value, pairs: list[tuple[Any, Any]], depth: int) -> str | None:
     for key, each in pairs:
         for exact in (scalar(constant(key)), scalar(Value(texts=None))):
             problem = None if isinstance(key, tuple) else uncovered(i, at_key(said, exact), each, depth + 1)
@@ -323,12 +319,12 @@ def _keys(i: Python, said: Value, pairs: list[tuple[Any, Any]], depth: int) -> s
     return None
 
 
-def _values(i: Python, said: Value, pairs: list[tuple[Any, Any]], depth: int) -> str | None:
+def _values(i: Interpreter, said: Value, pairs: list[tuple[Any, Any]], depth: int) -> str | None:
     found = [(key, uncovered(i, said.element(), each, depth + 1)) for key, each in pairs]
     return next((f"value of {key!r}: {each}" for key, each in found if each is not None), None)
 
 
-async def check(number: int, rules: Rules = RULES) -> tuple[str, str | None]:
+async def check(number: int, rules: Tables = PYTHON) -> tuple[str, str | None]:
     """``covered``, ``raised`` or ``refused``, and what is wrong with a text."""
     statements = statements_of(random.Random(number))
     while True:

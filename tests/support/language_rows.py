@@ -16,11 +16,11 @@ from typing import Any
 
 # pyright: reportPrivateUsage=false
 from agentflow.exploration import constants, python_constants
-from agentflow.lang import charging, literals, model_names
+from agentflow.lang import charging, model_names
 from agentflow.lang.bounds import nodes
-from agentflow.lang.bounds.python import calls as sizes
+from agentflow.lang.bounds.heap import scalar
 from agentflow.lang.bounds.python import flow as python_flow
-from agentflow.lang.bounds.python.heap import scalar
+from agentflow.lang.bounds.python import functions as sizes
 from agentflow.lang.bounds.values import number
 from agentflow.lang.builtins import PRIMITIVES, labelled, strict
 from agentflow.lang.forms import FORMS
@@ -132,7 +132,7 @@ def method_rows() -> Iterator[tuple[str, Row]]:
                     "of_keys": entry.keys,
                     "changes": entry.changes,
                     "puts": name in python_flow._PUTTING,
-                    "size": size_rule(sizes.METHOD_RULES[name]),
+                    "size": size_rule(sizes.METHODS[name]),
                     "looks_up": name in python_constants._LOOKUPS,
                     "compares": name in python_constants._COMPARES,
                 },
@@ -182,12 +182,9 @@ def form_rows() -> Iterator[tuple[str, Row]]:
                 "calls": form.calls,
             },
         )
-    for name in FORMS:
-        if name in literals.OPERATIONS:
-            yield (
-                f"sexp form {name}",
-                {"takes": literals.OPERATIONS[name], "runs": (0, 1) if name in literals.RUNS else None},
-            )
+    for name, form in FORMS.items():
+        if form.takes is not None:
+            yield f"sexp form {name}", {"takes": form.takes, "runs": (0, 1) if form.runs else None}
 
 
 def _is_said(key: str, value: object) -> bool:

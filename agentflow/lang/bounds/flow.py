@@ -12,13 +12,15 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias, cast
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.known_names import Template
-from agentflow.lang import ir
+from agentflow.core.data.known_names import ENDORSE
+from agentflow.lang.bounds.facts import NodeFacts, Target, defined_name
 from agentflow.lang.builtins import Primitive
-from agentflow.lang.checks import children
+from agentflow.lang.kernel import nodes, text_nodes, walking
+from agentflow.lang.kernel.nodes import Const, Lambda, Node, Prim, Ref, Set
 
 Point: TypeAlias = Hashable
 """An element with a value: a part of a text, a variable, and the constants below."""
@@ -172,240 +174,392 @@ def variable(name: str) -> Point:
     return ("variable", name)
 
 
-_NONE: frozenset[type[Any]] = frozenset({ir.Const, ir.Quote, ir.Dynamic, ir.CurrentEnvironment, ir.Prim, ir.Lambda})
-_NAMES = (ir.Local, ir.Global, ir.Unknown)
+def _point(target: Target) -> Point:
+    """The point of a variable; one without a name is its own."""
+    name = target if isinstance(target, str) else target.name
+    return variable(name) if name else target
+
+
+def _name(target: Target) -> str:
+    return target if isinstance(target, str) else target.name
+
+
+@frozen
+class Effectful:
+    """The effects of functions of Python, other than to give a value of their arguments.
+
+    ``puts``: the positions of a container and of the values that it gets. ``asks``: the name of an effect with any arguments that it makes.
+    ``calls``: the positions of arguments that it calls with all the others.
+    """
+
+    puts: tuple[int, ...] = ()
+    asks: str = ""
+    calls: tuple[int, ...] = ()
+
+
+FlowsOf: TypeAlias = "Callable[[Prim | nodes.Perform], Effectful | Done | None]"
+"""The effects of a function that a node calls, or makes an effect with; None if it has none."""
 
 
 class _FlowReader:
-    """Reads the flows of an analysed text, node by node; no rule needs more than the parts of its node."""
+    """Reads the flows of a text, node by node; no rule needs more than the parts of its node.
 
-    def __init__(self) -> None:
+    Lists, dicts and sets of texts in Python may change under any name: a value put into one may then be in every alias and holder of it.
+    """
+
+    def __init__(self, facts: NodeFacts, kind: Callable[[str], str], about: FlowsOf) -> None:
+        self.facts = facts
+        self.kind = kind
+        self.about = about
         self.flows = Flows()
         self.calls = Calls(self.flows)
-        self._procedures: dict[int, Procedure] = {}
-        self._followed: set[int] = set()
+        self.followed: set[Node] = set()
+        self.apart: list[tuple[Point, Point]] = []
+        self.puts: list[tuple[Point, Point]] = []
+        self._numbered = {
+            each.number: each for each in facts.nodes if isinstance(each, Lambda) and each.number is not None
+        }
+        self._procedures: dict[Lambda, Procedure] = {}
+        self._owners: dict[Node, Lambda] = {}
 
-    def read(self, tree: ir.IR) -> Flows:
-        """The flows of a whole text."""
-        nodes: list[Any] = []
-        pending: list[Any] = [tree]
-        while pending:
-            node = pending.pop()
-            nodes.append(node)
-            pending.extend(children(node))
-        for node in nodes:
-            self._rule(node)
-        for node in nodes:
-            if id(node) not in self._followed:
-                if isinstance(node, ir.Lambda):
-                    self.calls.give_away(self._procedure(node))
-                elif isinstance(node, _NAMES):
-                    self.calls.give_away(_name(node))
-                elif isinstance(node, ir.Prim):
-                    self.asks(node.primitive, [ANY_ARGUMENT], ANY_RESULT)
+    def read(self) -> Flows:
+        """The flows of the whole text."""
+        for node in self.facts.nodes:
+            if isinstance(node, Lambda):
+                self._own(node)
+        for node in self.facts.nodes:
+            _RULES.get(type(node), _parts)(self, node)
+        for node in self.facts.nodes:
+            if node in self.followed:
+                continue
+            if isinstance(node, Lambda):
+                self.calls.give_away(self.procedure(node))
+            elif isinstance(node, Ref) and _name(node.variable):
+                self.calls.give_away(_name(node.variable))
+            elif isinstance(node, Const) and isinstance(node.value, Primitive):
+                self.asks(node.value, [ANY_ARGUMENT], ANY_RESULT)
         self.calls.join()
+        self._join_changes()
+        for origin, into in self.apart:
+            self.flows.flow(origin, into)
         return self.flows
 
-    def _rule(self, node: Any) -> None:
-        kind = cast("type[Any]", type(node))
-        rule = _RULES.get(kind)
-        if rule is not None:
-            rule(self, node)
-        elif kind not in _NONE:
-            self.into(node, children(node))
+    def _own(self, node: Lambda) -> None:
+        """Note the function of each return in a body."""
+        pending = [] if node.gives_body else [node.body]
+        while pending:
+            each = pending.pop()
+            if isinstance(each, text_nodes.Leave):
+                self._owners[each] = node
+            elif not isinstance(each, Lambda):
+                pending.extend(walking.parts(each))
 
-    def into(self, node: Any, parts: Iterable[Any]) -> None:
+    def owner(self, node: text_nodes.Leave) -> Lambda | None:
+        """The function that a node leaves; None for the text."""
+        return self._owners.get(node)
+
+    def into(self, node: Node, parts: Iterable[Node]) -> None:
         """The value of a node consists of these parts."""
         for each in parts:
-            self.flows.flow(id(each), id(node))
+            self.flows.flow(each, node)
 
-    def assign(self, name: str, value: Any) -> None:
-        """A variable gets a value."""
-        if isinstance(value, ir.Lambda):
-            self._followed.add(id(value))
-            self.calls.define(name, self._procedure(value))
-        else:
-            self.calls.assign(name)
-            self.flows.flow(id(value), variable(name))
+    def assign(self, target: Target, value: Node) -> None:
+        """A variable gets a value, or a part of it."""
+        if isinstance(value, Lambda) and _name(target):
+            self.followed.add(value)
+            self.calls.define(_name(target), self.procedure(value))
+            return
+        if _name(target):
+            self.calls.assign(_name(target))
+        self.flows.flow(value, _point(target))
 
-    def _procedure(self, node: ir.Lambda) -> Procedure:
-        procedure = self._procedures.get(id(node))
+    def procedure(self, node: Lambda) -> Procedure:
+        """The procedure of a function: its parameters, and the point of its results."""
+        procedure = self._procedures.get(node)
         if procedure is None:
             rest = None if node.rest is None else node.rest.name
-            parameters = [each.name for each in node.params]
-            for name in (*parameters, *([rest] if rest else [])):
+            names = [each.name for each in node.params]
+            for name in (*names, *([rest] if rest else [])):
                 self.calls.assign(name)
-            procedure = self._procedures[id(node)] = Procedure(parameters, rest, id(node.body))
-            if node.self_var is not None:
-                self.calls.define(node.self_var.name, procedure)
+            result = node.body if node.gives_body else ("result", node)
+            procedure = self._procedures[node] = Procedure(names, rest, result)
+            for name, default in zip(names, node.defaults, strict=True):
+                if isinstance(default, Node):
+                    self.flows.flow(default, variable(name))
         return procedure
 
-    def apply(self, operator: Any, arguments: Sequence[Any], result: Any, *, spread: bool = False) -> None:
+    def apply(self, operator: Node, arguments: Sequence[Point], result: Point, *, spread: bool = False) -> None:
         """``operator`` is called."""
-        points = [id(each) for each in arguments]
-        what: Procedure | str | None = None
-        if isinstance(operator, ir.Prim):
-            self._followed.add(id(operator))
-            self.into(result, arguments)
-            self.asks(operator.primitive, points, id(result))
+        self.followed.add(operator)
+        if isinstance(operator, Const) and isinstance(operator.value, Primitive):
+            for each in arguments:
+                self.flows.flow(each, result)
+            self.asks(operator.value, arguments, result)
             return
-        if isinstance(operator, ir.Lambda):
-            what = self._procedure(operator)
-        elif isinstance(operator, _NAMES):
-            what = _name(operator)
-        self._followed.add(id(operator))
-        self.calls.call(what, id(operator), points, id(result), spread=spread)
+        what: Procedure | str | None = None
+        if isinstance(operator, Lambda):
+            what = self.procedure(operator)
+        elif isinstance(operator, Ref) and _name(operator.variable):
+            what = _name(operator.variable)
+        self.calls.call(what, operator, arguments, result, spread=spread)
+
+    def direct(self, node: nodes.Call) -> bool:
+        """A call of a function that the text names, if this is one."""
+        callee = self._numbered.get(node.callee) if node.callee is not None else None
+        if callee is None:
+            return False
+        self.followed.add(node.function)
+        points: list[Point] = ["left out" if at is None else node.args[at] for at in node.order]
+        self.calls.call(self.procedure(callee), node.function, points, node)
+        return True
 
     def asks(self, primitive: Primitive, arguments: Sequence[Point], result: Point) -> None:
         """A primitive is called, which may be an effect. Its arguments are read before the effect is requested: each depends on all."""
         if primitive.asks:
             self.flows.effects.append(Done("asked", primitive.canonical, [("*", each) for each in arguments], result))
 
+    def is_function(self, node: Node) -> bool:
+        """Whether an argument is certainly a function of this text."""
+        return isinstance(node, Lambda) or (isinstance(node, Ref) and self.facts.always_function(node.variable))
 
-def _name(node: Any) -> str:
-    return node.var.name if isinstance(node, ir.Local) else node.name
+    def _join_changes(self) -> None:
+        """A value put into a container reaches each point with a value that may be that container, hold it, or be in it."""
+        group: dict[Point, Point] = {}
+
+        def root(point: Point) -> Point:
+            above = group.setdefault(point, point)
+            while above != group[above]:
+                group[above] = above = group[group[above]]
+            return above
+
+        if not self.puts:
+            return
+        for origin, places in self.flows.edges.items():
+            for into in places:
+                if origin not in _APART and into not in _APART:
+                    group[root(origin)] = root(into)
+        held = {root(container) for container, _ in self.puts}
+        points = [point for point in list(group) if root(point) in held]
+        for container, value in self.puts:
+            self.flows.flow(value, ("held", root(container)))
+        for point in points:
+            self.flows.flow(("held", root(point)), point)
 
 
-def _read(r: _FlowReader, node: Any) -> None:
-    r.flows.flow(variable(_name(node)), id(node))
+_APART: frozenset[Point] = frozenset({AMBIENT, ANY_ARGUMENT, ANY_RESULT, RAISED, UNSEEN})
 
 
-def _set(r: _FlowReader, node: Any) -> None:
-    r.assign(node.var.name if isinstance(node, ir.SetLocal | ir.Define) else node.name, node.value)
+def _parts(r: _FlowReader, node: Node) -> None:
+    r.into(node, walking.parts(node))
 
 
-def _let(r: _FlowReader, node: ir.Let) -> None:
-    for var, value in node.inits:
-        r.assign(var.name, value)
-    r.into(node, [node.body])
+def _nothing(r: _FlowReader, node: Node) -> None:
+    pass
 
 
-def _if(r: _FlowReader, node: ir.If) -> None:
-    r.into(node, [node.then, node.other])
+def _read(r: _FlowReader, node: Ref) -> None:
+    r.flows.flow(_point(node.variable), node)
 
 
-def _clause(r: _FlowReader, node: ir.Clause) -> None:
-    if node.bind is not None:
-        r.assign(node.bind.name, node.test)
-    r.into(node, [node.body])
+def _set(r: _FlowReader, node: Set) -> None:
+    r.assign(node.variable, node.value)
+    r.into(node, [node.value])
 
 
-def _seq(r: _FlowReader, node: ir.Seq) -> None:
+def _if(r: _FlowReader, node: nodes.If) -> None:
+    r.into(node, [*(arm for _, arm in node.clauses), node.other])
+
+
+def _seq(r: _FlowReader, node: nodes.Seq) -> None:
     r.into(node, node.items[-1:])
 
 
-def _named_loop(r: _FlowReader, node: ir.NamedLoop) -> None:
-    for var, value in zip(node.params, node.inits, strict=True):
-        r.assign(var.name, value)
-    r.calls.define(node.loop.name, Procedure([each.name for each in node.params], None, id(node.body)))
+def _for(r: _FlowReader, node: nodes.For) -> None:
+    if node.item is not None:
+        r.assign(node.item, node.over)
     r.into(node, [node.body])
 
 
-def _body(r: _FlowReader, node: Any) -> None:
+def _named_let(r: _FlowReader, node: nodes.NamedLet) -> None:
+    for each, value in zip(node.params, node.inits, strict=True):
+        r.assign(each, value)
     r.into(node, [node.body])
 
 
-def _while(r: _FlowReader, node: ir.While) -> None:
-    r.into(node, [node.result])
+def _again(r: _FlowReader, node: nodes.Again) -> None:
+    for each, value in zip(node.loop.params, node.args, strict=True):
+        r.assign(each, value)
+    r.into(node, [node.loop])
 
 
-def _try(r: _FlowReader, node: ir.Try) -> None:
-    r.into(node, [node.body, *([node.handler] if node.handler is not None else [])])
-    if node.var is not None:
-        r.calls.assign(node.var.name)
-        r.flows.flow(RAISED, variable(node.var.name))
+def _collect(r: _FlowReader, node: text_nodes.Collect) -> None:
+    pending = [node.body]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, text_nodes.Yield):
+            r.into(node, [each])
+        elif isinstance(each, nodes.For | nodes.Seq | nodes.If):
+            pending.extend(walking.parts(each))
 
 
-def _call(r: _FlowReader, node: ir.Call) -> None:
-    if node.pairs is None:
-        r.apply(node.operator, node.args, node)
+def _try(r: _FlowReader, node: nodes.Try) -> None:
+    r.into(node, [node.body, *(handler for _, _, handler in node.handlers)])
+    for _, caught, _ in node.handlers:
+        if caught is not None:
+            if _name(caught):
+                r.calls.assign(_name(caught))
+            r.flows.flow(RAISED, _point(caught))
+
+
+def _leave(r: _FlowReader, node: text_nodes.Leave) -> None:
+    owner = r.owner(node)
+    if node.value is not None and owner is not None:
+        r.flows.flow(node.value, r.procedure(owner).result)
+
+
+def _raise(r: _FlowReader, node: text_nodes.Raise) -> None:
+    if node.value is not None:
+        r.flows.flow(node.value, RAISED)
+
+
+def _lambda(r: _FlowReader, node: Lambda) -> None:
+    r.procedure(node)
+
+
+def _call(r: _FlowReader, node: nodes.Call) -> None:
+    if r.direct(node):
         return
+    r.apply(node.function, node.args, node, spread=bool(node.names))
+    for each in node.args[len(node.args) - len(node.names) :]:  # may be a task or tool, chosen by data
+        r.flows.flow(each, AMBIENT)
+
+
+def _either(r: _FlowReader, node: nodes.Either) -> None:
     for each in node.pairs:  # named arguments of a value that may be a task or tool, chosen by data
-        r.flows.flow(id(each.value), AMBIENT)
+        r.flows.flow(each.value, AMBIENT)
     r.into(node, [each.value for each in node.pairs])
-    r.apply(node.operator, [each.applied for each in node.pairs], node)
+    r.apply(node.function, [each.applied for each in node.pairs], node)
 
 
-def _pair(r: _FlowReader, node: ir.Pair) -> None:
-    r.assign(node.var.name, node.value)
+def _pair(r: _FlowReader, node: nodes.EitherPair) -> None:
+    r.assign(node.variable, node.value)
     for each in node.links:
-        r.flows.flow(id(each.operator), AMBIENT)
+        r.flows.flow(each.function, AMBIENT)
 
 
-def _primitive(r: _FlowReader, node: ir.PrimCall) -> None:
-    primitive, at = node.primitive, node.primitive.calls
-    if primitive.canonical == "endorse":
+def _prim(r: _FlowReader, node: Prim) -> None:
+    if isinstance(node.row, Primitive):
+        _primitive(r, node, node.row)
+        return
+    about = r.about(node)
+    if isinstance(about, Done):
+        r.flows.effects.append(about)
+        return
+    if about is None:
+        r.into(node, node.args)
+        return
+    if about.asks == ENDORSE:
         return
     r.into(node, node.args)
-    r.asks(primitive, [id(each) for each in node.args], id(node))
+    if about.puts:
+        container, *put = about.puts
+        r.puts.extend([(node.args[container], node.args[each]) for each in put])
+    called = [node.args[at] for at in about.calls]
+    called += [each for each in node.args if r.is_function(each) and each not in called]
+    for each in called:
+        r.apply(each, [other for other in node.args if other is not each], node, spread=True)
+
+
+def _primitive(r: _FlowReader, node: Prim, primitive: Primitive) -> None:
+    at = primitive.calls
+    if primitive.canonical == ENDORSE:
+        return
+    r.into(node, node.args)
+    r.asks(primitive, node.args, node)
     if at is not None and at < len(node.args):
         again = primitive.canonical == "reduce"  # its procedure's result, the argument of the next call
         r.apply(node.args[at], [node] if again else [*node.args[:at], *node.args[at + 1 :]], node, spread=True)
 
 
-def _effect(r: _FlowReader, node: ir.EffectCall) -> None:
-    kind = "context" if node.kind == "items" else node.kind
-    points = [(name, id(each)) for name, each in zip(node.names, node.args, strict=True)]
+def _perform(r: _FlowReader, node: nodes.Perform) -> None:
+    effect: Any = node.make
+    if isinstance(effect, nodes.NamedEffect):
+        kind = "context" if effect.kind == "items" else effect.kind
+        r.into(node, node.args)
+        r.flows.effects.append(Done(kind, effect.name, list(zip(effect.names, node.args, strict=True)), node))
+        return
+    about = r.about(node)
+    if isinstance(about, Done):
+        r.apart.extend((each, node) for each in node.args)
+        r.flows.effects.append(about)
+    else:
+        r.into(node, node.args)
+        if about is not None and about.asks:
+            r.flows.effects.append(Done("asked", about.asks, [("*", each) for each in node.args], node))
+
+
+def _effect(r: _FlowReader, node: text_nodes.Effect) -> None:
+    kind = "task" if r.kind(node.name) == "task" else "tool"
+    done: list[tuple[str, Point]] = [*zip(node.names, node.args, strict=True)]
+    done += [("*", each) for each in node.spread]
+    r.flows.effects.append(Done(kind, node.name, done, node))
+    r.apart.extend((each, node) for each in (*node.args, *node.spread))
+
+
+def _operation(r: _FlowReader, node: nodes.Op) -> None:
     r.into(node, node.args)
-    r.flows.effects.append(Done(kind, node.name, points, id(node)))
-
-
-def defined_name(node: ir.RuntimeCall) -> str:
-    """The name of the task that a definition defines."""
-    template: Template | dict[str, Any] = node.constants[0]
-    return str(template["name"]) if isinstance(template, dict) else template.name
-
-
-def _operation(r: _FlowReader, node: ir.RuntimeCall) -> None:
-    r.into(node, node.args)
-    if node.op in ("pmap", "pmap-on"):
+    if node.operation in ("pmap", "pmap-on"):
         r.apply(node.args[0], node.args[1:2], node)
-    elif node.op in ("parallel-on", "race-on"):
+    elif node.operation in ("parallel-on", "race-on"):
         for each in node.args:
             r.apply(each, [], node)
-    elif node.op in ("raise", "error"):
+    elif node.operation in ("raise", "error"):
         for each in node.args:
-            r.flows.flow(id(each), RAISED)
-    elif node.op == "define-task":
+            r.flows.flow(each, RAISED)
+    elif node.operation == "define-task":
         for each in node.args:
-            r.flows.flow(id(each), ("task", defined_name(node)))
-    elif node.op in ("eval-program", "solve"):
-        if node.op == "solve":
-            r.flows.effects.append(Done("asked", "solve", [("*", id(each)) for each in node.args], id(node)))
+            r.flows.flow(each, ("task", defined_name(node)))
+    elif node.operation in ("eval-program", "solve"):
+        if node.operation == "solve":
+            r.flows.effects.append(Done("asked", "solve", [("*", each) for each in node.args], node))
         for each in node.args:
-            r.flows.flow(id(each), UNSEEN)
-        r.flows.flow(UNSEEN, id(node))
-    elif node.op == "director-loop":  # each of its procedures receives the results of the others
+            r.flows.flow(each, UNSEEN)
+        r.flows.flow(UNSEEN, node)
+    elif node.operation == "director-loop":  # each of its procedures receives the results of the others
         for each in node.args:
-            r.flows.flow(id(each), ANY_ARGUMENT)
+            r.flows.flow(each, ANY_ARGUMENT)
         r.flows.flow(ANY_RESULT, ANY_ARGUMENT)
-        r.flows.flow(ANY_RESULT, id(node))
+        r.flows.flow(ANY_RESULT, node)
 
 
-_RULES: dict[type[Any], Callable[[_FlowReader, Any], None]] = {
-    ir.Call: _call,
-    ir.Clause: _clause,
-    ir.Define: _set,
-    ir.DefineGlobal: _set,
-    ir.EffectCall: _effect,
-    ir.Global: _read,
-    ir.If: _if,
-    ir.Let: _let,
-    ir.Local: _read,
-    ir.NamedLoop: _named_loop,
-    ir.Pair: _pair,
-    ir.PrimCall: _primitive,
-    ir.Repeat: _body,
-    ir.RuntimeCall: _operation,
-    ir.Seq: _seq,
-    ir.SetGlobal: _set,
-    ir.SetLocal: _set,
-    ir.Try: _try,
-    ir.Unknown: _read,
-    ir.While: _while,
-}
+_RULES: Mapping[type[Any], Callable[[_FlowReader, Any], None]] = MappingProxyType(
+    {
+        Const: _nothing,
+        Lambda: _lambda,
+        Prim: _prim,
+        Ref: _read,
+        Set: _set,
+        nodes.Again: _again,
+        nodes.Call: _call,
+        nodes.Either: _either,
+        nodes.EitherPair: _pair,
+        nodes.Env: _nothing,
+        nodes.For: _for,
+        nodes.If: _if,
+        nodes.NamedLet: _named_let,
+        nodes.Op: _operation,
+        nodes.Perform: _perform,
+        nodes.Seq: _seq,
+        nodes.Try: _try,
+        nodes.While: _nothing,
+        text_nodes.Collect: _collect,
+        text_nodes.Effect: _effect,
+        text_nodes.Leave: _leave,
+        text_nodes.Raise: _raise,
+    }
+)
 
 
-def flows_of(tree: ir.IR) -> Flows:
-    """The flows of an analysed text."""
-    return _FlowReader().read(tree)
+def flows_of(facts: NodeFacts, kind: Callable[[str], str], about: FlowsOf = lambda node: None) -> Flows:
+    """The flows of a text; ``kind`` gives the kind of a free name, ``about`` the effects of functions of Python."""
+    return _FlowReader(facts, kind, about).read()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from agentflow.core.data.frozen import frozen
-from agentflow.lang import ir
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.values import Mark, Parameter, Value, constant
-from agentflow.lang.checks import children
-from agentflow.lang.ir import IR, Var
+from agentflow.lang.builtins.registry import Primitive
+from agentflow.lang.kernel import nodes
+from agentflow.lang.kernel.inline import owned
+from agentflow.lang.kernel.nodes import Const, Node, Prim, Set, Variable
 
 Relation: TypeAlias = Literal["longer", "above", "least", "below", "most", "not"]
 """For a list: it has more elements than the bound. For a number: it is above, at least, below, at most, or not the bound."""
@@ -28,45 +28,79 @@ class GuardFact:
     relation: Relation
     marks: Mapping[Parameter, Mark]
     bound: Value
-    steady: frozenset[Var] | None = None
+    steady: frozenset[Variable] | None = None
 
 
 Guards: TypeAlias = "tuple[list[GuardFact], list[GuardFact]]"
-Peek: TypeAlias = Callable[[IR], Value]
+Peek: TypeAlias = Callable[[Node], Value]
+Steady: TypeAlias = "Callable[[Node], frozenset[Variable] | None]"
+Signs: TypeAlias = Mapping[Any, str]
+"""The operators that functions of Python are; none for S-expressions: their primitives have names."""
 
 _ZERO = constant(0)
 _OPPOSITE: Mapping[str, str] = {"<": ">=", ">": "<=", "<=": ">", ">=": "<"}
 _MIRRORED: Mapping[str, str] = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "="}
+_AGAINST_ZERO: Mapping[str, str] = {"zero?": "=", "positive?": ">", "negative?": "<"}
+_OF_ONE = ("not", "null?", "pair?")
+_TESTS = frozenset({*_MIRRORED, *_AGAINST_ZERO, *_OF_ONE, "!="})
+_MOST = 200
+"""The most operands of a test to examine."""
 _RELATIONS: Mapping[str, Relation] = {"<": "below", ">": "above", "<=": "most", ">=": "least"}
 
 
-def guards_of(test: IR, peek: Peek) -> Guards:
-    """The facts that hold if a test is true, and if it is false."""
-    if isinstance(test, ir.Logic):
-        parts = [guards_of(each, peek) for each in test.items]
+def guards_of(test: Node, peek: Peek, steady: Steady, signs: Signs) -> Guards:
+    """The facts that hold if a test is true, and if it is false. ``steady`` gives the variables that determine an operand."""
+    if isinstance(test, Set):
+        return guards_of(test.value, peek, steady, signs)
+    if isinstance(test, nodes.Logic):
+        parts = [guards_of(each, peek, steady, signs) for each in test.items[:_MOST]]
         every = [guard for part in parts for guard in part[0 if test.every else 1]]
         return (every, []) if test.every else ([], every)
-    if not isinstance(test, ir.PrimCall):
-        return [], []
-    name, arguments = test.primitive.canonical, test.args
-    if name == "not" and len(arguments) == 1:
-        if_true, if_false = guards_of(arguments[0], peek)
+    name, operands = operator_of(test, signs)
+    if name not in _TESTS:
+        return _true(peek(test)) if signs else ([], [])
+    if name == "not":
+        if_true, if_false = guards_of(operands[0], peek, steady, signs)
         return if_false, if_true
-    if name in ("null?", "pair?") and len(arguments) == 1:
-        filled = [GuardFact("longer", peek(arguments[0]).marks, _ZERO)]
+    if name in ("null?", "pair?"):
+        filled = [GuardFact("longer", peek(operands[0]).marks, _ZERO)]
         return ([], filled) if name == "null?" else (filled, [])
-    if name in ("zero?", "positive?", "negative?") and len(arguments) == 1:
-        operator = {"zero?": "=", "positive?": ">", "negative?": "<"}[name]
-        return compared(operator, peek(arguments[0]), _ZERO, frozenset())
-    if name in _MIRRORED and len(arguments) == 2:
-        left, right = arguments
-        a, b = peek(left), peek(right)
-        return both_ways(name, (a, _read(left)), (b, _read(right)))
-    return [], []
+    if len(operands) == 1:
+        return compared(_AGAINST_ZERO[name], peek(operands[0]), _ZERO, frozenset())
+    left, right = operands
+    operator = "=" if name == "!=" else name
+    facts = both_ways(operator, (peek(left), steady(left)), (peek(right), steady(right)))
+    return (facts[1], facts[0]) if name == "!=" else facts
+
+
+def operator_of(node: Node, signs: Signs) -> tuple[str, Sequence[Node]]:
+    """The operator of a node by its name in S-expressions, and the operands; an empty name for any other node."""
+    if not isinstance(node, Prim):
+        return "", ()
+    if isinstance(node.row, Primitive):
+        name = node.row.canonical
+        return (
+            (name, node.args) if len(node.args) == (1 if name in _OF_ONE or name in _AGAINST_ZERO else 2) else ("", ())
+        )
+    sign = signs.get(node.function, "")
+    if sign == "ordered":
+        order, *operands = node.args
+        return (str(order.value), operands) if isinstance(order, Const) else ("", ())
+    return sign, node.args
+
+
+def _true(value: Value) -> Guards:
+    """The facts that hold if a value of Python is true: a list has elements, a number is not 0."""
+    facts: list[GuardFact] = []
+    if value.marks:
+        facts = [GuardFact("longer", value.marks, _ZERO), GuardFact("not", value.marks, _ZERO, frozenset())]
+    if value.low is not None and value.low >= 0:
+        facts += lengths_above(value, 0)
+    return facts, []
 
 
 def both_ways(
-    operator: str, left: tuple[Value, frozenset[Var] | None], right: tuple[Value, frozenset[Var] | None]
+    operator: str, left: tuple[Value, frozenset[Variable] | None], right: tuple[Value, frozenset[Variable] | None]
 ) -> Guards:
     """The facts of a comparison of two values, each with the variables that determine it."""
     one = compared(operator, left[0], right[0], right[1])
@@ -74,7 +108,7 @@ def both_ways(
     return one[0] + other[0], one[1] + other[1]
 
 
-def compared(operator: str, value: Value, bound: Value, steady: frozenset[Var] | None) -> Guards:
+def compared(operator: str, value: Value, bound: Value, steady: frozenset[Variable] | None) -> Guards:
     """The facts of ``value operator bound`` about ``value``."""
     if value.length_of and bound.low is not None and bound.low >= 0:
         least = math.floor(bound.low)
@@ -109,60 +143,6 @@ def lengths_above(value: Value, least: int) -> list[GuardFact]:
 def _not_negative(value: Value) -> bool:
     """Whether a number computed from lengths is at least 0."""
     return all((mark.delta or 0) >= 0 for mark in value.length_of.values())
-
-
-def _read(node: IR) -> frozenset[Var] | None:
-    """The variables that a pure expression reads; None for any other expression."""
-    if isinstance(node, ir.Const | ir.Global | ir.Unknown):  # a variable with an assignment is unknown
-        return frozenset()
-    if isinstance(node, ir.Local):
-        return None if node.var.mutated else frozenset({node.var})
-    if isinstance(node, ir.PrimCall) and not node.primitive.is_async:
-        parts = [_read(each) for each in node.args]
-        tests = [each for each in parts if each is not None]
-        return frozenset[Var]().union(*tests) if len(tests) == len(parts) else None
-    return None
-
-
-@dataclass(slots=True)
-class Setters:
-    """The assignments and definitions of each variable of a program; a global variable by its name."""
-
-    sets: dict[Any, list[ir.SetLocal | ir.SetGlobal]] = field(
-        default_factory=dict[Any, "list[ir.SetLocal | ir.SetGlobal]"]
-    )
-    definitions: dict[Any, int] = field(default_factory=dict[Any, int])
-
-    def note(self, node: IR) -> None:
-        """Record a node that changes a variable."""
-        if isinstance(node, ir.SetLocal):
-            self.sets.setdefault(node.var, []).append(node)
-        elif isinstance(node, ir.SetGlobal):
-            self.sets.setdefault(node.name, []).append(node)
-        elif isinstance(node, ir.Define):
-            self.definitions[node.var] = self.definitions.get(node.var, 0) + 1
-        elif isinstance(node, ir.DefineGlobal):
-            self.definitions[node.name] = self.definitions.get(node.name, 0) + 1
-
-
-@frozen
-class Counter:
-    """A variable that each completed round changes by ``step``; ``variable`` is a Var, or the name of a global one."""
-
-    variable: Var | str
-    step: int
-
-
-def counters(loop: ir.While, setters: Setters) -> Iterator[Counter]:
-    """The counters of a loop: each is changed by one assignment, which every completed round executes once."""
-    for node in _surely(loop.body):
-        if not isinstance(node, ir.SetLocal | ir.SetGlobal):
-            continue
-        variable = node.var if isinstance(node, ir.SetLocal) else node.name
-        step = _step(node.value, variable)
-        once = len(setters.sets.get(variable, ())) == 1 and setters.definitions.get(variable, 0) <= 1
-        if step and once and not any(_defines(each, variable) for each in _within(loop)):
-            yield Counter(variable, step)
 
 
 def rounds(guards: Sequence[GuardFact], parameter: Parameter, initial: Value, step: int) -> Bound | None:
@@ -206,43 +186,24 @@ def distance(high: Bound, low: float) -> Bound:
     return Bound.of(max(0, high.number - low)) if high.number is not None else high
 
 
-def _step(value: IR, variable: Var | str) -> int | None:
-    """The constant that an assignment adds to its variable; None for any other assignment."""
-    if not isinstance(value, ir.PrimCall) or len(value.args) != 2 or value.primitive.canonical not in ("+", "-"):
+def step_of(
+    node: Node, signs: Signs, variable: Callable[[Variable | str], Variable | None]
+) -> tuple[Variable, int] | None:
+    """The variable that a node changes by a number, and the number; None for any other node."""
+    if not isinstance(node, Set):
         return None
-    left, right = value.args
-    if value.primitive.canonical == "+" and isinstance(left, ir.Const):
+    value = node.value
+    if isinstance(value, Prim) and value.function is owned:
+        value = value.args[0]
+    name, operands = operator_of(value, signs)
+    if name not in ("+", "-"):
+        return None
+    left, right = operands
+    if name == "+" and isinstance(left, Const):
         left, right = right, left
-    read = left.var if isinstance(left, ir.Local) else left.name if isinstance(left, ir.Global) else None
-    by = right.value if isinstance(right, ir.Const) else None
-    if type(by) is not int or read is None or read != variable:
+    counter = variable(node.variable)
+    by: Any = right.value if isinstance(right, Const) else None
+    read = variable(left.variable) if isinstance(left, nodes.Ref) else None
+    if counter is None or read is not counter or type(by) is not int or not by:
         return None
-    return by if value.primitive.canonical == "+" else -by
-
-
-def _surely(node: IR) -> Iterator[IR]:
-    """The parts of a node evaluated once if it completes."""
-    pending = [node]
-    while pending:
-        each = pending.pop()
-        yield each
-        if isinstance(each, ir.Seq):
-            pending.extend(each.items)
-        elif isinstance(each, ir.Let):
-            pending.extend([*[init for _, init in each.inits], each.body])
-        elif isinstance(each, ir.If):
-            pending.append(each.test)
-
-
-def _within(node: IR) -> Iterator[Any]:
-    pending: list[Any] = [node]
-    while pending:
-        each = pending.pop()
-        yield each
-        pending.extend(children(each))
-
-
-def _defines(node: Any, variable: Var | str) -> bool:
-    if isinstance(node, ir.Define):
-        return node.var is variable
-    return isinstance(node, ir.DefineGlobal) and node.name == variable
+    return counter, by if name == "+" else -by

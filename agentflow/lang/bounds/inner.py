@@ -10,11 +10,12 @@ from typing import Any, Protocol
 
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.source import Surface
-from agentflow.lang import ir
 from agentflow.lang.bounds.cost import Cost, Effects
 from agentflow.lang.bounds.polynomial import Bound
 from agentflow.lang.bounds.values import Value
+from agentflow.lang.kernel.nodes import Const, Node, Prim
 from agentflow.lang.printer import print_value
+from agentflow.lang.support import fresh
 
 PARAMETER = "\1"
 """The prefix of the names of a parameter's sizes, which no task name has."""
@@ -52,9 +53,11 @@ class Programs(Protocol):
         ...
 
 
-def text_of(node: ir.IR, value: Value) -> str | None:
+def text_of(node: Node, value: Value) -> str | None:
     """The program text in an operand of ``eval-program``; None unless it is a constant."""
-    if isinstance(node, ir.Const | ir.Quote):
+    if isinstance(node, Prim) and node.function is fresh:
+        node = node.args[0]
+    if isinstance(node, Const):
         constant: Any = node.value
         return constant if isinstance(constant, str) else print_value(constant)
     texts = value.texts

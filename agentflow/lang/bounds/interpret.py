@@ -11,14 +11,28 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import ASK, SIGNAL
-from agentflow.lang import ir
+from agentflow.core.data.source import Span
 from agentflow.lang.bounds.cost import FREE, WIDTH, Cost, Effects, again
+from agentflow.lang.bounds.facts import NodeFacts, Target
 from agentflow.lang.bounds.gathering import Dropping, Gathering, dropping, gathering, left_of
-from agentflow.lang.bounds.guards import GuardFact, Setters
+from agentflow.lang.bounds.guards import GuardFact, Guards, guards_of
+from agentflow.lang.bounds.heap import NOWHERE, Given, Heap, scalar, size_of_texts
 from agentflow.lang.bounds.inner import Inner, Programs, cost_of
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import given
 from agentflow.lang.bounds.recursion import Body, CallFrame, Loose, Reach, Recursion, parameter_values
+from agentflow.lang.bounds.tables import (
+    LEFT_OUT,
+    NONE,
+    VALUES,
+    WAYS,
+    Named,
+    Outcome,
+    State,
+    Tables,
+    bare_function,
+    keywords_of,
+)
 from agentflow.lang.bounds.values import (
     DATA,
     FOREIGN,
@@ -28,16 +42,15 @@ from agentflow.lang.bounds.values import (
     Shape,
     Value,
     constant,
-    joined,
-    number,
     position,
     result_of,
 )
+from agentflow.lang.bounds.ways import WaysOut, either
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.builtins.registry import Primitive
-from agentflow.lang.ir import IR, Var
+from agentflow.lang.environment import UNBOUND
+from agentflow.lang.kernel.nodes import Const, Lambda, Node, Prim, Ref, Variable
 from agentflow.lang.stack import on_fresh_stack
-from agentflow.lang.syntax import Node
 
 MOST_VISITS = 20_000
 """The most nodes of a program to visit before the analysis gives up."""
@@ -72,14 +85,6 @@ Shapes: TypeAlias = Callable[[str, Sequence[Any]], Mapping[str, Any] | None]
 """The JSON Schema of a task's answers, by its name and the templates that the program gives that name."""
 Spend: TypeAlias = Callable[[int], None]
 """Pays for a number of visits. An exception that it raises ends the analysis."""
-Outcome: TypeAlias = tuple[Value, Cost]
-
-Rule: TypeAlias = "Callable[[Interpreter, Any, AbstractScope], Outcome]"
-"""Analyses one kind of node."""
-Operator: TypeAlias = "Callable[[Interpreter, ir.RuntimeCall, AbstractScope], Outcome]"
-"""Analyses an operation of the runtime."""
-Higher: TypeAlias = "Callable[[Interpreter, list[Value], Node], Outcome]"
-"""Analyses a primitive that calls procedures."""
 
 
 def free(visits: int) -> None:
@@ -134,63 +139,86 @@ class _Call(NamedTuple):
     outcome: Outcome
 
 
+# Bounds had an interpreter for each surface, and an operation a rule in both (decision 74)
 class Interpreter:
-    """The analysis of one program.
+    """One pass over a program.
 
-    ``templates`` are the tasks that it finds by name, ``variables`` the free names that are variables, ``kind`` says whether another one
-    is a task or a tool (or ``unknown``), ``fixed`` are the names that the program defines once, at top level, and never sets,
-    ``setters`` the assignments of its variables; ``spend`` pays for visits; ``remembers``: a call has the same outcome as an earlier one with the same arguments, if no
+    ``facts`` are those about its nodes, ``tables`` follow its functions, ``heap`` knows the containers of a text in Python, ``templates`` are the
+    tasks that it finds by name, ``variables`` those from outside; ``kind`` says whether another name is a task or a tool (or ``unknown``);
+    ``spend`` pays for visits. ``remembers``: a call has the same outcome as an earlier one with the same arguments, if no
     variable has changed since; ``beside`` counts the enclosing forms that run their parts concurrently;
-    ``rest_of_none_fails``: the rest of an empty list is an error;
-    ``rules``, ``operations`` and ``higher`` follow each kind of node, operation and primitive that calls procedures.
+    ``rest_of_none_fails``: the rest of an empty list is an error; ``seen`` collects the assignments of a part.
     """
 
     def __init__(
         self,
+        facts: NodeFacts,
+        tables: Tables,
+        heap: Heap,
         inputs: AnalysisInputs,
         templates: Mapping[str, Sequence[Any]],
         variables: Mapping[str, Value],
         kind: Callable[[str], str],
-        fixed: frozenset[str],
-        *,
-        rules: Mapping[type[Any], Rule],
-        operations: Mapping[str, Operator],
-        higher: Mapping[str, Higher],
-        setters: Setters,
         spend: Spend,
     ) -> None:
-        self.operations = operations
-        self.rest_of_none_fails = True
-        self._rules = rules
-        self._higher = higher
+        self.facts = facts
+        self.tables = tables
+        self.heap = heap
+        self.python = facts.python
+        self.rest_of_none_fails = not self.python
+        self.remembers = not self.python  # variables and lists of Python change, and calls change them
         self.reach = Reach()
         self.guards: list[GuardFact] = []
         self.frames: list[CallFrame] = []
+        self.loops: dict[Node, Lambda] = {}
+        self.seen: list[State] = []
+        self.beside = 0
+        self.programs = inputs.programs
+        self.visits = inputs.visits
         self._inputs = inputs
         self._templates = templates
         self._kind = kind
-        self._fixed = fixed
-        self.programs = inputs.programs
-        self.setters = setters
-        self._defined: dict[str, Value] = {}
-        self._globals = dict(variables)
-        self.visits = inputs.visits
+        self._variables = variables
         self._spend = spend
         self._level = 0
         self._numbers = 0
         self._effects: dict[tuple[str, str], tuple[Value, Cost | str]] = {}
-        self._droppings: dict[int, Dropping | None] = {}
-        self._gatherings: dict[int, Gathering | None] = {}
-        self.beside = 0
-        self.remembers = True
+        self._constants: dict[Node, Value] = {}
+        self._droppings: dict[Lambda, Dropping | None] = {}
+        self._gatherings: dict[Lambda, Gathering | None] = {}
         self._calls: dict[AbstractClosure, deque[_Call]] = {}
         self._epoch = 0
         self._depends_on = _DEEPEST
 
-    # -- expressions ----------------------------------------------------------------------------------------------
+    # -- nodes ----------------------------------------------------------------------------------------------------
 
-    def follow(self, node: IR, scope: AbstractScope) -> Outcome:
-        """The abstract value of an expression, and its cost."""
+    def follow(self, node: Node, scope: AbstractScope) -> Outcome:
+        """The abstract value of a node, and its cost."""
+        rule = VALUES.get(type(node))
+        if rule is not None:
+            return self._visited(rule, node, scope)
+        guards = len(self.guards)
+        way = self._visited(WAYS[type(node)], node, scope)
+        del self.guards[guards:]
+        return way.result, way.whole()
+
+    def ways(self, node: Node, scope: AbstractScope) -> WaysOut:
+        """The ways out of a node."""
+        rule = WAYS.get(type(node))
+        if rule is not None:
+            return self._visited(rule, node, scope)
+        value, cost = self._visited(VALUES[type(node)], node, scope)
+        return WaysOut(falls=cost, result=value)
+
+    def told(self, guards: Sequence[GuardFact], node: Node, scope: AbstractScope) -> WaysOut:
+        """The ways out of a node that runs only if ``guards`` hold."""
+        count = len(self.guards)
+        self.guards.extend(guards)
+        way = self.ways(node, scope)
+        del self.guards[count:]
+        return way
+
+    def _visited(self, rule: Callable[[Interpreter, Any, AbstractScope], Any], node: Node, scope: AbstractScope) -> Any:
         left = self.visits = self.visits - 1  # inlined visit(): this is the most frequent call
         if left < 0:
             raise TooManyVisits
@@ -199,9 +227,9 @@ class Interpreter:
         level = self._level = self._level + 1
         try:
             if level % _LEVELS:
-                return self._rules[type(node)](self, node, scope)
+                return rule(self, node, scope)
             self.visit(_FRESH_STACK)
-            return on_fresh_stack(lambda: self._rules[type(node)](self, node, scope))
+            return on_fresh_stack(lambda: rule(self, node, scope))
         finally:
             self._level = level - 1
 
@@ -215,33 +243,76 @@ class Interpreter:
         if slices:
             self._spend(slices * _SLICE)
 
-    def in_order(self, nodes: Sequence[IR], scope: AbstractScope) -> tuple[list[Value], Cost]:
-        """The abstract values of expressions in sequence, and their cost."""
+    def in_order(self, nodes: Sequence[Node], scope: AbstractScope) -> tuple[list[Value], Cost]:
+        """The abstract values of nodes in sequence, and their cost."""
         values: list[Value] = []
         cost = FREE
         for node in nodes:
+            if type(node) is Const:
+                values.append(self.constant(node))
+                continue
             value, more = self.follow(node, scope)
             values.append(value)
             cost = cost.then(more)
         return values, cost
 
-    def peek(self, node: IR, scope: AbstractScope) -> Value:
-        """The abstract value of a pure expression; FOREIGN for any other."""
-        if isinstance(node, ir.Const | ir.Quote | ir.Local | ir.Global | ir.Unknown):
-            return self.follow(node, scope)[0]
-        if isinstance(node, ir.PrimCall) and not node.primitive.is_async:
-            return given(node.primitive.size, [self.peek(each, scope) for each in node.args])
-        return FOREIGN
+    def constant(self, node: Const) -> Value:
+        """The abstract value of a constant."""
+        value = self._constants.get(node)
+        if value is None:
+            value = self._constants[node] = self._constant(node)
+        return value
 
-    def loose(self, at: Node, reason: str, cost: Cost) -> Cost:
+    def _constant(self, node: Const) -> Value:
+        row: Any = node.row
+        if node.value is UNBOUND:
+            return NEVER
+        if isinstance(node.value, Primitive):
+            return Value(procedures=frozenset({node.value}))
+        if row is None:
+            return self.scalar(constant(node.value))
+        if isinstance(row, tuple):
+            named = Named(str(cast("tuple[Any, ...]", row)[1]), "method", 1)
+        else:
+            named = Named(row.name, "function", row.least)
+        return Value(procedures=frozenset({named}), sites=NOWHERE)
+
+    def scalar(self, value: Value) -> Value:
+        """A value other than a container."""
+        return scalar(value) if self.python else value
+
+    def peek(self, node: Node, scope: AbstractScope) -> Value:
+        """The abstract value of a pure node; FOREIGN for any other."""
+        node = self.facts.definition(node)
+        if isinstance(node, Const):
+            return self.constant(node)
+        if isinstance(node, Ref):
+            return self.follow(node, scope)[0]
+        if not isinstance(node, Prim) or not self.facts.is_lasting(node):
+            return FOREIGN
+        values = [self.peek(each, scope) for each in node.args]
+        return given(node.row.size, values) if isinstance(node.row, Primitive) else self.prim(node, values)[0]
+
+    def guards_in(self, test: Node, scope: AbstractScope) -> Guards:
+        """The facts that hold if a test is true, and if it is false."""
+        return guards_of(test, lambda each: self.peek(each, scope), self._steady, self.tables.signs)
+
+    def _steady(self, node: Node) -> frozenset[Variable] | None:
+        """The variables that determine the value of a node; None if one may change."""
+        variables = self.facts.reads(node)
+        if variables is None or not self.python:
+            return variables
+        return None if self.heap.known.all or not all(map(self.facts.once, variables)) else variables
+
+    def loose(self, at: Span | None, reason: str, cost: Cost) -> Cost:
         """``cost`` repeated without an upper bound, for a recorded reason; a cost without effects stays the same."""
         if not cost.quiet:
             self._depends_on = _NEVER_AGAIN  # each pass records its reasons anew
-            if not any(each.at is at and each.reason == reason for each in self.reach.loose):
+            if not any(each.reason == reason and each.at == at for each in self.reach.loose):
                 self.reach.loose.append(Loose(at, reason))
         return cost.times(None)
 
-    def anything(self, at: Node, reason: str) -> Cost:
+    def anything(self, at: Span | None, reason: str) -> Cost:
         """The cost of a call of unknown code."""
         return self.loose(at, reason, _UNSEEN)
 
@@ -259,7 +330,7 @@ class Interpreter:
     def _weigh(self, kind: str, name: str) -> Mapping[str, float] | str:
         return self._inputs.weights(kind, name, self._templates.get(name, ()))
 
-    def effect(self, kind: str, name: str, at: Node) -> Outcome:
+    def effect(self, kind: str, name: str, at: Span | None) -> Outcome:
         """A call of a task, a tool or another effect."""
         called = kind, name
         if called not in self._effects:
@@ -280,7 +351,7 @@ class Interpreter:
         counts = {f"{kind}:{name}": ONE, WIDTH: ONE} | {key: Bound.of(each) for key, each in weights.items()}
         return value, Cost({(): Effects(counts)})
 
-    def named(self, name: str, at: Node) -> Outcome:
+    def named(self, name: str, at: Span | None) -> Outcome:
         """A call of the task or tool with this name."""
         kind = self.kind(name)
         if kind in ("task", "tool"):
@@ -289,7 +360,7 @@ class Interpreter:
             return self.effect("context", name, at)
         return FOREIGN, self.anything(at, f"nothing is known of '{name}'")
 
-    def settings(self, name: str, arguments: Mapping[str, Value], at: Node) -> Cost:
+    def settings(self, name: str, arguments: Mapping[str, Value], at: Span | None) -> Cost:
         """The extra cost of a task call with its own settings: a history to compact, files to look up."""
         cost = FREE
         for word, tells in SETTINGS.items():
@@ -300,7 +371,7 @@ class Interpreter:
                 cost = cost.then(Cost({(): Effects({key: Bound.of(each) for key, each in weights.items()})}))
         return cost
 
-    def program(self, inner: Inner | str, what: str, arguments: Mapping[str, Value], at: Node) -> Cost:
+    def program(self, inner: Inner | str, what: str, arguments: Mapping[str, Value], at: Span | None) -> Cost:
         """The cost of an inner program; ``what`` names it in reasons."""
         if isinstance(inner, str):
             return self.anything(at, inner)
@@ -309,7 +380,7 @@ class Interpreter:
         changed = self.changed(what, [arguments[name] for name in sorted(names)], at) if names else FREE
         self.reach.effects |= inner.reaches
         if inner.by_data:
-            self.reach.any_name[id(at)] = at
+            self.reach.any_name[at] = at
         cost = cost_of(inner, arguments)
         if isinstance(cost, str):
             return self.anything(at, f"{what} depends on the size of '{cost}', which is not known")
@@ -317,13 +388,23 @@ class Interpreter:
             self.loose(at, f"in {what}: {reason}", cost)
         return cost.then(changed)
 
-    def changed(self, what: str, values: Sequence[Value], at: Node) -> Cost:
-        """The cost of code after an inner program that changes its arguments: here all lists are assumed to stay the same."""
-        return self.anything(at, f"{what} changes the lists that it is given")
+    def changed(self, what: str, values: Sequence[Value], at: Span | None) -> Cost:
+        """The cost of code after an inner program that changes its arguments: lists of S-expressions are assumed to stay the same."""
+        if not self.python:
+            return self.anything(at, f"{what} changes the lists that it is given")
+        for each in values:
+            self.heap.handed(each)
+        return FREE
 
-    # -- common to both surfaces ----------------------------------------------------------------------------------
+    def task(self, node: Node, name: str, *, raw: bool = False) -> Outcome:
+        """A call of a task or tool by a text in Python; ``raw``: its result is not opened."""
+        value, cost = self.named(name, node.at)
+        value = self.heap.given(node, value)
+        return value if raw else value.opened("value"), cost
 
-    def workflow(self, name: str, arguments: Mapping[str, Value], at: Node) -> Outcome:
+    # -- programs and branches ------------------------------------------------------------------------------------
+
+    def workflow(self, name: str, arguments: Mapping[str, Value], at: Span | None) -> Outcome:
         """A call of a saved workflow."""
         value, cost = self.effect("workflow", name, at)
         if self.programs is not None:
@@ -331,7 +412,7 @@ class Interpreter:
             cost = cost.then(self.program(inner, f"workflow '{name}'", arguments, at))
         return value, cost
 
-    def reached(self, names: Iterable[str], at: Node) -> None:
+    def reached(self, names: Iterable[str], at: Span | None) -> None:
         """Note the effects available to a program that is granted ``names``, without a count of calls."""
         noted = self.reach.noted()
         for name in names:
@@ -350,7 +431,9 @@ class Interpreter:
         self.beside -= 1
         return values, cost
 
-    def mapped(self, procedure: Value, item: Value, count: Bound | None, limit: Value | None, at: Node) -> Outcome:
+    def mapped(
+        self, procedure: Value, item: Value, count: Bound | None, limit: Value | None, at: Span | None
+    ) -> Outcome:
         """``count`` concurrent calls of ``procedure``, or at most ``limit`` at once."""
         wide = count
         if limit is not None and limit.high is not None and limit.high.number:
@@ -361,29 +444,10 @@ class Interpreter:
         self.beside -= 1
         return outcome
 
-    def retried(self, tries: Value, body: Cost, at: Node) -> Cost:
-        """The cost of ``retry``: the same cost of its body for each try."""
-        if tries.high is None:
-            return self.loose(at, "how often 'retry' tries is not known", body)
-        return body.times(tries.high.join(ONE))
-
-    def directed(self, clauses: Mapping[str, Value], most: Bound | None, at: Node) -> Outcome:
-        """At most ``most`` rounds of a director, an executor, an evaluator and a controller."""
-        turn = number(1, None, whole=True)
-        plan, planned = self.call(clauses["director"], [FOREIGN, turn], at)
-        result, executed = self.call(clauses["executor"], [plan, turn], at)
-        judged, evaluated = self.call(clauses["evaluator"], [result, plan, turn], at)
-        decided, controlled = self.call(clauses["controller"], [judged, plan, result, turn], at)
-        rounds = planned.then(executed).then(evaluated).then(controlled)
-        value = joined([result, decided.element()])
-        if most is None:
-            return value, self.loose(at, "the number of iterations is not known", rounds)
-        return value, rounds.times(most)
-
     # -- calls ----------------------------------------------------------------------------------------------------
 
-    def call(self, operator: Value, arguments: list[Value], at: Node) -> Outcome:
-        """A call of any procedure or name that ``operator`` may be."""
+    def call(self, operator: Value, arguments: list[Value], at: Span | None) -> Outcome:
+        """A call of any procedure or name that ``operator`` may be; a text is never a procedure in Python."""
         if operator.never:
             return NEVER, FREE
         outcomes: list[Outcome] = []
@@ -391,10 +455,10 @@ class Interpreter:
             outcomes.append(self.applied(procedure, arguments, at))
         if operator.foreign:
             outcomes.append((FOREIGN, self.anything(at, "the procedure that is called here comes from elsewhere")))
-        elif operator.texts is None and operator.size is None:
-            self.reach.any_name[id(at)] = at
+        elif not self.python and operator.texts is None and operator.size is None:
+            self.reach.any_name[at] = at
             outcomes.append(self._any(at))
-        for name in sorted(operator.texts or ()):
+        for name in sorted(operator.texts or ()) if not self.python else ():
             primitive = PRIMITIVES.get(name) if self.kind(name) == "unknown" else None
             outcomes.append(self.named(name, at) if primitive is None else self.primitive(primitive, arguments, at))
         if not outcomes:
@@ -404,27 +468,65 @@ class Interpreter:
             value, cost = value.join(other), cost.otherwise(more)
         return value, cost
 
-    def applied(self, procedure: Any, arguments: list[Value], at: Node) -> Outcome:
+    def by_name(
+        self, operator: Value, arguments: list[Value], keywords: Mapping[str, Value], at: Span | None
+    ) -> Outcome:
+        """A call with arguments by name of any procedure that ``operator`` may be."""
+        if not keywords:
+            return self.call(operator, arguments, at)
+        value, cost = NEVER, None
+        for each in operator.procedures:
+            one = Value(procedures=frozenset({each}))
+            placed = self._placed(each, arguments, keywords)
+            result, more = (NEVER, FREE) if placed is None else self.call(one, placed, at)
+            if isinstance(each, Named) and each.kind == "effect":
+                more = more.then(self.settings(each.name, keywords, at))
+            value, cost = value.join(result), either(cost, more)
+        if operator.foreign:
+            result, more = self.call(FOREIGN, arguments, at)
+            value, cost = value.join(result), either(cost, more)
+        return value, FREE if cost is None else cost
+
+    def _placed(self, procedure: Any, arguments: list[Value], keywords: Mapping[str, Value]) -> list[Value] | None:
+        if isinstance(procedure, Named):
+            return [*arguments, *keywords.values()] if procedure.kind == "effect" else arguments
+        if not isinstance(procedure, AbstractClosure):
+            return None
+        names = [each.name for each in procedure.code.params]
+        if set(keywords) - set(names):
+            return None
+        return [*arguments, *[keywords.get(name, LEFT_OUT) for name in names[len(arguments) :]]]
+
+    def applied(self, procedure: Any, arguments: list[Value], at: Span | None) -> Outcome:
         """A call of a known procedure."""
         if isinstance(procedure, Primitive):
             return self.primitive(procedure, arguments, at)
-        return self.closure(cast(AbstractClosure, procedure), arguments, at)
+        if not isinstance(procedure, Named):
+            return self.closure(cast(AbstractClosure, procedure), arguments, at)
+        site = cast(Node, _Called(at, procedure))
+        if procedure.kind == "effect":
+            return self.task(site, procedure.name)
+        rules = self.tables.methods if procedure.kind == "method" else self.tables.functions
+        return (NEVER, FREE) if len(arguments) < procedure.least else rules[procedure.name](self, site, arguments, {})
 
-    def _any(self, at: Node) -> Outcome:
+    def _any(self, at: Span | None) -> Outcome:
         weights = self._weigh("any", "")
         if isinstance(weights, str):
             return FOREIGN, self.anything(at, weights)
         counts = {"any:": ONE, WIDTH: ONE} | {key: Bound.of(each) for key, each in weights.items()}
         return FOREIGN, Cost({(): Effects(counts)})
 
-    def closure(self, procedure: AbstractClosure, arguments: list[Value], at: Node) -> Outcome:
+    def closure(self, procedure: AbstractClosure, arguments: list[Value], at: Span | None) -> Outcome:
         """A call of a procedure of the program."""
         code, height = procedure.code, len(self.frames)
+        completed = self._completed(procedure, arguments)
+        if completed is None:
+            return NEVER, FREE
+        arguments = completed
         for at_frame in range(height - 1, -1, -1):
             frame = self.frames[at_frame]
             if frame.code is code and frame.scope is procedure.scope:
-                self._depends_on = min(self._depends_on, at_frame)
-                return frame.called_again(arguments, self.guards, self.beside), again(frame.number)
+                return self._called_again(at_frame, arguments)
         for call in self._calls.get(procedure, ()):
             if call.epoch == self._epoch and call.arguments == arguments:
                 return call.outcome
@@ -436,12 +538,37 @@ class Interpreter:
         self._depends_on = min(self._depends_on, before)
         return outcome
 
-    def _inlined(self, procedure: AbstractClosure, arguments: list[Value], at: Node) -> Outcome:
+    def next_round(self, code: Lambda, arguments: list[Value]) -> Outcome:
+        """The next round of a loop that is being followed."""
+        heights = range(len(self.frames) - 1, -1, -1)
+        return self._called_again(next(each for each in heights if self.frames[each].code is code), arguments)
+
+    def _called_again(self, height: int, arguments: list[Value]) -> Outcome:
+        frame = self.frames[height]
+        self._depends_on = min(self._depends_on, height)
+        return frame.called_again(arguments, self.guards, self.beside), again(frame.number)
+
+    def _completed(self, procedure: AbstractClosure, arguments: list[Value]) -> list[Value] | None:
+        """The arguments of a call with the defaults of those that it omits; None if one without a default is missing."""
+        defaults = procedure.code.defaults
+        if len(arguments) >= len(defaults) and not any(each is LEFT_OUT for each in arguments):
+            return arguments
+        completed: list[Value] = []
+        for at, default in enumerate(defaults):
+            if at < len(arguments) and arguments[at] is not LEFT_OUT:
+                completed.append(arguments[at])
+            elif isinstance(default, Node):
+                completed.append(self.follow(default, procedure.scope)[0])
+            else:
+                return None
+        return completed
+
+    def _inlined(self, procedure: AbstractClosure, arguments: list[Value], at: Span | None) -> Outcome:
         """A call followed into the procedure's body."""
         code = procedure.code
         if sum(frame.code is code for frame in self.frames) >= _SAME_CODE or len(self.frames) >= _DEEPEST:
             return FOREIGN, self.anything(
-                at, f"'{code.name or 'a procedure'}' calls procedures that it creates, without end"
+                at, f"'{code.info.name or 'a procedure'}' calls procedures that it creates, without end"
             )
         values = parameter_values(code, arguments)
         if values is None:
@@ -450,14 +577,19 @@ class Interpreter:
         def body(bound: list[Value]) -> Outcome:
             inner = AbstractScope(procedure.scope)
             variables = [*code.params, *([code.rest] if code.rest is not None else [])]
-            for var, value in zip(variables, bound, strict=True):
-                inner.bind(var, value)
-            return self.follow(code.body, inner)
+            for each in self.facts.own.get(code.frame, ()) if self.python else ():
+                inner.bind(each, NEVER)
+            for each, value in zip(variables, bound, strict=True):
+                inner.bind(each, value)
+            if code.gives_body:
+                return self.follow(code.body, inner)
+            way = self.told((), code.body, inner)
+            return way.value if way.falls is None else way.value.join(NONE), way.whole()
 
-        return self.repeated(at, procedure, values, code.name, body)
+        return self.repeated(at, procedure, values, code.info.name, body)
 
     def repeated(
-        self, at: Node, procedure: AbstractClosure, values: list[Value], name: str | None, body: Body
+        self, at: Span | None, procedure: AbstractClosure, values: list[Value], name: str | None, body: Body
     ) -> Outcome:
         """A call of a procedure, or of a loop, that may be recursive; ``name`` is its name in reasons."""
         value, cost = Recursion(self, at, procedure.code, procedure.scope, name, body).outcome(values)
@@ -470,9 +602,9 @@ class Interpreter:
         if left is not None or value.fields is not None:
             return left
         code = procedure.code
-        if id(code) not in self._gatherings:
-            self._gatherings[id(code)] = self.gathering(procedure)
-        gathers = self._gatherings[id(code)]
+        if code not in self._gatherings:
+            self._gatherings[code] = gathering(code, self.facts, self.tables.lists, self.tables.signs)
+        gathers = self._gatherings[code]
         longest = None if gathers is None else gathers.longest(values)
         if (
             gathers is None
@@ -480,36 +612,49 @@ class Interpreter:
             or (value.length is not None and longest.join(value.length) != value.length)
         ):
             return None
-        return longest if self.gathers(gathers, procedure, values, value) else None
+        kept = all(map(self.keeps, [value, *(values[at] for at in gathers.listed)]))
+        return longest if kept and self._calls_itself(procedure, gathers.operators) else None
 
-    def gathering(self, procedure: AbstractClosure) -> Gathering | None:
-        """The gathering that a procedure performs, from its text."""
-        return gathering(procedure.code)
-
-    def gathers(self, how: Gathering, procedure: AbstractClosure, values: Sequence[Value], value: Value) -> bool:
-        """Whether the procedure gathers with these arguments and returns ``value``."""
-        return self._calls_itself(procedure, how.operators)
-
-    def _calls_itself(self, procedure: AbstractClosure, operators: Sequence[IR]) -> bool:
+    def _calls_itself(self, procedure: AbstractClosure, operators: Sequence[Node]) -> bool:
         itself = Value(procedures=frozenset({procedure}))
         return all(self.peek(each, procedure.scope) == itself for each in operators)
 
     def _left(self, procedure: AbstractClosure, values: Sequence[Value]) -> Bound | None:
         """An upper bound of the length of a list after a procedure dropped its first elements; None for any other procedure."""
         code = procedure.code
-        if id(code) not in self._droppings:
-            self._droppings[id(code)] = dropping(code)
-        drops = self._droppings[id(code)]
+        if self.python:
+            return None
+        if code not in self._droppings:
+            self._droppings[code] = dropping(code)
+        drops = self._droppings[code]
         if drops is None:
             return None
         left = left_of(values[drops.listed], values[drops.count])
         return left if self._calls_itself(procedure, drops.operators) else None
 
-    def primitive(self, primitive: Primitive, arguments: list[Value], at: Node) -> Outcome:
+    def prim(self, node: Prim, values: list[Value]) -> Outcome:
+        """A call of a function of the language by a node."""
+        row: Any = node.row
+        if isinstance(row, Primitive):
+            return self.primitive(row, values, node.at)
+        if row is None:
+            function = bare_function(node.function)
+            rule = self.tables.coded.get(function)
+            if rule is not None:
+                return rule(self, node, values)
+            if function in self.tables.passing:
+                return values[0], FREE
+            return FOREIGN, self.anything(node.at, "nothing is known of this call")
+        names = keywords_of(node)
+        rules = self.tables.methods if row.kinds else self.tables.functions
+        count = len(values) - len(names)
+        return rules[row.name](self, node, values[:count], dict(zip(names, values[count:], strict=True)))
+
+    def primitive(self, primitive: Primitive, arguments: list[Value], at: Span | None) -> Outcome:
         """A call of a primitive with these arguments."""
         if any(each.never for each in arguments) or not primitive.accepts(len(arguments)):
             return NEVER, FREE
-        higher = self._higher.get(primitive.canonical)
+        higher = self.tables.higher.get(primitive.canonical)
         if higher is not None:
             return higher(self, arguments, at)
         if primitive.canonical in (ASK, SIGNAL):
@@ -517,7 +662,7 @@ class Interpreter:
         return given(primitive.size, arguments), FREE
 
     def each(
-        self, procedure: Value, arguments: list[Value], count: Bound | None, at: Node, wide: Bound = ONE
+        self, procedure: Value, arguments: list[Value], count: Bound | None, at: Span | None, wide: Bound = ONE
     ) -> Outcome:
         """``count`` calls of ``procedure``, ``wide`` of them at once; the value covers the values of all calls."""
         if count == ZERO:
@@ -527,55 +672,99 @@ class Interpreter:
             return value, self.loose(at, "how often this is done depends on a length that is not known", cost)
         return value, cost.times(count, wide)
 
+    # -- containers -----------------------------------------------------------------------------------------------
+
+    def made(self, site: Any, value: Value) -> Value:
+        """A container created at ``site``."""
+        return self.heap.made(site, value) if self.python else value
+
+    def keeps(self, value: Value) -> bool:
+        """Whether nothing changes the containers that a value may be."""
+        return not self.python or self.heap.keeps(value)
+
+    def iterations(self, value: Value) -> Bound | None:
+        """The most rounds of an iteration over a value; None if unknown."""
+        length = value.elements
+        return size_of_texts(value) if length is None and value.sites == NOWHERE else length
+
     # -- variables ------------------------------------------------------------------------------------------------
 
-    def initial(self, variable: Var | str, scope: AbstractScope) -> Value:
-        """The abstract value of a mutated variable before any assignment."""
-        value = self._defined.get(variable, FOREIGN) if isinstance(variable, str) else scope.initial(variable)
-        if value.never:
-            self._depends_on = _NEVER_AGAIN
-        return value
-
-    @contextmanager
-    def with_value(self, variable: Var | str, value: Value, scope: AbstractScope) -> Generator[AbstractScope]:
-        """A scope that gives a mutated variable this value."""
-        if not isinstance(variable, str):
-            yield scope.with_value(variable, value)
-            return
-        before = self._globals.get(variable)
-        self._globals[variable] = value
-        self._epoch += 1
-        try:
-            yield scope
-        finally:
-            self._epoch += 1
-            del self._globals[variable]
-            if before is not None:
-                self._globals[variable] = before
-
-    def read_local(self, var: Var, scope: AbstractScope) -> Value:
-        """The abstract value of a variable of the program."""
-        value = scope.value(var)
+    def read(self, target: Target, scope: AbstractScope) -> Value:
+        """The abstract value of a variable."""
+        variable = self.facts.variable(target)
+        if variable is None:
+            return self.from_outside(cast(str, target))
+        value = scope.value(variable)
         if value.never:
             self._depends_on = _NEVER_AGAIN  # the value changes when the variable is bound
         return value
 
-    def read_global(self, name: str) -> Value:
-        """The abstract value of a variable of the environment."""
-        value = self._globals.get(name, NEVER if name in self._fixed else FOREIGN)
+    def from_outside(self, name: str) -> Value:
+        """The abstract value of a variable from outside."""
+        value = self._variables.get(name, FOREIGN)
+        return self.heap.given(Given(name), value) if self.python else value
+
+    def begin(self, scope: AbstractScope) -> None:
+        """Bind the variables of the environment that the text assigns to their first values."""
+        scope.put_back({})
+        for name, variable in self.facts.module.items():
+            scope.bind(variable, self.from_outside(name) if name in self._variables else NEVER)
+
+    def initial(self, variable: Variable, scope: AbstractScope) -> Value:
+        """The abstract value of an unsteady variable before any assignment."""
+        value = scope.initial(variable)
         if value.never:
             self._depends_on = _NEVER_AGAIN
         return value
 
-    def define_local(self, var: Var, value: Value, scope: AbstractScope) -> None:
-        """A definition in a body."""
-        if not scope.value(var).never:
+    def assign(self, target: Target, value: Value, scope: AbstractScope) -> None:
+        """Give a variable a value."""
+        variable = self.facts.variable(target)
+        if variable is None:
+            return
+        if self.seen:
+            _put(self.seen[-1], variable, value)
+        if self.remembers and not scope.value(variable).never:
             self._epoch += 1
-        scope.define(var, value)
+        scope.define(variable, value)
 
-    def define_global(self, name: str, value: Value) -> None:
-        """A definition at top level."""
-        if name not in self._fixed or name in self._globals:
-            self._epoch += 1
-        self._globals[name] = value if name in self._fixed else FOREIGN
-        self._defined[name] = self._defined.get(name, NEVER).join(value)
+    def kept(self, scope: AbstractScope) -> State:
+        """The variables of a scope with values that depend on the way to here; none in S-expressions, where each has one value or any."""
+        return scope.kept() if self.python else {}
+
+    def put_back(self, scope: AbstractScope, state: Mapping[Variable, Value]) -> None:
+        """Give the variables of a scope their values in ``state``."""
+        if self.python:
+            scope.put_back(state)
+
+    @contextmanager
+    def recorded(self) -> Generator[State]:
+        """Collects the assignments of a part."""
+        state: State = {}
+        self.seen.append(state)
+        try:
+            yield state
+        finally:
+            self.seen.pop()
+            if self.seen:
+                for variable, value in state.items():
+                    _put(self.seen[-1], variable, value)
+
+
+@frozen
+class _Called:
+    """The site of the containers that a function makes when it is called as a value."""
+
+    at: Span | None
+    procedure: Named
+
+
+def _put(state: State, variable: Variable, value: Value) -> None:
+    before = state.get(variable)
+    if before is not value:
+        state[variable] = value if before is None else before.join(value)
+
+
+def both(a: Mapping[Variable, Value], b: Mapping[Variable, Value]) -> State:
+    """The variables where two paths join."""
+    return {each: value if (other := b.get(each, NEVER)) is value else value.join(other) for each, value in a.items()}

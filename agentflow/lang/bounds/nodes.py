@@ -1,105 +1,303 @@
-"""Abstract interpretation of each kind of node of a program."""
+"""The nodes of a program that have values, followed: variables, calls, effects and operations of the runtime."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, cast
 
-from agentflow.lang import ir
+from agentflow.core.data.source import Span
+from agentflow.lang.bounds.containers import Keyed, element_of
+from agentflow.lang.bounds.control import over_at, repeated
 from agentflow.lang.bounds.cost import FREE, Cost
-from agentflow.lang.bounds.flow import defined_name
-from agentflow.lang.bounds.guards import GuardFact, counters, guards_of, marked, rounds
+from agentflow.lang.bounds.facts import defined_name
 from agentflow.lang.bounds.inner import text_of
-from agentflow.lang.bounds.interpret import Higher, Interpreter, Operator, Outcome, Rule
+from agentflow.lang.bounds.interpret import SETTINGS, Interpreter
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import like, shortest
+from agentflow.lang.bounds.tables import LEFT_OUT, Coded, Higher, Outcome, Tables, bare_function, value_of, ways_of
 from agentflow.lang.bounds.values import (
     DATA,
     FOREIGN,
     NEVER,
     NIL,
-    PLAIN,
     AbstractClosure,
     AbstractScope,
     Value,
     constant,
     joined,
+    number,
     position,
     sequence,
     text,
 )
+from agentflow.lang.bounds.ways import WaysOut
 from agentflow.lang.builtins.registry import Primitive
-from agentflow.lang.ir import IR, Lambda
-from agentflow.lang.syntax import Node
+from agentflow.lang.kernel import nodes, text_nodes
+from agentflow.lang.kernel.inline import as_dict, operator_of, owned
+from agentflow.lang.kernel.nodes import Const, Lambda, Node, Prim, Ref, Set
+from agentflow.lang.support import fresh, rounds
+
+# -- values -------------------------------------------------------------------------------------------------------
 
 
-def _branches(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
-    listed = node.args[0]
-    assert isinstance(listed, ir.ThunkList)
-    values, cost = i.together([partial(i.follow, item, scope) for item in listed.items])
+@value_of(Const)
+def _const(i: Interpreter, node: Const, scope: AbstractScope) -> Outcome:
+    return i.constant(node), FREE
+
+
+@value_of(nodes.Env)
+def _environment(i: Interpreter, node: nodes.Env, scope: AbstractScope) -> Outcome:
+    return DATA, FREE
+
+
+@value_of(Ref)
+def _ref(i: Interpreter, node: Ref, scope: AbstractScope) -> Outcome:
+    return i.read(node.variable, scope), FREE
+
+
+@value_of(Set)
+def _set(i: Interpreter, node: Set, scope: AbstractScope) -> Outcome:
+    """An assignment within an expression of Python, which may not be reached: the variable may also keep its value."""
+    value, cost = i.follow(node.value, scope)
+    variable = i.facts.variable(node.variable)
+    before = scope.value(variable) if i.python and variable is not None and variable.name else NEVER
+    if node.how != "set":
+        i.assign(node.variable, value.join(before), scope)
+    return value, cost
+
+
+@value_of(Lambda)
+def _lambda(i: Interpreter, node: Lambda, scope: AbstractScope) -> Outcome:
+    return i.scalar(Value(procedures=frozenset({AbstractClosure(node, scope)}))), FREE
+
+
+@value_of(nodes.Thunk)
+def _thunk(i: Interpreter, node: nodes.Thunk, scope: AbstractScope) -> Outcome:
+    return i.follow(node.body, scope)
+
+
+# -- comprehensions -----------------------------------------------------------------------------------------------
+
+
+@value_of(text_nodes.Collect)
+def _collect(i: Interpreter, node: text_nodes.Collect, scope: AbstractScope) -> Outcome:
+    inner = AbstractScope(scope)
+    for variable in i.facts.own.get(node.frame, ()):
+        inner.bind(variable, NEVER)
+    value, cost, count, listed = _elements(i, node.body, inner)
+    if node.kind in ("any", "all"):
+        return i.scalar(constant(value=True)), cost
+    result = sequence(count, value) if count is None or count.number != 0 else NIL
+    if listed is not None:
+        result = result.but(marks=like(listed, None, NEVER).marks)
+    return i.made(Keyed(node) if node.kind == "dict" else node, result), cost
+
+
+def _elements(i: Interpreter, node: Node, scope: AbstractScope) -> tuple[Value, Cost, Bound | None, Value | None]:
+    """An element of a comprehension, the cost of all, their number, and the iterable if there is one only."""
+    match node:
+        case nodes.For():
+            listed, cost = i.follow(node.over, scope)
+            count = i.iterations(listed)
+            if count is not None and count.number == 0:
+                return NEVER, cost, count, listed
+            if node.item is not None:
+                i.assign(node.item, element_of(listed), scope)
+            guards = len(i.guards)
+            value, each, inner, within = _elements(i, node.body, scope)
+            del i.guards[guards:]
+            total = count * inner if count is not None and inner is not None else None
+            whole = cost.then(repeated(i, over_at(i, node.over), each, count))
+            return value, whole, total, listed if inner is ONE and within is None else None
+        case nodes.Seq():
+            before = FREE
+            for part in node.items[:-1]:
+                before = before.then(i.ways(part, scope).whole())
+            value, cost, count, listed = _elements(i, node.items[-1], scope)
+            return value, before.then(cost), count, listed
+        case nodes.If():
+            (test, body), *_ = node.clauses
+            _, tested = i.follow(test, scope)
+            i.guards.extend(i.guards_in(test, scope)[0])
+            value, cost, count, listed = _elements(i, body, scope)
+            return value, tested.then(cost), count, listed
+        case _:
+            element = cast(text_nodes.Yield, node)
+            parts = [each for each in (element.key, element.value) if each is not None]
+            values, cost = i.in_order(parts, scope)
+            return values[-1], cost, ONE, None
+
+
+# -- calls --------------------------------------------------------------------------------------------------------
+
+
+@value_of(Prim)
+def _prim(i: Interpreter, node: Prim, scope: AbstractScope) -> Outcome:
+    values, cost = i.in_order(node.args, scope)
+    value, more = i.prim(node, values)
+    return value, cost.then(more)
+
+
+@value_of(nodes.Call)
+def _call(i: Interpreter, node: nodes.Call, scope: AbstractScope) -> Outcome:
+    name = _unbound_name(node.function)
+    if name is not None:
+        _, cost = i.in_order(node.args, scope)
+        value, called = i.named(name, node.at)
+        return value, cost.then(called)
+    operator, cost = i.follow(node.function, scope)
+    values, more = i.in_order(node.args, scope)
+    if node.callee is not None:
+        arguments = [LEFT_OUT if at is None else values[at] for at in node.order]
+        value, called = i.call(operator, arguments, node.at)
+    else:
+        count = len(values) - len(node.names)
+        keywords = dict(zip(node.names, values[count:], strict=True))
+        value, called = i.by_name(operator, values[:count], keywords, node.at)
+    return value, cost.then(more).then(called)
+
+
+def _unbound_name(operator: Node) -> str | None:
+    """The name of an operator that was unbound when the program was read."""
+    if isinstance(operator, Prim) and operator.function is operator_of:
+        return str(cast(Const, operator.args[1]).value)
+    return None
+
+
+@value_of(nodes.Either)
+def _either(i: Interpreter, node: nodes.Either, scope: AbstractScope) -> Outcome:
+    """Pairs are arguments by name if the operator turns out to name a task or tool, and calls otherwise."""
+    name, inner = _unbound_name(node.function), AbstractScope(scope)
+    operator, cost = (NEVER, FREE) if name is not None else i.follow(node.function, scope)
+    for each in node.pairs:
+        value, more = i.follow(each.value, inner)
+        cost = cost.then(more)
+        inner.bind(each.variable, value)
+    applied = [each.applied for each in node.pairs]
+    if name is not None:
+        _, nested = i.in_order(applied, inner)
+        value, called = i.named(name, node.at)
+        return value, (cost if nested.free else cost.then(nested)).then(called)
+    by_name = operator.but(procedures=frozenset[Any](), foreign=False)
+    value, called = i.call(by_name, [], node.at)
+    named = {each.names[-1]: inner.value(each.variable) for each in node.pairs}
+    for each in sorted(operator.texts) if operator.texts is not None else [""]:
+        called = called.then(i.settings(each, named, node.at))
+    if operator.procedures or operator.foreign:
+        values, more = i.in_order(applied, inner)
+        other, most = i.call(operator.but(texts=frozenset[str]()), values, node.at)
+        value, called = value.join(other), called.otherwise(more.then(most))
+    return value, cost.then(called)
+
+
+# -- effects ------------------------------------------------------------------------------------------------------
+
+
+@value_of(text_nodes.Effect)
+def _effect(i: Interpreter, node: text_nodes.Effect, scope: AbstractScope) -> Outcome:
+    values, cost = i.in_order([*node.args, *node.spread], scope)
+    keywords = dict(zip(node.names, values, strict=False))
+    for each in values[len(node.args) :]:  # a dict of arguments may hold any of the settings
+        keywords |= dict.fromkeys(SETTINGS, FOREIGN) if each.fields is None else each.fields
+    value, called = i.task(node, node.name, raw=node.gives == "outcome")
+    return value, cost.then(called).then(i.settings(node.name, keywords, node.at))
+
+
+@value_of(nodes.Perform)
+def _perform(i: Interpreter, node: nodes.Perform, scope: AbstractScope) -> Outcome:
+    values, cost = i.in_order(node.args, scope)
+    make: Any = node.make
+    if isinstance(make, nodes.NamedEffect):
+        value, more = named_effect(i, node, make.kind, make.name, dict(zip(make.names, values, strict=True)))
+    else:
+        value, more = i.tables.performed[bare_function(make)](i, node, values)
+    return value, cost.then(more)
+
+
+def named_effect(i: Interpreter, node: Node, kind: str, name: str, arguments: Mapping[str, Value]) -> Outcome:
+    """An effect with arguments by name."""
+    if kind == "workflow":
+        return i.workflow(name, arguments, node.at)
+    value, cost = i.effect("context" if kind == "items" else kind, name, node.at)
+    return value, cost.then(i.settings(name, arguments, node.at)) if kind == "task" else cost
+
+
+# -- operations ---------------------------------------------------------------------------------------------------
+
+
+def _branches(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
+    listed = cast(Prim, node.args[0])
+    values, cost = i.together([partial(i.follow, item, scope) for item in listed.args])
     whole = joined(values)
-    return (whole if node.op == "race" else sequence(len(values), whole)), cost
+    return (whole if node.operation == "race" else i.made(node, sequence(len(values), whole))), cost
 
 
-def _pmap(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
+def _pmap(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
     (procedure, listed, *limit), cost = i.in_order(node.args, scope)
-    count = shortest([listed])
+    count = i.iterations(listed) if i.python else shortest([listed])
     if listed.never or procedure.never:
         return NEVER, cost
-    value, more = i.mapped(procedure, listed.element(), count, limit[0] if limit else None, node.at)
-    return like(listed, listed.elements, value), cost.then(more)
+    if count == ZERO and i.python:
+        return i.made(node, NIL), cost
+    item = element_of(listed) if i.python else listed.element()
+    first, over = node.args[0], node.args[1]
+    written_out = isinstance(first, Lambda) and not first.info.portable  # parallel(*[f(x) for x in xs])
+    at = over_at(i, over) if i.python and written_out else node.at
+    value, more = i.mapped(procedure, item, count, limit[0] if limit else None, at)
+    return i.made(node, like(listed, count if i.python else listed.elements, value)), cost.then(more)
 
 
-def _branches_on(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
+def _branches_on(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
     procedures, cost = i.in_order(node.args, scope)
     values, together = i.together([partial(i.call, each, list[Value](), node.at) for each in procedures])
     whole = joined(values)
-    return (whole if node.op == "race-on" else sequence(len(values), whole)), cost.then(together)
+    result = whole if node.operation == "race-on" else i.made(node, sequence(len(values), whole))
+    return result, cost.then(together)
 
 
-def _timeout(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
+def _timeout(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
     values, cost = i.in_order(node.args, scope)
     return values[-1], cost
 
 
-def _retry(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
+def _retry(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
     tries, cost = i.follow(node.args[0], scope)
     value, body = i.follow(node.args[1], scope)
-    return value, cost.then(i.retried(tries, body, node.at))
+    if tries.high is None:
+        return value, cost.then(i.loose(node.at, "how often 'retry' tries is not known", body))
+    return value, cost.then(body.times(tries.high.join(ONE)))
 
 
-def _raise(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
-    return NEVER, i.in_order(node.args, scope)[1]
-
-
-def _define_task(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
+def _define_task(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
     _, cost = i.in_order(node.args, scope)
     return text(defined_name(node)), cost
 
 
-def _eval_program(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
+def _eval_program(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
     (_, program, *values), cost = i.in_order(node.args, scope)
-    text = text_of(node.args[1], program)
+    source, allow = text_of(node.args[1], program), node.constants[0]
     options = dict(zip(node.constants[1], values, strict=True))
     bindings = options["bindings"].fields if "bindings" in options else dict[str, Value]()
-    if i.programs is None or text is None or bindings is None:
-        return FOREIGN, cost.then(_written(i, node, "'eval-program' runs a program that is not known before it runs"))
-    inner = i.programs.text(text, frozenset(node.constants[0]), frozenset(bindings), i.visits)
-    return FOREIGN, cost.then(i.program(inner, "the program of 'eval-program'", bindings, node.at))
+    word = "eval_program" if i.python else "eval-program"
+    if i.programs is None or source is None or bindings is None:
+        i.reached(allow, node.at)
+        return FOREIGN, cost.then(i.anything(node.at, f"'{word}' runs a program that is not known before it runs"))
+    surface = "python" if i.python else "sexp"
+    inner = i.programs.text(source, frozenset(allow), frozenset(bindings), i.visits, surface)
+    return FOREIGN, cost.then(i.program(inner, f"the program of '{word}'", bindings, node.at))
 
 
-def _solve(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
+def _solve(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
     (_, _, *values), cost = i.in_order(node.args, scope)
-    reason = "'solve' runs a program that a model is yet to write"
     options = dict(zip(node.constants[1], values, strict=True))
-    most = options.get("max-model-calls")
-    if most is None or most.high is None:
-        return FOREIGN, cost.then(_written(i, node, reason))
-    if "inputs" in options and _has_lists(options["inputs"]):  # a program in Python may change them
-        return FOREIGN, cost.then(i.changed("the program of 'solve'", [options["inputs"]], node.at))
     i.reached(node.constants[0], node.at)
+    most = options.get("max-model-calls")
+    if "inputs" in options and _has_lists(options["inputs"]):  # a program in Python may change them
+        cost = cost.then(i.changed("the program of 'solve'", [options["inputs"]], node.at))
+    if most is None or most.high is None:
+        return FOREIGN, cost.then(i.anything(node.at, "'solve' runs a program that a model is yet to write"))
     return FOREIGN, cost.then(i.effect("solve", "solve", node.at)[1].times(most.high))
 
 
@@ -109,40 +307,74 @@ def _has_lists(inputs: Value) -> bool:
     return parts is None or any(each.high is None and each.texts in (None, frozenset()) for each in parts.values())
 
 
-def _written(i: Interpreter, node: ir.RuntimeCall, reason: str) -> Cost:
-    for name in node.constants[0]:
-        i.named(name, node.at)
-    return i.anything(node.at, reason)
-
-
-def _director(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
+def _director(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
     values, cost = i.in_order(node.args, scope)
     clauses = dict(zip(node.constants[0], values, strict=True))
-    value, rounds = i.directed(clauses, clauses["max-iterations"].high, node.at)
-    return value, cost.then(rounds)
+    most, turn = clauses["max-iterations"].high, number(1, None, whole=True)
+    plan, planned = i.call(clauses["director"], [FOREIGN, turn], node.at)
+    result, executed = i.call(clauses["executor"], [plan, turn], node.at)
+    judged, evaluated = i.call(clauses["evaluator"], [result, plan, turn], node.at)
+    decided, controlled = i.call(clauses["controller"], [judged, plan, result, turn], node.at)
+    whole = planned.then(executed).then(evaluated).then(controlled)
+    value = joined([result, decided.element()])
+    if most is None:
+        return value, cost.then(i.loose(node.at, "the number of iterations is not known", whole))
+    return value, cost.then(whole.times(most))
+
+
+def _configuration(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
+    return DATA, FREE
+
+
+_OPERATIONS = MappingProxyType(
+    {
+        "define-task": _define_task,
+        "director-loop": _director,
+        "eval-program": _eval_program,
+        "loop-config": _configuration,
+        "parallel": _branches,
+        "parallel-on": _branches_on,
+        "pmap": _pmap,
+        "pmap-on": _pmap,
+        "race": _branches,
+        "race-on": _branches_on,
+        "retry": _retry,
+        "solve": _solve,
+        "timeout": _timeout,
+    }
+)
+
+
+@ways_of(nodes.Op)
+def _operation(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> WaysOut:
+    if node.operation in ("raise", "error"):
+        cost = i.in_order(node.args, scope)[1]
+        return WaysOut(raised=cost) if i.python else WaysOut(falls=cost)
+    value, cost = _OPERATIONS[node.operation](i, node, scope)
+    return WaysOut(falls=cost, result=value)
 
 
 # -- primitives that call procedures ------------------------------------------------------------------------------
 
 
-def _map(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
+def _map(i: Interpreter, arguments: list[Value], at: Span | None) -> Outcome:
     procedure, *lists = arguments
     count = shortest(lists)
     value, cost = i.each(procedure, [each.element() for each in lists], count, at)
     return like(lists[0], count, value), cost
 
 
-def _for_each(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
+def _for_each(i: Interpreter, arguments: list[Value], at: Span | None) -> Outcome:
     return NIL, _map(i, arguments, at)[1]
 
 
-def _filter(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
+def _filter(i: Interpreter, arguments: list[Value], at: Span | None) -> Outcome:
     procedure, listed = arguments
     cost = i.each(procedure, [listed.element()], shortest([listed]), at)[1]
     return like(listed, listed.elements, joined([]) if listed.size == ZERO else listed.element()), cost
 
 
-def _reduce(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
+def _reduce(i: Interpreter, arguments: list[Value], at: Span | None) -> Outcome:
     procedure, listed = arguments[0], arguments[-1]
     element = listed.element()
     total = arguments[1] if len(arguments) == 3 else element
@@ -167,7 +399,7 @@ def _widened(before: Value, value: Value) -> Value:
     return after.plain().but(item=FOREIGN if after.holds_procedures else DATA)
 
 
-def _apply(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
+def _apply(i: Interpreter, arguments: list[Value], at: Span | None) -> Outcome:
     procedure, *first, last = arguments
     number_of = last.size.number if last.size is not None else None
     outcomes: list[Outcome] = []
@@ -202,7 +434,7 @@ def _arity(procedure: Any) -> tuple[int, int | None]:
     return len(code.params), None if code.rest is not None else len(code.params)
 
 
-def _sort(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
+def _sort(i: Interpreter, arguments: list[Value], at: Span | None) -> Outcome:
     listed = arguments[0]
     result = like(listed, listed.elements, joined([]) if listed.size == ZERO else listed.element())
     if len(arguments) == 1:
@@ -224,327 +456,38 @@ HIGHER: Mapping[str, Higher] = MappingProxyType(
     }
 )
 """The analysis of primitives that call procedures, by name."""
-OPERATIONS: Mapping[str, Operator] = MappingProxyType(
+
+
+def _first(i: Interpreter, node: Prim, values: list[Value]) -> Outcome:
+    return values[0], FREE
+
+
+def _quoted(i: Interpreter, node: Prim, values: list[Value]) -> Outcome:
+    return constant(cast(Const, node.args[0]).value), FREE
+
+
+def _fails(i: Interpreter, node: Prim, values: list[Value]) -> Outcome:
+    return NEVER, FREE
+
+
+def record_of(i: Interpreter, node: Prim, values: list[Value]) -> Outcome:
+    """A dict with the keys that the text has."""
+    (keys,) = cast("partial[Any]", node.function).args
+    size = Bound.of(len(keys))
+    if all(isinstance(key, str) for key in keys):
+        return i.made(Keyed(node), Value(size=size, fields=dict(zip(keys, values, strict=True)))), FREE
+    return i.made(Keyed(node), sequence(size, joined(values)) if values else NIL), FREE
+
+
+CODED: Mapping[Any, Coded] = MappingProxyType(
     {
-        "define-task": _define_task,
-        "director-loop": _director,
-        "error": _raise,
-        "eval-program": _eval_program,
-        "parallel": _branches,
-        "parallel-on": _branches_on,
-        "pmap": _pmap,
-        "pmap-on": _pmap,
-        "race": _branches,
-        "race-on": _branches_on,
-        "raise": _raise,
-        "retry": _retry,
-        "solve": _solve,
-        "timeout": _timeout,
+        Primitive.check_arity: _fails,
+        as_dict: record_of,
+        fresh: _quoted,
+        owned: _first,
+        rounds: _first,
     }
 )
-"""The analysis of operations, by name."""
-
-
-def _const(i: Interpreter, node: ir.Const | ir.Quote, scope: AbstractScope) -> Outcome:
-    return constant(node.value), FREE
-
-
-def _make_dict(i: Interpreter, node: ir.MakeDict, scope: AbstractScope) -> Outcome:
-    values, cost = i.in_order(node.values, scope)
-    size = Bound.of(len(values))
-    if all(isinstance(key, str) for key in node.keys):
-        return Value(size=size, fields=dict(zip(node.keys, values, strict=True))), cost
-    return sequence(size, joined(values)), cost
-
-
-def _local(i: Interpreter, node: ir.Local, scope: AbstractScope) -> Outcome:
-    return i.read_local(node.var, scope), FREE
-
-
-def _global(i: Interpreter, node: ir.Global, scope: AbstractScope) -> Outcome:
-    return i.read_global(node.name), FREE
-
-
-def _unknown(i: Interpreter, node: ir.Unknown, scope: AbstractScope) -> Outcome:
-    return i.read_global(node.name), FREE
-
-
-def _prim(i: Interpreter, node: ir.Prim, scope: AbstractScope) -> Outcome:
-    return Value(procedures=frozenset({node.primitive})), FREE
-
-
-def _plain(i: Interpreter, node: Any, scope: AbstractScope) -> Outcome:
-    return DATA, FREE
-
-
-def _set_local(i: Interpreter, node: ir.SetLocal, scope: AbstractScope) -> Outcome:
-    return i.follow(node.value, scope)
-
-
-def _set_global(i: Interpreter, node: ir.SetGlobal, scope: AbstractScope) -> Outcome:
-    return i.follow(node.value, scope)
-
-
-def _define_global(i: Interpreter, node: ir.DefineGlobal, scope: AbstractScope) -> Outcome:
-    value, cost = i.follow(node.value, scope)
-    i.define_global(node.name, value)
-    return value, cost
-
-
-def _define(i: Interpreter, node: ir.Define, scope: AbstractScope) -> Outcome:
-    value, cost = i.follow(node.value, scope)
-    i.define_local(node.var, value, scope)
-    return value, cost
-
-
-def _if(i: Interpreter, node: ir.If, scope: AbstractScope) -> Outcome:
-    _, cost = i.follow(node.test, scope)
-    value, more = _choice(i, node.test, node.then, node.other, scope)
-    return value, cost.then(more)
-
-
-def _choice(i: Interpreter, test: IR, then: IR, other: IR, scope: AbstractScope) -> Outcome:
-    if_true, if_false = guards_of(test, lambda each: i.peek(each, scope))
-    value, cost = _guarded(i, then, scope, if_true)
-    otherwise, more = _guarded(i, other, scope, if_false)
-    return value.join(otherwise), cost.otherwise(more)
-
-
-def _guarded(i: Interpreter, node: IR, scope: AbstractScope, guards: Sequence[GuardFact]) -> Outcome:
-    count = len(i.guards)
-    i.guards.extend(guards)
-    try:
-        return i.follow(node, scope)
-    finally:
-        del i.guards[count:]
-
-
-def _cond(i: Interpreter, node: ir.Cond, scope: AbstractScope) -> Outcome:
-    return _clauses(i, node.clauses, node.other, scope)
-
-
-def _clauses(i: Interpreter, clauses: Sequence[ir.Clause], other: IR, scope: AbstractScope) -> Outcome:
-    count = len(i.guards)
-    value, cost, before = NEVER, None, FREE
-    try:
-        for clause in clauses:
-            tested, test = i.follow(clause.test, scope)
-            before = before.then(test)
-            inner = scope
-            if clause.bind is not None:
-                inner = AbstractScope(scope)
-                inner.bind(clause.bind, tested)
-            if_true, if_false = guards_of(clause.test, lambda each: i.peek(each, scope))
-            result, body = _guarded(i, clause.body, inner, if_true)
-            value, path = value.join(result), before.then(body)
-            cost = path if cost is None else cost.otherwise(path)
-            i.guards.extend(if_false)
-        result, body = i.follow(other, scope)
-    finally:
-        del i.guards[count:]
-    path = before.then(body)
-    return value.join(result), path if cost is None else cost.otherwise(path)
-
-
-def _logic(i: Interpreter, node: ir.Logic, scope: AbstractScope) -> Outcome:
-    count = len(i.guards)
-    value, cost, before = NEVER, FREE, FREE
-    try:
-        for item in node.items:
-            result, more = i.follow(item, scope)
-            value, before = value.join(result), before.then(more)
-            cost = cost.otherwise(before)
-            guards = guards_of(item, lambda each: i.peek(each, scope))
-            i.guards.extend(guards[0] if node.every else guards[1])
-    finally:
-        del i.guards[count:]
-    return value.join(PLAIN), cost
-
-
-def _seq(i: Interpreter, node: ir.Seq, scope: AbstractScope) -> Outcome:
-    if not node.items:
-        return NIL, FREE
-    values, cost = i.in_order(node.items, scope)
-    return NEVER if any(each.never for each in values) else values[-1], cost
-
-
-def _let(i: Interpreter, node: ir.Let, scope: AbstractScope) -> Outcome:
-    inner = AbstractScope(scope)
-    for var in node.vars:
-        inner.bind(var, NEVER)
-    cost = FREE
-    for var, init in node.inits:
-        value, more = i.follow(init, inner)
-        cost = cost.then(more)
-        inner.bind(var, value)
-    value, more = i.follow(node.body, inner)
-    return value, cost.then(more)
-
-
-def _lambda(i: Interpreter, node: Lambda, scope: AbstractScope) -> Outcome:
-    return Value(procedures=frozenset({AbstractClosure(node, scope)})), FREE
-
-
-def _call(i: Interpreter, node: ir.Call, scope: AbstractScope) -> Outcome:
-    if isinstance(node.operator, ir.Unknown):
-        return _named_call(i, node, node.operator.name, scope)
-    operator, cost = i.follow(node.operator, scope)
-    if node.pairs is None:
-        values, more = i.in_order(node.args, scope)
-        value, called = i.call(operator, values, node.at)
-        return value, cost.then(more).then(called)
-    inner, before = _pairs(i, node.pairs, scope)
-    cost = cost.then(before)
-    # Pairs are arguments by name if the operator turns out to name a task or tool, and calls otherwise.
-    by_name = operator.but(procedures=frozenset[Any](), foreign=False)
-    value, called = i.call(by_name, [], node.at)
-    named = {each.name: inner.value(each.var) for each in node.pairs}
-    for name in sorted(operator.texts) if operator.texts is not None else [""]:
-        called = called.then(i.settings(name, named, node.at))
-    if operator.procedures or operator.foreign:
-        applied, more = i.in_order([each.applied for each in node.pairs], inner)
-        other, most = i.call(operator.but(texts=frozenset[str]()), applied, node.at)
-        value, called = value.join(other), called.otherwise(more.then(most))
-    return value, cost.then(called)
-
-
-def _pairs(i: Interpreter, pairs: Sequence[ir.Pair], scope: AbstractScope) -> tuple[AbstractScope, Cost]:
-    inner, cost = AbstractScope(scope), FREE
-    for each in pairs:
-        value, more = i.follow(each.value, inner)
-        cost = cost.then(more)
-        inner.bind(each.var, value)
-    return inner, cost
-
-
-def _named_call(i: Interpreter, node: ir.Call, name: str, scope: AbstractScope) -> Outcome:
-    if node.pairs is not None:
-        inner, cost = _pairs(i, node.pairs, scope)
-        _, nested = i.in_order([each.applied for each in node.pairs], inner)
-        cost = cost.then(nested) if not nested.free else cost
-    else:
-        _, cost = i.in_order(node.args, scope)
-    value, called = i.named(name, node.at)
-    return value, cost.then(called)
-
-
-def _prim_call(i: Interpreter, node: ir.PrimCall, scope: AbstractScope) -> Outcome:
-    values, cost = i.in_order(node.args, scope)
-    value, more = i.primitive(node.primitive, values, node.at)
-    return value, cost.then(more)
-
-
-def _effect(i: Interpreter, node: ir.EffectCall, scope: AbstractScope) -> Outcome:
-    values, cost = i.in_order(node.args, scope)
-    kind = "context" if node.kind == "items" else node.kind
-    arguments = dict(zip(node.names, values, strict=True))
-    if kind == "workflow":
-        value, more = i.workflow(node.name, arguments, node.at)
-    else:
-        value, more = i.effect(kind, node.name, node.at)
-    if kind == "task":
-        more = more.then(i.settings(node.name, arguments, node.at))
-    return value, cost.then(more)
-
-
-def _thunk(i: Interpreter, node: ir.Thunk, scope: AbstractScope) -> Outcome:
-    return i.follow(node.body, scope)
-
-
-def _named_loop(i: Interpreter, node: ir.NamedLoop, scope: AbstractScope) -> Outcome:
-    values, cost = i.in_order(node.inits, scope)
-    code = Lambda(node.at, node.loop.name.strip(), node.params, None, node.body, node.loop.function)
-    outer = AbstractScope(scope)
-
-    def body(bound: list[Value]) -> Outcome:
-        inner = AbstractScope(outer)
-        for var, value in zip(node.params, bound, strict=True):
-            inner.bind(var, value)
-        return i.follow(node.body, inner)
-
-    procedure = AbstractClosure(code, outer)
-    outer.bind(node.loop, Value(procedures=frozenset({procedure})))
-    name = code.name if node.loop.name.strip() == node.loop.name else None
-    value, more = i.repeated(node.at, procedure, values, name, body)
-    return value, cost.then(more)
-
-
-def _repeat(i: Interpreter, node: ir.Repeat, scope: AbstractScope) -> Outcome:
-    count, cost = i.follow(node.count, scope)
-    value, body = i.follow(node.body, scope)
-    if count.high is None:
-        return value.join(NIL), cost.then(i.loose(node.at, "the number of repetitions of 'loop' is unknown", body))
-    return value.join(NIL), cost.then(body.times(count.high))
-
-
-def _while(i: Interpreter, node: ir.While, scope: AbstractScope) -> Outcome:
-    for counter in counters(node, i.setters):
-        initial = i.initial(counter.variable, scope)
-        parameter = (i.next_number(), 0)
-        inner = i.with_value(counter.variable, marked(initial, parameter, counter.step), scope)
-        with inner as around:
-            if_true, if_false = guards_of(node.test, lambda each, around=around: i.peek(each, around))
-            count = rounds(if_true if node.sense else if_false, parameter, initial, counter.step)
-            if count is not None:
-                _, test = i.follow(node.test, around)
-                _, body = i.follow(node.body, around)
-                both = test.times(count + ONE).then(body.times(count))
-                value, result = i.follow(node.result, around)
-                return value, both.then(result)
-    _, test = i.follow(node.test, scope)
-    _, body = i.follow(node.body, scope)
-    value, result = i.follow(node.result, scope)
-    both = i.loose(node.at, "'while' has no bound: its test has no counter", test.then(body))
-    return value, both.then(result)
-
-
-def _try(i: Interpreter, node: ir.Try, scope: AbstractScope) -> Outcome:
-    value, cost = i.follow(node.body, scope)
-    if node.handler is not None:
-        inner = AbstractScope(scope)
-        if node.var is not None:
-            inner.bind(node.var, FOREIGN)
-        handled, more = i.follow(node.handler, inner)
-        value, cost = value.join(handled), cost.otherwise(cost.then(more))
-    if node.final is not None:
-        cost = cost.then(i.follow(node.final, scope)[1])
-    return value, cost
-
-
-def _operation(i: Interpreter, node: ir.RuntimeCall, scope: AbstractScope) -> Outcome:
-    return i.operations[node.op](i, node, scope)
-
-
-RULES: Mapping[type[Any], Rule] = MappingProxyType(
-    {
-        ir.Call: _call,
-        ir.Cond: _cond,
-        ir.Const: _const,
-        ir.Define: _define,
-        ir.DefineGlobal: _define_global,
-        ir.Dynamic: _plain,
-        ir.EffectCall: _effect,
-        ir.CurrentEnvironment: _plain,
-        ir.Global: _global,
-        ir.If: _if,
-        ir.Lambda: _lambda,
-        ir.Let: _let,
-        ir.Local: _local,
-        ir.Logic: _logic,
-        ir.MakeDict: _make_dict,
-        ir.NamedLoop: _named_loop,
-        ir.Prim: _prim,
-        ir.PrimCall: _prim_call,
-        ir.Quote: _const,
-        ir.Repeat: _repeat,
-        ir.RuntimeCall: _operation,
-        ir.Seq: _seq,
-        ir.SetGlobal: _set_global,
-        ir.SetLocal: _set_local,
-        ir.Thunk: _thunk,
-        ir.Try: _try,
-        ir.Unknown: _unknown,
-        ir.While: _while,
-    }
-)
-"""The analysis of nodes, by kind."""
+"""The analysis of functions that nodes of both surfaces call."""
+SEXP = Tables(CODED, HIGHER, lasting=frozenset({fresh}))
+"""How the functions of S-expressions are followed."""

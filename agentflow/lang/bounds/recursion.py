@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.source import Span
 from agentflow.lang.bounds.cost import FREE, MANY, Cost, Effects
 from agentflow.lang.bounds.guards import GuardFact, distance, in_steps
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, AbstractScope, Mark, Parameter, Value, joined, sequence
-from agentflow.lang.ir import Lambda
-from agentflow.lang.syntax import Node
+from agentflow.lang.kernel.nodes import Lambda
 
 
 @frozen
@@ -107,7 +107,7 @@ _DEEPEST = 8
 class Loose:
     """A part of a program with effects that have no upper bound, and the reason."""
 
-    at: Node
+    at: Span | None
     reason: str
 
 
@@ -117,7 +117,7 @@ class Reach:
 
     effects: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     loose: list[Loose] = field(default_factory=list[Loose])
-    any_name: dict[int, Node] = field(default_factory=dict[int, Node])
+    any_name: dict[Any, Span | None] = field(default_factory=dict[Any, Span | None])
 
     def noted(self) -> int:
         """The number of reasons so far."""
@@ -138,7 +138,7 @@ class Follower(Protocol):
     reach: Reach
 
     def next_number(self) -> int: ...
-    def loose(self, at: Node, reason: str, cost: Cost) -> Cost: ...
+    def loose(self, at: Span | None, reason: str, cost: Cost) -> Cost: ...
 
 
 class CallFrame:
@@ -183,7 +183,7 @@ class Recursion:
     """A call of a procedure, or of a loop, that may be recursive."""
 
     def __init__(
-        self, interpreter: Follower, at: Node, code: Lambda, scope: AbstractScope, name: str | None, body: Body
+        self, interpreter: Follower, at: Span | None, code: Lambda, scope: AbstractScope, name: str | None, body: Body
     ) -> None:
         self._i = interpreter
         self._at = at

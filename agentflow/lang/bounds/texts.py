@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Iterable
 
-from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import Names
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.lang.allowance import StepAllowance
-from agentflow.lang.bounds.analysis import Analysis, analyse_bounds, templates_of
-from agentflow.lang.bounds.flow import Flows, flows_of
-from agentflow.lang.bounds.interpret import AnalysisInputs, free
+from agentflow.lang.bounds.interpret import free
+from agentflow.lang.bounds.ready import Readied, python_readied, sexp_readied
 from agentflow.lang.diagnosis import analyse
 from agentflow.lang.program import as_source, describer
-from agentflow.lang.stack import collector_paused
-
-
-@frozen
-class Readied:
-    """A text that can be followed, with its inputs. ``templates`` are the tasks that it defines, by name;
-    ``flows`` is its data flow."""
-
-    templates: Mapping[str, Sequence[Any]]
-    follow: Callable[[AnalysisInputs], Analysis]
-    flows: Callable[[], Flows]
 
 
 def readied(
@@ -45,13 +30,7 @@ def readied(
     source, limits = as_source(source), limits or Limits()
     spend = free if allowance is None else allowance.take
     if source.surface == "python":
-        from agentflow.lang.bounds.python.analysis import analyse_python  # Most processes never see such a text.
-        from agentflow.lang.bounds.python.flow import python_flows
-        from agentflow.lang.python.compiling import checked
-
         granted = None if allow is None else frozenset(allow)
-        with collector_paused():
-            g = checked(source, describer(names, frozenset(env_names)), limits, granted, names)
-        return Readied(g.templates, partial(analyse_python, g, spend=spend), partial(python_flows, g))
+        return python_readied(source, describer(names, frozenset(env_names)), limits, granted, names, spend)
     analyzer, tree = analyse(source, names=names, limits=limits, allow=allow, env_names=env_names, allowance=allowance)
-    return Readied(templates_of(tree), partial(analyse_bounds, analyzer, tree, spend=spend), partial(flows_of, tree))
+    return sexp_readied(analyzer, tree, spend)

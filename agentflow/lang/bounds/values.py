@@ -12,7 +12,7 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.mapping_records import is_dict
 from agentflow.core.data.values import Symbol, as_list
 from agentflow.lang.bounds.polynomial import ZERO, Bound
-from agentflow.lang.ir import Lambda, Var
+from agentflow.lang.kernel.nodes import Lambda, Variable
 
 Stage: TypeAlias = Literal["result", "value", "data"]
 """``result``: the data is still in a result; ``value``: the output of ``value-of``, a text if the answer was not JSON;
@@ -465,58 +465,58 @@ class AbstractScope:
 
     def __init__(self, outer: AbstractScope | None) -> None:
         self._outer = outer
-        self._values: dict[Var, Value] = {}
-        self._initial: dict[Var, Value] = {}
+        self._values: dict[Variable, Value] = {}
+        self._initial: dict[Variable, Value] = {}
 
-    def bind(self, var: Var, value: Value) -> None:
-        """Bind a variable of this scope. One that ``set!`` changes may be anything."""
-        self._values[var] = FOREIGN if var.mutated else value
-        if var.mutated:
-            self._initial[var] = self._initial.get(var, NEVER).join(value)
+    def bind(self, variable: Variable, value: Value) -> None:
+        """Bind a variable of this scope. An unsteady one may be anything."""
+        self._values[variable] = FOREIGN if variable.is_unsteady else value
+        if variable.is_unsteady:
+            self._initial[variable] = self._initial.get(variable, NEVER).join(value)
 
-    def initial(self, var: Var) -> Value:
-        """The abstract value that a mutated variable is bound to before any assignment."""
+    def initial(self, variable: Variable) -> Value:
+        """The abstract value that an unsteady variable is bound to before any assignment."""
         at: AbstractScope | None = self
         while at is not None:
-            if var in at._initial:
-                return at._initial[var]
+            if variable in at._initial:
+                return at._initial[variable]
             at = at._outer
         return FOREIGN
 
-    def with_value(self, var: Var, value: Value) -> AbstractScope:
-        """A nested scope that gives a mutated variable this value."""
+    def with_value(self, variable: Variable, value: Value) -> AbstractScope:
+        """A nested scope that gives an unsteady variable this value."""
         inner = AbstractScope(self)
-        inner._values[var] = value
+        inner._values[variable] = value
         return inner
 
-    def define(self, var: Var, value: Value) -> None:
+    def define(self, variable: Variable, value: Value) -> None:
         """Bind a variable to the value of its definition, in the scope that declares it."""
         at: AbstractScope | None = self
-        while at is not None and var not in at._values:
+        while at is not None and variable not in at._values:
             at = at._outer
-        (at or self).bind(var, value)
+        (at or self).bind(variable, value)
 
-    def value(self, var: Var) -> Value:
+    def value(self, variable: Variable) -> Value:
         """The abstract value of a variable; NEVER before it is bound."""
         at: AbstractScope | None = self
         while at is not None:
-            if var in at._values:
-                return at._values[var]
+            if variable in at._values:
+                return at._values[variable]
             at = at._outer
         return NEVER
 
-    def has(self, var: Var) -> bool:
+    def has(self, variable: Variable) -> bool:
         """Whether this scope, or one around it, binds a variable."""
         at: AbstractScope | None = self
-        while at is not None and var not in at._values:
+        while at is not None and variable not in at._values:
             at = at._outer
         return at is not None
 
-    def kept(self) -> dict[Var, Value]:
+    def kept(self) -> dict[Variable, Value]:
         """A copy of its own variables, for :meth:`put_back`."""
         return dict(self._values)
 
-    def put_back(self, values: Mapping[Var, Value]) -> None:
+    def put_back(self, values: Mapping[Variable, Value]) -> None:
         """Give its own variables the values of a copy."""
         self._values = dict(values)
 
@@ -547,5 +547,6 @@ class AbstractClosure:
 def position(procedure: Any) -> tuple[int, str]:
     """The sort key of procedures: those of the language by name, then those of the text by span."""
     if isinstance(procedure, AbstractClosure):
-        return procedure.code.at.start, ""
+        at = procedure.code.at
+        return -1 if at is None else at.start, ""
     return -1, procedure.name

@@ -20,7 +20,7 @@ def _value(a: Analyzer, var: Var, node: Node, scope: Scope) -> IR:
     return value
 
 
-@form("let", usage="(let ((name value) ...) body ...)", scoping=True)
+@form("let", usage="(let ((name value) ...) body ...)", scoping=True, body=1)
 def let(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the values in the outer scope, binds the names and evaluates the body; returns the last form's value.
 
@@ -44,7 +44,7 @@ def let(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     return ir.Let(node, [var for var, _ in inits], inits, body)
 
 
-@form("let*", usage="(let* ((name value) ...) body ...)", scoping=True)
+@form("let*", usage="(let* ((name value) ...) body ...)", scoping=True, body=1)
 def let_star(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Like let, but each value is evaluated with the preceding names bound."""
     items = operands(a, node, 2, None, "(let* ((name value) ...) body ...)")
@@ -62,7 +62,7 @@ def let_star(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     return ir.Let(node, [var for var, _ in inits], inits, body)
 
 
-@form("letrec", usage="(letrec ((name value) ...) body ...)", scoping=True)
+@form("letrec", usage="(letrec ((name value) ...) body ...)", scoping=True, body=1)
 def letrec(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Like let, but the values are evaluated, in order, with all names bound: for procedures that call each other.
 
@@ -126,7 +126,7 @@ def _named_let(a: Analyzer, node: Form, name: Name, rest: list[Node], scope: Sco
 _VALUES = "(let-values (((name ... [. rest]) list) ...) body ...)"
 
 
-@form("let-values", usage=_VALUES, scoping=True)
+@form("let-values", usage=_VALUES, scoping=True, body=1)
 def let_values(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Like let, but each binding names the elements of a list: several values are a list here.
 
@@ -163,7 +163,7 @@ def let_values(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 _CASES = "(case-lambda ((name ... [. rest]) body ...) ...)"
 
 
-@form("case-lambda", usage=_CASES, scoping=True)
+@form("case-lambda", usage=_CASES, scoping=True, body=0)
 def case_lambda(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Returns a procedure that runs the first of its clauses that accepts the number of arguments."""
     clauses = operands(a, node, 1, None, _CASES)
@@ -200,14 +200,14 @@ def case_lambda(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     return ir.Let(node, [var for var, _ in inits], inits, dispatch)
 
 
-@form("lambda", usage="(lambda (name ... [. rest]) body ...)", scoping=True)
+@form("lambda", usage="(lambda (name ... [. rest]) body ...)", scoping=True, body=1)
 def lambda_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Returns a procedure with these parameters and this body; `. rest` takes any further arguments, as a list."""
     parts = operands(a, node, 2, None, "(lambda (name ...) body ...)")
     return a.lambda_(node, parts[0], parts[1:], scope)
 
 
-@form("define", usage="(define name value)  (define (name parameter ...) body ...)")
+@form("define", usage="(define name value)  (define (name parameter ...) body ...)", body=1)
 def define(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Binds a name in the current scope to a value or a procedure; returns the value.
 
@@ -277,7 +277,7 @@ def _define_global(a: Analyzer, node: Form, name: Name, scope: Scope, *, procedu
     return ir.DefineGlobal(node, name.name, result)
 
 
-@form("bind", usage="(bind name value)")
+@form("bind", usage="(bind name value)", body=1)
 def bind(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Binds a name in the current scope and returns the value; the same form as define."""
     operands(a, node, 2, 2, "(bind name value)")

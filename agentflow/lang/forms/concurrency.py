@@ -33,7 +33,7 @@ def _procedures(a: Analyzer, forms: list[Node], scope: Scope) -> list[IR]:
     return [a.lambda_(each, Form([], each.start, each.start), [each], scope) for each in forms]
 
 
-@form("parallel", usage="(parallel [:on workers] form ...)", scoping=True)
+@form("parallel", usage="(parallel [:on workers] form ...)", scoping=True, body=0)
 def parallel(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the forms concurrently, each in a branch; returns the list of their values, in the order written.
 
@@ -46,7 +46,7 @@ def parallel(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     return ir.RuntimeCall(node, "parallel-on", _procedures(a, forms, scope))
 
 
-@form("pmap", usage="(pmap [:on workers] procedure list [limit])")
+@form("pmap", usage="(pmap [:on workers] procedure list [limit])", takes="olI")
 def pmap(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Calls the procedure on the elements concurrently, at most `limit` at once; returns the values in order.
 
@@ -68,7 +68,7 @@ def pmap(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     return ir.RuntimeCall(node, "pmap", [a.expr(each, scope) for each in items])
 
 
-@form("race", usage="(race [:on workers] form ...)", scoping=True)
+@form("race", usage="(race [:on workers] form ...)", scoping=True, body=0)
 def race(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the forms concurrently and returns the first success, after cancelling the others.
 
@@ -85,14 +85,14 @@ def race(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     return ir.RuntimeCall(node, "race", [_branches(a, node, scope)])
 
 
-@form("timeout", usage="(timeout seconds form)")
+@form("timeout", usage="(timeout seconds form)", body=1, takes="x.", runs=True)
 def timeout(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the form; if it takes too long, cancels it and raises the error `timeout/elapsed`."""
     seconds, body = operands(a, node, 2, 2, "(timeout seconds form)")
     return ir.RuntimeCall(node, "timeout", [a.expr(seconds, scope), a.thunk([body], scope, body)])
 
 
-@form("retry", usage="(retry tries form)")
+@form("retry", usage="(retry tries form)", body=1, takes="i.", runs=True)
 def retry(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the form until it succeeds, at most `tries` times; waits in between, longer each time.
 

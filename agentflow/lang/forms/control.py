@@ -31,13 +31,13 @@ def _when(a: Analyzer, node: Form, scope: Scope, tail: Tail, *, sense: bool) -> 
     return ir.If(node, test, body, nil) if sense else ir.If(node, test, nil, body)
 
 
-@form("when", usage="(when test body ...)")
+@form("when", usage="(when test body ...)", body=1)
 def when(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the body if the test is true; returns nil otherwise."""
     return _when(a, node, scope, tail, sense=True)
 
 
-@form("unless", usage="(unless test body ...)")
+@form("unless", usage="(unless test body ...)", body=1)
 def unless(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the body if the test is false; returns nil otherwise."""
     return _when(a, node, scope, tail, sense=False)
@@ -83,7 +83,7 @@ def cond_clauses(a: Analyzer, node: Form, nodes: list[Node], scope: Scope, tail:
     return ir.Cond(node, clauses, other)
 
 
-@form("case", usage="(case key ((datum ...) body ...) ... (else body ...))")
+@form("case", usage="(case key ((datum ...) body ...) ... (else body ...))", body=1)
 def case(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the key, then the body of the clause that lists its value; returns nil if none does.
 
@@ -121,13 +121,13 @@ def _case_body(a: Analyzer, clause: Form, var: ir.Var, scope: Scope, tail: Tail)
     return a.body(rest, scope, tail, clause)
 
 
-@form("progn", usage="(progn form ...)")
+@form("progn", usage="(progn form ...)", body=0)
 def progn(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the forms in order and returns the last value; nil without any. Opens no scope."""
     return a.body(node.items[1:], scope, tail, node)
 
 
-@form("begin", usage="(begin form ...)")
+@form("begin", usage="(begin form ...)", body=0)
 def begin(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """The same form as progn."""
     return a.body(node.items[1:], scope, tail, node)

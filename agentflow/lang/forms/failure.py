@@ -12,7 +12,7 @@ from agentflow.lang.syntax import Form, Name, Node, head_name
 _TRY = "(try body ... (catch (e) handler ...) (finally form ...))"
 
 
-@form("try", usage=_TRY)
+@form("try", usage=_TRY, body=0)
 def try_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the body; if it raises an error of the program, evaluates the handler with `e` bound to the error.
 
@@ -50,7 +50,7 @@ def try_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
 _GUARD = "(guard (e (test handler ...) ... (else handler ...)) body ...)"
 
 
-@form("guard", usage=_GUARD, scoping=True)
+@form("guard", usage=_GUARD, scoping=True, body=1)
 def guard(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the body; if it raises an error of the program, evaluates the first clause whose test is true.
 
@@ -69,7 +69,7 @@ def guard(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     return ir.Try(node, body, var, cond_clauses(a, node, spec.items[1:], inner, None, raised_on), None)
 
 
-@form("dynamic-wind", usage="(dynamic-wind before body after)")
+@form("dynamic-wind", usage="(dynamic-wind before body after)", body=0)
 def dynamic_wind(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Calls three procedures of no arguments: `before`, then `body`, whose value it returns, and always `after`.
 
@@ -92,13 +92,13 @@ def _stray(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     raise a.error(node, "form/try", f"'{head_name(node)}' means something inside 'try' only", f"write {_TRY}")
 
 
-@form("catch", usage=_TRY, scoping=True)
+@form("catch", usage=_TRY, scoping=True, body=1)
 def catch(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """The handler of a try."""
     return _stray(a, node, scope, tail)
 
 
-@form("finally", usage=_TRY, scoping=True)
+@form("finally", usage=_TRY, scoping=True, body=0)
 def finally_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """The last clause of a try."""
     return _stray(a, node, scope, tail)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType, ModuleType
+from typing import Any
 
 from agentflow.lang.analyzer import Analyzer, FormFunction, SpecialForm
 from agentflow.lang.syntax import Form, Name, Node
@@ -12,12 +13,13 @@ from agentflow.lang.syntax import Form, Name, Node
 _MARK = "__forms__"
 
 
-def form(name: str, *, usage: str, scoping: bool = False) -> Callable[[FormFunction], FormFunction]:
-    """Declare that the decorated function analyses the form ``name``; its docstring is the form's documentation."""
+def form(name: str, *, usage: str, **columns: Any) -> Callable[[FormFunction], FormFunction]:
+    """Declare that the decorated function analyses the form ``name``; its docstring is the form's documentation. The columns are those of
+    :class:`~agentflow.lang.analyzer.SpecialForm`."""
 
     def mark(function: FormFunction) -> FormFunction:
         group = function.__module__.rpartition(".")[2]
-        declared = SpecialForm(name, function, usage, inspect.getdoc(function) or "", group, scoping)
+        declared = SpecialForm(name, function, usage, inspect.getdoc(function) or "", group, **columns)
         setattr(function, _MARK, [*getattr(function, _MARK, []), declared])
         return function
 

@@ -9,7 +9,7 @@ from agentflow.lang.ir import IR, Function
 from agentflow.lang.syntax import Form, Name, Node
 
 
-@form("loop", usage="(loop count body)")
+@form("loop", usage="(loop count body)", body=1)
 def loop(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the body `count` times, in the current scope; returns the last value, nil for 0.
 
@@ -19,7 +19,7 @@ def loop(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     return ir.Repeat(node, a.expr(count, scope), a.expr(body, scope))
 
 
-@form("while", usage="(while test body ...)")
+@form("while", usage="(while test body ...)", body=1)
 def while_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the body as long as the test is true; returns nil."""
     parts = operands(a, node, 1, None, "(while test body ...)")
@@ -27,7 +27,7 @@ def while_(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     return ir.While(node, test, True, a.body(parts[1:], scope, None, node), ir.Quote(node, []))
 
 
-@form("do", usage="(do ((name start [step]) ...) (test result ...) body ...)", scoping=True)
+@form("do", usage="(do ((name start [step]) ...) (test result ...) body ...)", scoping=True, body=2)
 def do(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Binds the names to their starts; evaluates body and steps until the test is true; returns the result.
 

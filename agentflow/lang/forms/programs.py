@@ -14,7 +14,7 @@ _EVAL = "(eval-program program (bindings dict) (allow name ...) (max-steps n))"
 _MACRO = "(defmacro name (parameter ...) template)"
 
 
-@form("eval-program", usage=_EVAL)
+@form("eval-program", usage=_EVAL, body=1)
 def eval_program(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates a program, given as a datum or as text, in a fresh environment with these bindings.
 
@@ -28,7 +28,7 @@ def eval_program(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     )
 
 
-@form("defmacro", usage=_MACRO, scoping=True)
+@form("defmacro", usage=_MACRO, scoping=True, body=2)
 def defmacro(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Defines a macro for the rest of the program: calls are replaced, before anything runs, by the template's value.
 

@@ -14,7 +14,7 @@ from agentflow.lib.text.suggest import did_you_mean
 _SOLVE = "(solve goal (allow name ...) (max-rounds n) (max-model-calls n) (inputs dict) (explore true))"
 
 
-@form("defatom", usage=USAGE, scoping=True)
+@form("defatom", usage=USAGE, scoping=True, body=1)
 def defatom(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Defines an atomic task: parameters, instructions with {{parameter}} slots, and options; returns its name.
 
@@ -47,7 +47,7 @@ _LOOP = (
 )
 
 
-@form("director-evaluator-loop", usage=_LOOP)
+@form("director-evaluator-loop", usage=_LOOP, body=0)
 def director_evaluator_loop(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Plans, executes, evaluates and decides, at most max-iterations times; iterations count from 1.
 
@@ -88,7 +88,7 @@ def call_workflow(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     return ir.EffectCall(node, "workflow", text, [p for p, _ in pairs], [a.expr(v, scope) for _, v in pairs])
 
 
-@form("solve", usage=_SOLVE)
+@form("solve", usage=_SOLVE, body=1)
 def solve(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Lets a model write a program for the goal, checks it and runs it. It may call only the allowed names.
 

@@ -3,5 +3,5 @@ out programs under a strict policy.
 
 Read ``nodes`` (the kinds), ``lower_sexp`` (how S-expressions become nodes; texts in Python do in ``lang/python``), ``facts`` (facts about each
 function that a node calls), ``reach`` (the variables that a part may change, and how it may be left), ``shapes`` (the labels of containers), then
-``machine``; for code, ``generator`` and ``hoisting``, and ``text_generator`` for texts in Python.
+``machine``; for code, ``generator``, ``text_generator`` for texts in Python, and ``cutting`` for large programs.
 """

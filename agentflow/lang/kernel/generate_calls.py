@@ -135,7 +135,7 @@ def either(g: Generator, node: nodes.Either, dest: Dest) -> None:
     function = g.atom(g.expr(node.function))
     named = g.spill(_takes_names(g, function))
     code = g.spill(g.ifexp(named, g.const(None), _code(g, function, len(pairs))))
-    values = _pairs(g, pairs, named)
+    values = [_pair(g, each, named) for each in pairs]
     names = tuple([each.names[0] for each in pairs])
     by_name = g.await_(_named_call(g, function, names, values, node.at))
     if dest is RETURN and g.fn.tail_ok:
@@ -161,17 +161,6 @@ def _named_call(
     packed = g.tuple_of(values)
     args = [g.name("d"), function, g.packed_constant(names, lambda: names), packed, g.span(at), g.environment()]
     return g.call(g.rt("call_named"), args)
-
-
-def _pairs(g: Generator, pairs: list[EitherPair], named: ast.expr) -> list[ast.expr]:
-    """The values of operands; those of a large form group by group in functions of their own."""
-    groups = g.groups.get(id(pairs)) if g.groups else None
-    if groups is None:
-        return [_pair(g, each, named) for each in pairs]
-    values: list[ast.expr] = []
-    for group in groups:
-        values += g.apart(len(group), lambda group=group: [_pair(g, each, named) for each in group])
-    return values
 
 
 def _pair(g: Generator, pair: EitherPair, named: ast.expr) -> ast.expr:

@@ -129,7 +129,7 @@ def logic(g: Generator, node: nodes.Logic, dest: Dest) -> None:
 
 @statement(nodes.Seq)
 def seq(g: Generator, node: nodes.Seq, dest: Dest) -> None:
-    if node.apart or (node.frame is not None and g.fn.loops):
+    if node.frame is not None and g.fn.loops:
         # Variables that a procedure holds are new in each round.
         g.helper([], [], lambda: _in_order(g, node, RETURN), dest)
     else:

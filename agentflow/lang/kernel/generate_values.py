@@ -36,7 +36,7 @@ def const(g: Generator, node: Const) -> ast.expr:
 def constant(g: Generator, value: Any) -> ast.expr:
     if value is None or type(value) in (int, float, str, bool):
         return g.const(value)
-    code = g.const_param(value, "U") if value is UNBOUND else g.datum(value)
+    code = g.const_param(value, "U") if value is UNBOUND else g.const_param(value)
     code._stable = True  # type: ignore[attr-defined]
     return code
 
@@ -65,7 +65,7 @@ def ref(g: Generator, node: nodes.Ref) -> ast.expr:
 def cell_value(g: Generator, name: str, near: tuple[str, ...]) -> ast.expr:
     """The value in the environment's cell; the runtime handles an unbound one."""
     value = g.named("r_", g.attr(g.cell(name), "v"))
-    slow = g.call(g.rt("unbound"), [g.environment(), g.const(name), *([g.datum(near)] if near else [])])
+    slow = g.call(g.rt("unbound"), [g.environment(), g.const(name), *([g.const_param(near)] if near else [])])
     return g.ifexp(g.is_(value, g.const_param(UNBOUND, "U"), negate=True), g.name("r_"), slow)
 
 
@@ -282,7 +282,7 @@ def _quoted(g: Generator, node: Prim) -> ast.expr:
         items = cast("list[Any]", value)
         if len(items) <= _SMALL and not any(isinstance(each, list | dict) for each in items):
             return ast.List([constant(g, each) for each in items], ast.Load(), **g.loc)
-    return g.call(g.const_param(fresh, "fresh"), [g.datum(value)])
+    return g.call(g.const_param(fresh, "fresh"), [g.const_param(value)])
 
 
 def _owned(g: Generator, node: Prim) -> ast.expr:

@@ -19,7 +19,7 @@ from agentflow.core.data.source import Source, Span
 from agentflow.lang.abi import Operation
 from agentflow.lang.calling import AGAIN
 from agentflow.lang.equality import truth
-from agentflow.lang.kernel.code_writer import LOAD, STORE, CodeWriter, PyFn, as_bool, is_bool
+from agentflow.lang.kernel.code_writer import STORE, CodeWriter, PyFn, as_bool, is_bool
 from agentflow.lang.kernel.nodes import Lambda, NamedLet, Node, Variable
 from agentflow.lang.stack import LEVELS, on_fresh_stack
 
@@ -85,8 +85,8 @@ def height(node: ast.AST) -> int:
 class Generator(CodeWriter):
     """One translation of lowered code. ``procedures`` are those of variables of the environment that are defined once.
 
-    ``groups`` are the operands of a large form, with a function for each group. In ``labelled`` code the functions of the language are
-    called by the twins that follow data, which the door also calls (:mod:`agentflow.lang.kernel.door`).
+    In ``labelled`` code the functions of the language are called by the twins that follow data, which the door also calls
+    (:mod:`agentflow.lang.kernel.door`).
     """
 
     def __init__(
@@ -94,13 +94,11 @@ class Generator(CodeWriter):
         source: Source,
         defined: set[str],
         procedures: Mapping[str, Lambda],
-        groups: Mapping[int, list[list[Any]]] | None = None,
         *,
         labelled: Following = False,
     ) -> None:
         super().__init__(source, defined, labelled=labelled)
         self.procedures = procedures
-        self.groups = groups
         self.fn: CodeFn = CodeFn(is_main=True)
         self.main = self.fn
         self.owner: dict[str, CodeFn] = {}
@@ -179,10 +177,6 @@ class Generator(CodeWriter):
         self.owner[name] = self.fn
         return name
 
-    def datum(self, value: Any) -> ast.expr:
-        """A constant of the program's text: a global of its own, unless there may be very many."""
-        return self.const_param(value) if self.groups is None else self.packed_constant(id(value), lambda: value)
-
     def span(self, span: Span | None) -> ast.expr:
         """A span as a constant."""
         assert span is not None
@@ -225,37 +219,18 @@ class Generator(CodeWriter):
 
     def operands(self, items: Sequence[Node]) -> list[ast.expr]:
         """Expressions to be evaluated in order; earlier ones are spilled if a later one emits statements."""
-        groups = self.groups.get(id(items)) if self.groups else None
-        if groups is not None:
-            values: list[ast.expr] = []
-            for group in groups:
-                values += self.apart(len(group), lambda group=group: self.operands(group))
-            return values
-        values = []
+        values: list[ast.expr] = []
+        settled = 0
         for item in items:
             saved, self.body = self.body, []
             value = self.expr(item)
             emitted, self.body = self.body, saved
             if emitted:
                 if not all(isinstance(each, ast.AsyncFunctionDef) for each in emitted):
-                    values = [self.atom(each) for each in values]
+                    values[settled:] = [self.atom(each) for each in values[settled:]]
+                    settled = len(values)
                 self.body.extend(emitted)
             values.append(value)
-        return values
-
-    def apart(self, count: int, build: Callable[[], list[ast.expr]]) -> list[ast.expr]:
-        """The ``count`` values of expressions that ``build`` generates, evaluated in a nested function."""
-        name = self.new_temporary()
-
-        def give_all() -> None:
-            self.deliver(self.tuple_of(build()), RETURN)
-
-        self.helper([], [], give_all, Dest("assign", name))
-        values: list[ast.expr] = [
-            ast.Subscript(self.name(name), self.const(index), LOAD, **self.loc) for index in range(count)
-        ]
-        for value in values:
-            value._stable = True  # type: ignore[attr-defined]
         return values
 
     def atoms(self, items: Sequence[Node]) -> list[ast.expr]:

@@ -270,7 +270,8 @@ class SexpLowering:
         if any(each.captured for each in at.params):
             own = self.frame = FrameLayout(outer, is_function=False)
         params = [self.declared(each) for each in at.params]
-        loop = self.loops[at.loop] = nodes.NamedLet(self.span(at), params, inits, Const(None, None), own)
+        name = at.loop.name if at.loop.name.strip() == at.loop.name else None
+        loop = self.loops[at.loop] = nodes.NamedLet(self.span(at), params, inits, Const(None, None), own, name)
         loop.body = self.node(at.body, tail=tail)
         self.frame = outer
         return loop

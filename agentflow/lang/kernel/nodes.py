@@ -40,6 +40,8 @@ class Variable:
     """Its name in generated code, unique in the program; a variable that no text names gets one when it is first written."""
     is_assigned = True
     """It may get another value than its first."""
+    is_unsteady = False
+    """For analyses: code that runs meanwhile may assign it, so that it may have any value."""
     is_value = True
     """Its value is used other than by being called with as many arguments as its procedure takes."""
     procedure: Lambda | None = None
@@ -275,14 +277,12 @@ class Logic(Node):
 class Seq(Node):
     """Nodes one after the other, with the value of the last. ``frame``: variables that are new each time.
 
-    ``variables`` are those of a scope that get their values in it. ``apart``: its generated code is a nested function, which can be
-    compiled separately.
+    ``variables`` are those of a scope that get their values in it.
     """
 
     items: list[Node]
     frame: FrameLayout | None = None
     variables: Sequence[Variable] = ()
-    apart: bool = False
 
 
 @slotted(eq=False)
@@ -312,12 +312,13 @@ class For(Node):
 
 @slotted(eq=False)
 class NamedLet(Node):
-    """A named let with calls that are all its next rounds. ``frame``: its variables are new in each."""
+    """A named let with calls that are all its next rounds. ``frame``: its variables are new in each; ``name`` is None if no text names it."""
 
     params: list[Variable]
     inits: list[Node]
     body: Node
     frame: FrameLayout | None
+    name: str | None = None
 
 
 @slotted(eq=False)

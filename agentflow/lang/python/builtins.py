@@ -487,7 +487,7 @@ def isclose(rt: Runtime, a: Any, b: Any, *, rel_tol: Any = 1e-9, abs_tol: Any = 
     return _finite("isclose", lambda: math.isclose(x, y, rel_tol=relative, abs_tol=absolute))
 
 
-@named("math.prod", takes="c.", long="always")
+@named("math.prod", takes="c.", long="always", size="product")
 def prod(rt: Runtime, iterable: Any, start: Any = 1) -> Any:
     return begun(_prod(rt, elements(rt, iterable, "prod"), start))
 

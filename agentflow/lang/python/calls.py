@@ -60,7 +60,6 @@ def name(g: Lowering, node: ast.Name) -> Node:
         g.wrong(node, "form/value", f"'{node.id}' is not a value", f"wrap it: lambda x: {node.id}(x)")
         return g.refused()
     if node.id in BUILTINS:
-        g.meanings[node] = ("builtin", node.id)
         return Const(at, builtin(BUILTINS[node.id]), BUILTINS[node.id])
     if node.id in g.foreign:
         return g.refused()
@@ -114,7 +113,6 @@ def _by_name(g: Lowering, node: ast.Call, function: ast.Name) -> Node:
     var = g.scope.find(function.id)
     callee = known_function(g, function.id, var)
     if callee is not None and (var is not None or function.id not in g.own_tasks):
-        g.meanings[node] = ("direct", callee)
         return _direct(g, node, function, callee)
     if var is not None or g.kind(function.id) == "variable":
         return generic(g, node, g.value(function))
@@ -148,7 +146,6 @@ def _by_name(g: Lowering, node: ast.Call, function: ast.Name) -> Node:
 
 
 def _form(g: Lowering, node: ast.Call, form: PythonForm) -> Node:
-    g.meanings[node] = ("form", form.name)
     before = len(g.errors)
     lowered = form.lower(g, node)
     if not g.seeks_failures:
@@ -189,7 +186,6 @@ def _by_attribute(g: Lowering, node: ast.Call, function: ast.Attribute) -> Node:
             hint = hint or f"f = x.{function.attr}, and then f(), calls the value of a field"
             g.wrong(function, "name/not-here", f"there is no method '{function.attr}'", hint)
         return g.refused()
-    g.meanings[node] = ("method", function.attr)
     if g.seeks_failures:
         check_method(g, node, function)
     at, value = g.span_at(node), g.value(base)
@@ -243,7 +239,6 @@ def _is_foreign(g: Lowering, node: ast.expr) -> bool:
 
 def generic(g: Lowering, node: ast.Call, function: Node) -> Node:
     """A call of an unknown procedure value."""
-    g.meanings[node] = ("generic", None)
     args, names = positional(g, node)
     return nodes.Call(g.span_at(node), function, args, names)
 
@@ -299,7 +294,6 @@ def _arranged(
 
 def _builtin(g: Lowering, node: ast.Call, title: str) -> Node:
     entry = BUILTINS[title]
-    g.meanings[node] = ("builtin", title)
     if title in ("any", "all") and len(node.args) == 1 and not node.keywords:
         inner = node.args[0]
         if isinstance(inner, ast.GeneratorExp | ast.ListComp):
@@ -327,7 +321,6 @@ def _builtin(g: Lowering, node: ast.Call, title: str) -> Node:
 
 
 def _isinstance(g: Lowering, node: ast.Call) -> Node:
-    g.meanings[node] = ("builtin", "isinstance")
     kinds: list[Any] = []
     listed = node.args[1] if len(node.args) == 2 and not node.keywords else None
     for each in listed.elts if isinstance(listed, ast.Tuple) else [listed]:

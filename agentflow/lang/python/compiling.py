@@ -11,15 +11,13 @@ from agentflow.core.data.known_names import UNKNOWN, Names
 from agentflow.core.data.labels import Following
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
+from agentflow.lang.abi import LinkableCode
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.checks import SHORTEST_MISSPELLING
 from agentflow.lang.kernel import text_nodes, text_statements, text_values
-from agentflow.lang.kernel.cutting import Part
-from agentflow.lang.kernel.linking import part_of
+from agentflow.lang.kernel.linking import ROOM, linkable
 from agentflow.lang.kernel.lowered_functions import call_main
 from agentflow.lang.kernel.nodes import Const, Env, Node, Prim, Ref, Seq
-from agentflow.lang.kernel.outlining import outline
-from agentflow.lang.kernel.pieces import ROOM
 from agentflow.lang.kernel.text_generator import TextGenerator
 from agentflow.lang.python import (
     branches,
@@ -105,7 +103,7 @@ def compile_python(
     passes: Sequence[Callable[[Source, Lowering], object]] = (),
     *,
     labelled: Following = False,
-) -> tuple[Part, Lowering]:
+) -> tuple[LinkableCode, Lowering]:
     """The code of a text, and its reading. ``passes`` receive the reading before it starts. Raises SexpSyntaxError,
     SexpEvaluationError (the first of several) and LimitExceeded."""
     g = lowering_of(source, describe, limits, allow, port, follows=labelled)
@@ -120,27 +118,27 @@ def compile_python(
         raise first
     assert root is not None
     if labelled == "strict":
-        from agentflow.lang.kernel.ready import python_part  # few flows have such a policy
+        from agentflow.lang.kernel.ready import python_code  # few flows have such a policy
 
-        part = python_part(g, root)
+        code = python_code(g, root)
     else:
-        part = text_part(g, root, filename)
+        code = text_code(g, root, filename)
     g.scopes.release()
-    return part, g
+    return code, g
 
 
 def checked(
     source: Source, describe: Describe, limits: Limits, allow: frozenset[str] | None, port: Names | None
-) -> Lowering:
-    """A text without mistakes, read, with the meanings of its names.
+) -> tuple[Lowering, Node]:
+    """A text without mistakes, read: its reading, and its node.
 
     Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded.
     """
     g = lowering_of(source, describe, limits, allow, port)
-    whole(g)
-    if g.errors:
+    root = whole(g)
+    if g.errors or root is None:
         raise _in_order(g.errors)[0]
-    return g
+    return g, root
 
 
 def lowering_of(
@@ -207,7 +205,7 @@ def _last(g: Lowering, node: ast.stmt) -> list[Node]:
     return [*items, text_nodes.Leave(at, "return", Prim(at, call_main, [Ref(at, "main"), *bound], waits=0))]
 
 
-def text_part(lowering: Lowering, root: Node, filename: str, room: int | None = None) -> Part:
+def text_code(lowering: Lowering, root: Node, filename: str, room: int | None = None) -> LinkableCode:
     """The code of a lowered text in Python. A long one is compiled in pieces of some ``room`` Python nodes (None: as many as compile quickly).
 
     Raises LimitExceeded.
@@ -217,9 +215,7 @@ def text_part(lowering: Lowering, root: Node, filename: str, room: int | None = 
     if room is None and sum(len(each.nodes) for each in lowering.scopes.scopes.values()) > _MAYBE_LARGE:
         room = ROOM
     try:
-        if room is not None:
-            outline(link, room // 4)
-        return part_of(g, link, filename, deep=lowering.deepest > _SHALLOW, room=room)
+        return linkable(g, link, filename, deep=lowering.deepest > _SHALLOW, room=room)
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise LimitExceeded(
             f"the text is nested too deep for Python's compiler: {error}",

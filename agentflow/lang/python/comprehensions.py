@@ -133,6 +133,5 @@ def iterable(g: Lowering, node: ast.expr, at: Span) -> Node:
     """The iterable of the loop ``at``: ``range(...)`` never becomes a list."""
     if is_range(node) and g.is_outside("range"):
         assert isinstance(node, ast.Call)
-        g.meanings[node] = ("builtin", "range")
         return Prim(g.span_at(node), rounds, g.values(node.args))
     return Prim(at, values.iterated, [g.value(node)], takes_rt=True)

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any
 from weakref import proxy
 
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
@@ -34,8 +34,6 @@ Describe = Callable[[str], NameInfo]
 MAX_BLOCKS = 18
 """Loops and ``try`` statements nested in one function: Python's compiler takes 20."""
 MAX_ERRORS = 50
-Meaning: TypeAlias = "tuple[Literal['builtin', 'direct', 'effect', 'form', 'generic', 'method', 'record'], Any]"
-"""The kind of a call and its target: the name of a task, a form or a function, or the definition of a function."""
 Expression = Callable[["Lowering", Any], Node]
 Statement = Callable[["Lowering", Any], "list[Node]"]
 EXPRESSION_RULES: dict[type[ast.AST], Expression] = {}
@@ -71,8 +69,7 @@ class TooManyMistakes(Exception):
 class Lowering:
     """One reading of a text.
 
-    ``meanings`` holds the meanings of calls and of names other than variables, and ``templates`` the tasks that the text
-    defines, for analyses of the text. Code that reaches a node of ``marks`` first calls ``reach`` with its numbers.
+    ``templates`` are the tasks that the text defines. Code that reaches a node of ``marks`` first calls ``reach`` with its numbers.
     ``errors`` collects its mistakes; ``failures``, if ``seeks_failures``, collects the certain failures at run time and whether
     the text may continue after each (``guarded``: a handler or a ``race`` is around); ``doubtful`` collects unbound
     names that resemble visible names, each with its first position and the visible name; ``foreign`` are
@@ -113,7 +110,6 @@ class Lowering:
         self.seeks_failures = False
         self.guarded = 0
         self.doubts: list[AgentflowError] = []
-        self.meanings: dict[ast.AST, Meaning] = {}
         self.marks: dict[ast.AST, list[int]] = {}
         self.reach: Callable[[int], None] | None = None
         self.templates: dict[str, list[Any]] = {}

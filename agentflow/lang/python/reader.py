@@ -9,7 +9,7 @@ from typing import Any, cast
 from agentflow.core.data.errors import LimitExceeded, SexpSyntaxError
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source, Span
-from agentflow.lang.kernel.pieces import holding
+from agentflow.lang.kernel.cutting import holding
 from agentflow.lang.stack import on_fresh_stack
 from agentflow.lang.trace import Positions
 

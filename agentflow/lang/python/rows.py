@@ -58,7 +58,7 @@ class Row(RowTraits):
     - ``kinds``: the exact types that have it, if it is a method; ``flow`` is then about the arguments without the receiver.
     - ``takes``, ``alone``: words of :mod:`agentflow.lang.literals` for the types of its arguments, and of its only argument.
     - ``gives``: the type of its result, if it always has one.
-    - ``size``: a word of :mod:`agentflow.lang.bounds.python.calls` for how the size of the result follows from the arguments.
+    - ``size``: a word of :mod:`agentflow.lang.bounds.python.functions` for how the size of the result follows from the arguments.
     - ``calls``: it calls its first argument.
     - ``changes``: the input that decides how a method changes its receiver: nothing with its own sources (empty), the first argument as an index
       or key (``i``), a comparison with every element (``a``), the contents of the arguments (``d``). None: it only reads.

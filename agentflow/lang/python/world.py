@@ -39,7 +39,6 @@ def call_task(g: Lowering, node: ast.Call, name: str, gives: Literal["data", "ou
     own = name in g.own_tasks or g.info(name).untrusted
     if not g.granted(name, node.func, own=own):
         return g.refused()
-    g.meanings[node] = ("effect", name)
     args, names, spread = _named(g, node, name)
     return Effect(g.span_at(node), name, names, args, spread, gives)
 
@@ -100,7 +99,6 @@ def _check_literal(g: Lowering, title: str, info: NameInfo, name: str, node: ast
 def task_value(g: Lowering, node: ast.Name, name: str) -> Node:
     """A task or tool as a value: a procedure of its parameters in order."""
     info: NameInfo = g.info(name)
-    g.meanings[node] = ("effect", name)
     if not g.granted(name, node, own=name in g.own_tasks or info.untrusted):
         return g.refused()
     names = (
@@ -115,7 +113,6 @@ def task_value(g: Lowering, node: ast.Name, name: str) -> Node:
 def record(g: Lowering, node: ast.Call, name: str) -> Node:
     """``Review(worst="...", grade="low")``: a dict with the fields of the class, in order."""
     fields: dict[str, ast.expr | None] = g.records[name]
-    g.meanings[node] = ("record", name)
     values = dict(zip(fields, node.args, strict=False))
     values.update({each.arg: each.value for each in node.keywords if each.arg is not None})
     if any(each.arg is None for each in node.keywords):
@@ -151,7 +148,6 @@ def outcome(g: Lowering, node: ast.Call) -> Node:
     if isinstance(inner, ast.Await):
         inner = inner.value
     if isinstance(inner, ast.Call) and is_workflow_call(inner) and g.scope.find("call_workflow") is None:
-        g.meanings[inner] = ("form", "call_workflow")
         return _result_of_workflow(g, inner)
     name = _task_name(g, inner.func) if isinstance(inner, ast.Call) else None
     if name is None or not isinstance(inner, ast.Call):
@@ -185,10 +181,11 @@ def print_(g: Lowering, node: ast.Call) -> Node:
     at = g.span_at(node)
     items = g.value(ast.copy_location(ast.List(node.args, ast.Load()), node))
     separator = g.value(options["sep"]) if "sep" in options else Const(None, " ")
-    return _and_none(at, Perform(at, _log_message, [Prim(at, log_text, [separator, items], waits=0)]))
+    return _and_none(at, Perform(at, message_effect, [Prim(at, log_text, [separator, items], waits=0)]))
 
 
-def _log_message(env: Any, text: Any) -> LogMessage:
+def message_effect(env: Any, text: Any) -> LogMessage:
+    """The effect of ``print(...)``."""
     return LogMessage(text)
 
 
@@ -214,7 +211,6 @@ def ask(g: Lowering, node: ast.Call) -> Node:
         **({"output_format": output} if output else {}),
     }
     name = define_at_start(g, node, fields)
-    g.meanings[node] = ("effect", name)
     return Effect(g.span_at(node), name, ("prompt",), [g.value(node.args[0])])
 
 
@@ -301,10 +297,11 @@ def _result_of_workflow(g: Lowering, node: ast.Call) -> Node:
     if not g.granted(first.value, first):
         return g.refused()
     names, values = _by_name(g, node)
-    return Perform(g.span_at(node), partial(_workflow, first.value, names), values)
+    return Perform(g.span_at(node), partial(workflow_effect, first.value, names), values)
 
 
-def _workflow(name: str, names: tuple[str, ...], env: Any, *values: Any) -> CallWorkflow:
+def workflow_effect(name: str, names: tuple[str, ...], env: Any, *values: Any) -> CallWorkflow:
+    """The effect of ``call_workflow(...)``."""
     return CallWorkflow(name, dict(zip(names, values, strict=True)))
 
 
@@ -320,10 +317,11 @@ def get_context(g: Lowering, node: ast.Call) -> Node:
     names, values = _by_name(g, node)
     names = ("query", *names) if query else names
     at = g.span_at(node)
-    return Prim(at, context_paths, [Perform(at, partial(_question, names), [*query, *values])])
+    return Prim(at, context_paths, [Perform(at, partial(question_effect, names), [*query, *values])])
 
 
-def _question(names: tuple[str, ...], env: Any, *values: Any) -> GetContext:
+def question_effect(names: tuple[str, ...], env: Any, *values: Any) -> GetContext:
+    """The effect of ``get_context(...)``."""
     return GetContext(dict(zip(names, values, strict=True)))
 
 
@@ -357,12 +355,12 @@ def _note(g: Lowering, node: ast.Call, tool: str, first: str, option: str) -> No
     options = keywords_of(g, node, 1, 1, option)
     if options is None or not g.granted(tool, node.func):
         return g.refused()
-    g.meanings[node] = ("effect", tool)
     at, values = g.span_at(node), [g.value(node.args[0]), *g.values(list(options.values()))]
-    return Prim(at, unwrapped, [Perform(at, partial(_tool, tool, (first, *options)), values)])
+    return Prim(at, unwrapped, [Perform(at, partial(tool_effect, tool, (first, *options)), values)])
 
 
-def _tool(name: str, names: tuple[str, ...], env: Any, *values: Any) -> CallTool:
+def tool_effect(name: str, names: tuple[str, ...], env: Any, *values: Any) -> CallTool:
+    """A call of a tool of the notes."""
     return CallTool(name, dict(zip(names, values, strict=True)))
 
 
@@ -430,10 +428,11 @@ def sleep(g: Lowering, node: ast.Call) -> Node:
 
 
 def _drawn(g: Lowering, node: ast.Call, source: Literal["now", "random", "uuid"], *args: Node) -> Node:
-    return Perform(g.span_at(node), partial(_draw, source), list(args))
+    return Perform(g.span_at(node), partial(drawn_effect, source), list(args))
 
 
-def _draw(source: Literal["now", "random", "uuid"], env: Any, *args: Any) -> Draw:
+def drawn_effect(source: Literal["now", "random", "uuid"], env: Any, *args: Any) -> Draw:
+    """The effect of ``now()``, ``random()`` and ``uuid()``."""
     return Draw(source, *args)
 
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import ast
+import random
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Source
 from agentflow.lang.bounds.analysis import Analysis
 from agentflow.lang.bounds.cost import FREE
 from agentflow.lang.bounds.interpret import AnalysisInputs
 from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
-from agentflow.lang.bounds.python.analysis import RULES
-from agentflow.lang.bounds.python.interpret import NONE
+from agentflow.lang.bounds.python.code import PYTHON
+from agentflow.lang.bounds.tables import NONE, VALUES, WAYS
 from agentflow.lang.bounds.texts import readied
+from agentflow.lang.kernel import nodes, text_nodes
 from agentflow.lang.python.builtins import BUILTINS
-from agentflow.lang.python.forms import FORMS
-from agentflow.lang.python.lowering import EXPRESSION_RULES, STATEMENT_RULES
 from agentflow.lang.python.methods import ALL_METHODS
 from tests.lang.bounds_fuzz import check
 from tests.lang.test_bounds import GIVEN, WEIGHTS, Described
+from tests.spec_python.test_python_manual import PAGES
 from tests.support import bounds_values as values
+from tests.support.python_manual import python_blocks
 
 
 def said(text: str, **bindings: Any) -> Analysis:
@@ -243,6 +246,7 @@ UNSEEN = [
     ("(f or ask)(1)", "a choice"),
     ("(x := f)(1)", "an assignment in an expression"),
     ("class R:\n    g: dict\nr = R(g=f)\nh = r.g\nh(1)", "a field"),
+    ("math.prod([], [f])[0](1)", "the start of a product"),
 ]
 
 
@@ -299,14 +303,29 @@ def test_what_may_go_on_for_ever_has_no_bound(text: str) -> None:
 
 
 def test_everything_that_can_be_written_is_followed() -> None:
-    """Each kind of node that has code, each function, method and form has a rule of the analysis, and no other."""
-    inside = {ast.Call, ast.FormattedValue}  # the latter within an f-string, whose rule writes its code
-    assert {each for each in RULES.expressions if issubclass(each, ast.expr)} | inside == {*EXPRESSION_RULES} | inside
-    assert set(RULES.statements) == set(STATEMENT_RULES)
-    assert set(RULES.functions) == {*BUILTINS, "isinstance"}
-    assert set(RULES.methods) == set(ALL_METHODS)
-    effects = {"ask", "recall", "remember"}
-    assert set(RULES.forms) == set(FORMS) - effects
+    """Each kind of node has a rule of the analysis, and each function and method of Python."""
+    within = {nodes.Node, nodes.EitherPair, nodes.EitherLink, text_nodes.Yield}
+    kinds = {each for room in (nodes, text_nodes) for each in vars(room).values() if _is_node(each)} - within
+    assert kinds == {*VALUES, *WAYS}
+    assert set(PYTHON.functions) == {*BUILTINS, "isinstance"}
+    assert set(PYTHON.methods) == set(ALL_METHODS)
+
+
+def test_every_function_that_a_text_becomes_is_followed() -> None:
+    """No function that the nodes of a text call is unknown to the bounds: neither in the manual nor in random texts."""
+    texts = [each.program for page in PAGES for block in python_blocks(page) for each in block.expectations]
+    texts += [values.text_of(values.statements_of(random.Random(number))) for number in range(300)]
+    followed = 0
+    for text in texts:
+        with suppress(AgentflowError):
+            found = readied(Source.unnamed(text, "python"), names=Described()).follow(AnalysisInputs(WEIGHTS))
+            assert "nothing is known of this call" not in {each.reason for each in found.unbounded}, text
+            followed += 1
+    assert followed > 300
+
+
+def _is_node(each: object) -> bool:
+    return isinstance(each, type) and issubclass(each, nodes.Node)
 
 
 def test_width_is_what_runs_at_once() -> None:
@@ -355,7 +374,7 @@ async def test_what_is_said_of_many_values_covers_them() -> None:
 @pytest.mark.parametrize("name", ["append", "values"])
 async def test_a_rule_that_says_too_little_is_found(name: str) -> None:
     """The test of values finds a method of which it is said that it gives, and changes, nothing."""
-    says_nothing = replace(RULES, methods={**RULES.methods, name: lambda i, node, values, named: (NONE, FREE)})
+    says_nothing = replace(PYTHON, methods={**PYTHON.methods, name: lambda i, node, values, named: (NONE, FREE)})
     for number in range(3_000):  # most texts call few methods, and which they call changes with the rows
         if (await values.check(number, says_nothing))[1] is not None:
             return

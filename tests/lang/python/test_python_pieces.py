@@ -12,24 +12,24 @@ from typing import Any
 import pytest
 
 from agentflow.core.data.errors import AgentflowError, LimitExceeded
-from agentflow.core.data.known_names import Names
 from agentflow.core.data.labels import Following
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.lang.environment import NamesInForce, SexpEnvironment
 from agentflow.lang.kernel import nodes
-from agentflow.lang.kernel.outlining import outline
-from agentflow.lang.kernel.pieces import ROOM, compile_in_pieces
+from agentflow.lang.kernel.cutting import compile_in_pieces
+from agentflow.lang.kernel.linking import ROOM
 from agentflow.lang.kernel.text_generator import TextGenerator
 from agentflow.lang.portable import dump_closure, load_closure
-from agentflow.lang.program import Program, compile_program, describer
-from agentflow.lang.python.compiling import lowering_of, text_link, text_part, whole
+from agentflow.lang.program import compile_program, describer
+from agentflow.lang.python.compiling import lowering_of, text_link, whole
 from agentflow.lang.python.reader import check_words, children, read_python
 from agentflow.run.engine import run_program
 from agentflow.run.strand.budget import Budget
 from tests.lang.python.test_python_oracle import CASES, normal
-from tests.lang.test_hoisting import compiler_watched
+from tests.lang.test_cutting import compiler_watched
 from tests.support.fakes import FakeRun
+from tests.support.kernel.program import in_pieces
 from tests.support.python_texts import LIMITS, Author, run_text
 from tests.support.world import World
 
@@ -37,6 +37,7 @@ LARGE: dict[str, tuple[str, str, str, int]] = {
     "statements": ("x = 1\n", "x = x + {n}\n", "x", 2_800),
     "branches": ("x = 1\n", "if x > {n}:\n    x = {n}\nelse:\n    x = x + 1\n", "x", 900),
     "one list": ("x = 1\n[", "x + {n}, ", "]", 3_700),
+    "one dict": ("x = 1\n{", "'k{n}': x + {n}, ", "}", 2_500),
     "texts": ("x = 1\n", "f'{{x}} {{x}} {{x}} {n}'\n", "x", 1_200),
     "functions": ("", "def f{n}(x):\n    return x + {n}\n", "f3(1)", 1_500),
     "a function with returns": ("def f(x):\n", "    if x == {n}:\n        return {n}\n", "f(7)", 1_800),
@@ -91,20 +92,12 @@ def walk(xs, n=2):
 """All ways out of a loop, a ``try`` and a function, and variables that are shared."""
 
 
-def _compiled(text: str, names: Names | None, room: int) -> Program:
-    source, limits = Source("text.py", text, "python"), LIMITS
-    g = lowering_of(source, describer(names), limits, None, names)
-    root = whole(g)
-    assert root is not None and not g.errors
-    part = text_part(g, root, "<text>", room)
-    return Program(source, "<text>", [part], g.asked, frozenset(g.own_tasks), None, limits)
-
-
 async def _in_pieces(text: str, room: int) -> Any:
     world, env = World(), SexpEnvironment()
-    program = _compiled(text, NamesInForce(world, env, env), room)
+    names = NamesInForce(world, env, env)
+    program = compile_program(Source("text.py", text, "python"), names=names, limits=LIMITS)
     call = FakeRun(limits=LIMITS, watched=False).call()
-    return await run_program(program, env, performer=world, call=call, budget=Budget(LIMITS))
+    return await run_program(in_pieces(program, names, room), env, performer=world, call=call, budget=Budget(LIMITS))
 
 
 async def _outcome(work: Any) -> object:
@@ -164,7 +157,9 @@ async def test_a_function_of_a_long_text_can_be_dumped() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        each if each in ("one list", "a function with returns") else pytest.param(each, marks=pytest.mark.slow)
+        each
+        if each in ("one list", "one dict", "a function with returns")
+        else pytest.param(each, marks=pytest.mark.slow)
         for each in LARGE
     ],
 )
@@ -182,8 +177,7 @@ def test_however_long_a_text_is_its_pieces_are_small(name: str) -> None:
         sizes.append(sum(1 for _ in ast.walk(module)))
         return compile(module, "<text>", "exec", dont_inherit=True)
 
-    outline(link, ROOM // 4)
-    compile_in_pieces(link, compiler)
+    compile_in_pieces(link, compiler, ROOM)
     assert max(sizes) < 2 * ROOM
 
 

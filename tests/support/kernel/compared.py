@@ -18,7 +18,7 @@ from agentflow.lang.program import compile_program
 from agentflow.run.engine import run_program
 from agentflow.run.strand.budget import Budget
 from tests.support.fakes import FakeRun
-from tests.support.kernel.program import interpreted
+from tests.support.kernel.program import in_pieces, interpreted
 from tests.support.world import World
 
 LIMITS = Limits(
@@ -89,11 +89,13 @@ def shown(value: Any) -> str:
     return " ".join(texts)
 
 
-async def outcome_of(source: Source, limits: Limits, *, by_kernel: bool) -> Outcome:
-    """What happens when a text is run. Raises what its compiler raises."""
+async def outcome_of(source: Source, limits: Limits, *, by_kernel: bool = False, room: int | None = None) -> Outcome:
+    """What happens when a text is run, by the interpreter or in pieces of some ``room`` Python nodes. Raises what its compiler raises."""
     world, env = NotedWorld(), SexpEnvironment()
     names = NamesInForce(world, env, env)
     program = compile_program(source, names=names, limits=limits)
+    if room is not None:
+        program = in_pieces(program, names, room)
     program = interpreted(program, names) if by_kernel else program
     call, budget = FakeRun(limits=limits, watched=False).call(), Budget(limits)
     has_failed = False

@@ -1,4 +1,4 @@
-"""A large form is compiled in pieces, and means what its parts mean."""
+"""A large program is compiled in pieces, and means what its parts mean."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.data.source import Source
 from agentflow.lang.portable import dump_closure, load_closure
 from agentflow.lang.program import compile_program
+from tests.lang.fuzz import text_of
 from tests.support.fake_run import FakeFlow, evaluate
+from tests.support.kernel.compared import LIMITS, TIMED, outcome_of
 
 WIDE: dict[str, tuple[str, str, str, int]] = {
     "operands": ("(list ", "(if (> 1 2) 'a (let ((x {n})) (lambda (y) (+ x y))))", ")", 700),
@@ -27,8 +31,10 @@ WIDE: dict[str, tuple[str, str, str, int]] = {
     "try": ("(list ", "(try (+ 1 2) (catch (e) (get-field e 'code)) (finally (log-message {n})))", ")", 700),
     "procedures": ("(define (main) ", "(define (g{n} x) (if (> x {n}) (+ x {n}) x))", "(g3 1))", 700),
     "data": ("(list ", "(list 'a{n} 'b (lambda (x) x))", ")", 1_000),
+    "a dict": ("(define (f x) x) {", '"k{n}" (f (+ {n} (f 1)))', "}", 1_500),
+    "forms": ("", "(define (f{n} x) (if (> x {n}) (+ x {n}) x))", "(f3 1)", 700),
 }
-"""Forms near the limit of a program's nodes: what stands before, what is repeated, what stands after, how often."""
+"""Programs near the limit of a program's nodes: what stands before, what is repeated, what stands after, how often."""
 
 
 @contextmanager
@@ -56,8 +62,8 @@ def compiler_watched() -> Iterator[list[float]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WIDE)
-def test_no_form_holds_the_interpreter_for_long_while_it_is_compiled(name: str) -> None:
-    """However large a form is, no call of Python's compiler takes more than 30 ms (margin 3)."""
+def test_no_program_holds_the_interpreter_for_long_while_it_is_compiled(name: str) -> None:
+    """However large a program or a form of it is, no call of Python's compiler takes more than 30 ms (margin 3)."""
     before, each, after, count = WIDE[name]
     text = before + " ".join(each.format(n=n) for n in range(count)) + after
     with compiler_watched() as holds:
@@ -153,3 +159,51 @@ async def test_a_procedure_of_a_large_form_can_be_dumped() -> None:
     """It captured data like any other."""
     value = await evaluate(f"(define (f x) {PAD} (let ((y (+ x 1))) {PAD} (lambda (z) (+ x y z)))) (f 1)")
     assert await evaluate("(h 10)", bindings={"h": load_closure(dump_closure(value))}) == 13
+
+
+@pytest.mark.parametrize("room", [60, pytest.param(240, marks=pytest.mark.slow)])
+async def test_programs_mean_the_same_in_pieces(room: int) -> None:
+    """Values, errors with their spans and hints, effects, variables and steps: the same, wherever a program is cut."""
+    deep = replace(LIMITS, depth=100_000)  # a piece that a call goes through counts as a call, too
+    for number in range(room * 2):
+        text = text_of(number, "sexp")
+        if any(word in text for word in TIMED):
+            continue
+        source = Source("<text>", text)
+        try:
+            whole = await outcome_of(source, deep)
+        except AgentflowError:
+            continue
+        assert await outcome_of(source, deep, room=room) == whole, text
+
+
+CHAIN = "".join(
+    f"(define (f{n} x) (if (> x {n}) (+ x {n}) {f'(f{n - 1} (+ x 1))' if n else 'x'}))\n" for n in range(600)
+)
+"""Procedures each of which calls the one before it: some ten thousand nodes."""
+
+
+async def test_forms_of_a_large_program_share_their_variables() -> None:
+    """A form calls what an earlier one defined, changes it, and is called by a procedure that was defined before it."""
+    again = "(define (again n) (if (= n 0) total (again (- n 1))))"
+    flow = FakeFlow()
+    value = await flow(
+        f"(define total 0) (define (late) (f599 1)) {CHAIN} (set! total (late)) {again} (list total (again 20000))"
+    )
+    assert value[0] == value[1] == flow.env.lookup("total") > 0
+
+
+async def test_begin_is_no_wall() -> None:
+    """Forms within a ``begin`` at top level are forms like others, and the last value is the program's."""
+    text = "(begin " + " ".join(f"(define v{n} (+ {n} 1))" for n in range(1_500)) + ") (+ v0 v1499)"
+    assert await evaluate(text) == 1_501
+
+
+async def test_an_error_in_a_later_form_has_its_place() -> None:
+    """Spans and the calls an error went through are those of the text."""
+    text = f"{CHAIN}(define (broken x) (+ x 'a))\n(begin (broken 1) 2)"
+    with pytest.raises(SexpEvaluationError) as caught:
+        await evaluate(text)
+    assert caught.value.span is not None and caught.value.span.text == "'a"
+    assert caught.value.span.line == 601
+    assert [frame.name for frame in caught.value.frames] == ["broken"]
