@@ -248,7 +248,7 @@ async def sort_in_place(
     inner[:] = [box(each, sources) for each in bare(ordered)] if sources else bare(ordered)
     rt.containers.note(inner, joined(rt.ambient, sources))
     if rt.trying:
-        rt.raise_to(sources)  # that it did not fail depends on all that was compared
+        rt.raise_to(sources)  # its success depends on every compared value
     else:
         rt.ambient = before
 

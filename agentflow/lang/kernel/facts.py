@@ -256,7 +256,7 @@ def _listed(rt: Any, value: Any) -> Any:
 
 _AS_TUPLE = labelled.twin_of(displays.as_tuple)
 _SOURCES = CallFacts(requests.sources_of, "r", looks="k", gives="new")
-"""``sources(value)`` takes boxes, and with them what is noted of containers: why a list is as long as it is."""
+"""``sources(value)`` takes boxes, and the noted sources of containers with them: of the length of a list, for example."""
 _SPECIAL: dict[Any, Callable[[Any], CallFacts]] = {
     lowered_functions.is_within: lambda _: CallFacts(labelled.twin_of(compare.contains), "rc"),
     lowered_functions.entries_of: _entries,
