@@ -316,8 +316,19 @@ def strict_text(call: Call, plain: list[Outcome]) -> tuple[str, list[str]]:
 
 async def strict_faults(rows: Rows, call: Call, secrets: list[Any], around: list[Any] | None) -> Faults:
     """What is wrong under a strict policy: what depends on a secret, if only on whether the call fails, must say so."""
-    faults = Faults()
     plain = [await rows.plainly(call, each) for each in secrets]
+    faults = await told_strictly(rows, call, secrets, plain, around)
+    done = [(each, outcome) for each, outcome in zip(secrets, plain, strict=True) if isinstance(outcome, list)]
+    if call.operation.changes and 1 < len(done) < len(plain):  # in try all depends on what may fail
+        faults.lost += (await told_strictly(rows, call, *map(list, zip(*done, strict=True)), None)).lost
+    return faults
+
+
+async def told_strictly(
+    rows: Rows, call: Call, secrets: list[Any], plain: list[Outcome], around: list[Any] | None
+) -> Faults:
+    """The same of runs with these secrets, which end without a policy as said here."""
+    faults = Faults()
     text, seen = strict_text(call, plain)
     ended = any(isinstance(each, AgentflowError) for each in plain)
     outcomes: list[list[Any]] = []
