@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
@@ -120,6 +121,7 @@ class BranchRuns:
         allow = None if grants is None else sorted(grants)
         limited, trace = limits_data(limits), self._trace()
         runs: list[tuple[str, NewRun]] = []
+        attempt = secrets.token_hex(6)
         for part in parts:
             self._stored.refuse_secret("the inputs of a branch on workers", part.bindings)
             fields = {
@@ -147,7 +149,7 @@ class BranchRuns:
                 tenant=run.tenant,
                 priority=priority,
             )
-            runs.append((branch_id(run, form.row.path, part.index), new))
+            runs.append((branch_id(run, attempt, part.index), new))
         deposit = None
         if funds is not None and funds.lease is None:
             deposit = funds.deposit()
@@ -217,11 +219,11 @@ def value_path(prefix: str, index: int) -> str:
     return f"{prefix}{index}/0.0"
 
 
-def branch_id(run: RunRow, path: str, index: int) -> str:
-    """The id of the run of a branch: of its own for each attempt at the form at ``path``."""
+def branch_id(run: RunRow, attempt: str, index: int) -> str:
+    """The id of the run of a branch: of its own for each ``attempt`` at a form. It says nothing of the form's place, nor of how often the
+    run has waited: tools are shown it."""
     parent = run.run
-    mark = _digest(f"{parent} {run.slice} {path}")
-    return f"{parent if len(parent) <= _LONGEST_ID else _digest(parent)}:{mark}.{index}"
+    return f"{parent if len(parent) <= _LONGEST_ID else _digest(parent)}:{attempt}.{index}"
 
 
 def _digest(text: str) -> str:

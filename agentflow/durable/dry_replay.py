@@ -23,7 +23,7 @@ from agentflow.durable.pool import path_order
 from agentflow.durable.run_records import Records, wait_for_end
 from agentflow.durable.values.codec import Codec, Shaped
 from agentflow.durable.values.data_adapter import DataAdapter
-from agentflow.durable.values.record_values import from_data
+from agentflow.durable.values.record_values import from_data, request_of
 from agentflow.lib.redact import Redactor
 from agentflow.run.strand.budget import Budget, Permits, without_permit
 
@@ -249,14 +249,15 @@ class DryJournal(RunJournal):
         call: CallContext,
         parts: Callable[[], Mapping[str, Any]] | None = None,
     ) -> EffectRow | None:
-        row = self.replay.reach(kind, name, digest, call.path, call.span, lambda: self.answering(call.path, digest))
+        row = self.replay.reach(kind, name, digest, call.path, call.span, lambda: self.answering(call, digest))
         return await self.halt(call) if row is None else row
 
-    def answering(self, path: str, digest: bytes) -> EffectRow | None:
-        """The record that answers an effect; None if it would be carried out."""
-        row, pool = self.records.find(path), self.records.pool
+    def answering(self, call: CallContext, digest: bytes) -> EffectRow | None:
+        """The record that answers the effect at ``call``; None if it would be carried out."""
+        path, pool = call.path, self.records.pool
+        row = self.records.find(path)
         if row is None and pool is not None:
-            row = pool.take(path, digest)
+            row = pool.take(path, digest, request_of(call))
         fits = row is not None and row.state != EffectState.OPEN and (row.path != path or row.content == digest)
         return row if fits else None
 

@@ -84,7 +84,7 @@ class DrySampleJournal(DryJournal):
     ) -> EffectRow | None:
         if self.at is None and (self.replay.is_second or kind not in _FREE):
             return await super().find(kind, name, digest, call, parts)
-        row = self.answering(call.path, digest)
+        row = self.answering(call, digest)
         if self.at is not None and row is None and kind not in _FREE:
             raise self._dry.missing(call.path, None)
         if self.at is None and row is not None:
@@ -128,7 +128,7 @@ class DrySampleJournal(DryJournal):
         return outcome if read is None else read(outcome)
 
     async def recall(self, kind: str, name: str, content: Content, call: CallContext) -> Any:
-        row = self.answering(call.path, fingerprint(kind, name, self._part(content)))
+        row = self.answering(call, fingerprint(kind, name, self._part(content)))
         if row is None:
             raise self._dry.missing(call.path, None)
         return self.replayed(row, call)

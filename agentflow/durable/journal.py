@@ -51,6 +51,7 @@ from agentflow.durable.values.record_values import (
     MARKS,
     SPAN,
     STATE,
+    Request,
     as_data,
     counted,
     data_of,
@@ -62,8 +63,10 @@ from agentflow.durable.values.record_values import (
     output_of,
     parts_of,
     quick_fingerprint,
+    request_of,
     sources_in,
     with_marks,
+    with_request,
     with_sources,
     with_span,
     without_below,
@@ -301,8 +304,8 @@ class RunJournal:
     ) -> T:
         """Do ``work``, which has no record yet, and record its outcome under ``digest``, the digest of its content, with the
         ``marks`` of its parts. ``asked`` is the digest of the parts that its own steps depend on, if fewer."""
-        started, site = time.time(), self.site(call.span)
-        opening = partial(self._opening, kind, name, digest, call, started)
+        started, site, request = time.time(), self.site(call.span), request_of(call)
+        opening = partial(self._opening, kind, name, digest, call, started, request)
         meter = Meter(self.meter)
         held = HeldEvents(self.records, call.run) if call.run.watched else None
         inner = self._within(
@@ -350,7 +353,7 @@ class RunJournal:
         if (shared := call.run.shared.state) is not None and (changed := shared.within(call.path, noted)):
             done.data[STATE] = changed if self.redactor is None else redacted_json(changed, self.redactor)
         failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
-        row = self._ended(kind, name, digest, call, done, meter, started, site, failed=failed)
+        row = self._ended(kind, name, digest, call, done, meter, started, site, request, failed=failed)
         await self._commit(row, meter, held)
         if row.turns is not None and (done.cleaned or call.session is not session):
             if call.session is session:
@@ -439,7 +442,8 @@ class RunJournal:
         meter.add(usage, cost)
         parts, site = self._part(content), self.site(call.span)
         done = replace(done, data=with_marks(done.data, marks_of([*parts.values()])))
-        row = self._ended(kind, name, fingerprint(kind, name, parts), call, done, meter, time.time(), site)
+        digest, request = fingerprint(kind, name, parts), request_of(call)
+        row = self._ended(kind, name, digest, call, done, meter, time.time(), site, request)
         try:
             await self._commit(
                 row, meter, self.held, ends=False, also=self.records.inbox.read_rows(read) if read else ()
@@ -511,7 +515,7 @@ class RunJournal:
         """The record of the effect at ``call``; None if it may be carried out. ``parts`` gives those of its content."""
         row = self.records.find(call.path)
         if row is None and self.records.pool is not None:
-            row = await self.records.adopt(call.path, digest, self.leaf, self.site(call.span))
+            row = await self.records.adopt(call.path, digest, self.leaf, self.site(call.span), request_of(call))
         if row is None or row.state == EffectState.OPEN:
             if self.records.stops:
                 budget = call.run.budget
@@ -566,7 +570,8 @@ class RunJournal:
     ) -> EffectRow:
         """A record that has ended with ``data``, without the secrets in it."""
         clean = data if self.redactor is None else redacted_json(data, self.redactor)
-        return self._ended(kind, name, digest, call, _Written(clean), meter, started, self.site(call.span))
+        site, request = self.site(call.span), request_of(call)
+        return self._ended(kind, name, digest, call, _Written(clean), meter, started, site, request)
 
     def _ended(
         self,
@@ -578,6 +583,7 @@ class RunJournal:
         meter: Meter | None,
         started: float,
         site: list[int] | None,
+        request: Request | None,
         *,
         failed: bool = False,
     ) -> EffectRow:
@@ -588,7 +594,7 @@ class RunJournal:
             content=digest,
             state=EffectState.FAILED if failed else EffectState.OK,
             leaf=self.leaf,
-            value=done.data if site is None else {**done.data, SPAN: site},
+            value=with_request(done.data if site is None else {**done.data, SPAN: site}, request),
             turns=done.turns,
             usage=None if meter is None else meter.usage,
             cost=0.0 if meter is None else meter.cost,
@@ -636,7 +642,9 @@ class RunJournal:
             name=name,
         )
 
-    def _opening(self, kind: str, name: str, digest: bytes, call: CallContext, started: float) -> EffectRow:
+    def _opening(
+        self, kind: str, name: str, digest: bytes, call: CallContext, started: float, request: Request | None
+    ) -> EffectRow:
         return EffectRow(
             path=call.path,
             kind=kind,
@@ -644,7 +652,7 @@ class RunJournal:
             content=digest,
             state=EffectState.OPEN,
             leaf=self.leaf,
-            value=with_span(None, self.site(call.span)),
+            value=with_request(with_span(None, self.site(call.span)), request),
             started=started,
         )
 

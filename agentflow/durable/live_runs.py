@@ -343,7 +343,8 @@ class LiveRuns:
             if retry and row.status in ENDED:
                 failures = last_failures(owned.records)
                 await self._store.put(row.run, owned.run.epoch, [], drop=[each.key for each in failures])
-                owned = replace(owned, records=[each for each in owned.records if each not in failures])
+                kept = [each for each in owned.records if each not in failures]
+                owned = replace(owned, records=kept, retried=frozenset([each.path for each in failures]))
             self._open()
         except BaseException:  # also when cancelled: the run waits again, and its session is free
             if rest_again is not None:

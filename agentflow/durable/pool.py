@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from agentflow.core.call.spending import BATCHED
+from agentflow.core.data.labels import Sources
 from agentflow.core.data.limits import added
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
 from agentflow.core.events.journal_rows import BATCH, EffectRow, EffectState
 from agentflow.durable.values.codec import read_usage, write_usage
-from agentflow.durable.values.record_values import with_span
+from agentflow.durable.values.record_values import Request, request_in, with_request, with_span
 
 _OWN = frozenset({"decision", "timeout", "workflow", "said", "sent"})
 """Kinds of records that belong to the program that wrote them: decisions about time, the texts it ran, and those said to it."""
@@ -51,44 +52,70 @@ class Pool:
         answers = [row for row in kept if row.state == EffectState.OK and row.kind not in _OWN]
         self._free = {row.path: row for row in answers if inner or row.kind == "model" or row.path not in self._steps}
         self._open = [row for row in kept if row.state == EffectState.OPEN and row.kind in _WORK]
-        self._by_content: defaultdict[bytes, list[EffectRow]] = defaultdict(list)
-        for row in sorted(self._free.values(), key=lambda row: path_order(row.path), reverse=True):
-            self._by_content[row.content].append(row)
+        self._identities: dict[str, str] = {}
+        self._by_content: defaultdict[bytes, dict[Sources | None, deque[str]]] = defaultdict(dict)
+        for row in sorted(self._free.values(), key=lambda row: path_order(row.path)):
+            request = request_in(row)
+            if request is not None:
+                self._identities.setdefault(request.identity, row.path)
+            alike = self._by_content[row.content]
+            alike.setdefault(None if request is None else request.sources, deque()).append(row.path)
         for row in used:
-            self.take(row.path, row.content)
+            self.take(row.path, row.content, request_in(row))
 
-    def take(self, path: str, content: bytes) -> EffectRow | None:
-        """Take the record for an effect at ``path``: the one there, else the first of equal content; None if there is none."""
-        row = self._free.get(path)
-        if row is None or row.content != content:
-            row = None if self._exact else self._next(content)
+    def take(self, path: str, content: bytes, request: Request | None = None) -> EffectRow | None:
+        """Take the record for an effect at ``path``: the one there, else the first of equal content; None if there is none.
+
+        Under a strict policy ``request`` has the sources of the effect, and a record answers only an effect with the same sources.
+        Its identity is the place, since its path tells of arms. A record of a flow that followed no tests has no sources, and
+        answers as in any other flow.
+        """
+        row = self._at(path, request)
+        if row is None or row.content != content or not _depends_on(row, request):
+            row = None if self._exact else self._next(content, request)
         if row is not None:
             del self._free[row.path]
         return row
 
-    def _next(self, content: bytes) -> EffectRow | None:
-        rows = self._by_content.get(content)
-        while rows:
-            row = rows.pop()
-            if row.path in self._free:
-                return row
-        return None
+    def _at(self, path: str, request: Request | None) -> EffectRow | None:
+        """The free record at the place of an effect."""
+        at = None if request is None else self._identities.get(request.identity)
+        if at is not None:
+            return self._free.get(at)
+        row = self._free.get(path)
+        return None if request is not None and row is not None and request_in(row) is not None else row
 
-    def in_flight(self, path: str, content: bytes) -> bool:
-        """Whether the effect at ``path``, or an equal one elsewhere, was at work when the run stopped. True once for each."""
-        same = [row for row in self._open if row.content == content]
-        row = next((row for row in same if row.path == path), None if self._exact or not same else same[0])
+    def _next(self, content: bytes, request: Request | None) -> EffectRow | None:
+        """The first of the free records of this content, by path: those of the same sources have the same order whichever arms ran."""
+        alike = self._by_content.get(content)
+        if alike is None:
+            return None
+        first: list[str] = []
+        for paths in alike.values() if request is None else (alike.get(None), alike.get(request.sources)):
+            while paths and paths[0] not in self._free:
+                paths.popleft()
+            if paths:
+                first.append(paths[0])
+        return self._free[min(first, key=path_order)] if first else None
+
+    def in_flight(self, opening: EffectRow) -> bool:
+        """Whether the effect with this record, or an equal one elsewhere, was at work when the run stopped. True once for each."""
+        request = request_in(opening)
+        same = [row for row in self._open if row.content == opening.content and _depends_on(row, request)]
+        row = next((row for row in same if _same_place(row, opening)), None if self._exact or not same else same[0])
         if row is not None:
             self._open.remove(row)
         return row is not None
 
-    def adopted(self, row: EffectRow, path: str, leaf: bytes | None, offsets: list[int] | None = None) -> EffectRow:
+    def adopted(
+        self, row: EffectRow, path: str, leaf: bytes | None, offsets: list[int] | None, request: Request | None
+    ) -> EffectRow:
         """``row`` as the record of the effect at ``path`` in the run that adopts it, at no cost to that run.
 
-        ``offsets`` are where it stands in that run's program.
+        ``offsets`` are where it stands in that run's program, ``request`` has its sources there.
         """
         usage, cost = self.spent(row)
-        value = with_span(row.value, offsets)
+        value = with_request(with_span(row.value, offsets), request)
         if usage is not NO_USAGE:
             value = {**(value or {}), SPENT: [write_usage(usage), cost]}
         return replace(row, path=path, leaf=leaf, value=value, usage=None, cost=0.0)
@@ -124,6 +151,17 @@ class Pool:
             at = pending.pop()
             pending += self._parts.get(at.key, ())
             yield at
+
+
+def _depends_on(row: EffectRow, request: Request | None) -> bool:
+    """Whether a record may answer a request, by the sources of both, if both flows followed tests."""
+    recorded = None if request is None else request_in(row)
+    return request is None or recorded is None or recorded.sources == request.sources
+
+
+def _same_place(row: EffectRow, other: EffectRow) -> bool:
+    one, two = request_in(row), request_in(other)
+    return row.path == other.path if one is None or two is None else one.identity == two.identity
 
 
 def before(rows: Iterable[EffectRow], cut: str) -> list[EffectRow]:

@@ -121,9 +121,8 @@ class _Form:
         self._journal = forms.journal
         self._runs = forms.runs
         rt.call.span = span
-        path = rt.call.next_path(name, span.start)
-        self._prefix = branch_prefix(path)
-        self._call = rt.call.at(path)
+        self._call = rt.start_form(name, span.start)
+        self._prefix = branch_prefix(self._call.path)
         self._name = name
         self._text = text
         self._parts = [
@@ -217,7 +216,7 @@ class _Form:
         return self._journal.replayed(row, call)
 
     def _at(self, part: BranchPart) -> CallContext:
-        return self._rt.call.at(value_path(self._prefix, part.index))
+        return self._call.at(value_path(self._prefix, part.index))
 
 
 class _Race(_Form):

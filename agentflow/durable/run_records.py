@@ -22,7 +22,7 @@ from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
 from agentflow.core.data.source import Span
 from agentflow.core.events.journal_rows import SAID, SENT, EffectRow, EffectState, OnInflight, OwnedRun
-from agentflow.core.events.questions import ExternalCall, LimitReached, Question
+from agentflow.core.events.questions import ExternalCall, LimitReached, Question, question_key
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.branch_runs import BranchRuns
 from agentflow.durable.deliveries import PREFIX, RunDeliveries
@@ -30,6 +30,7 @@ from agentflow.durable.generations import TaskOverrides
 from agentflow.durable.pool import Pool
 from agentflow.durable.values.codec import read_usage
 from agentflow.durable.values.error_codec import NO_VALUE
+from agentflow.durable.values.record_values import Request, request_in
 from agentflow.run.handle import AccountedRun
 from agentflow.run.questions import permits_of
 from agentflow.run.reservation import RunFunds
@@ -212,7 +213,14 @@ def question_of(run_id: str, row: EffectRow) -> Question | None:
         external=ExternalCall.of(asked.get("external")),
         call=ExternalCall.of(asked.get("call")),
         limit=LimitReached.of(asked.get("limit")),
+        own_key=own_key_in(row),
     )
+
+
+def own_key_in(row: EffectRow) -> str:
+    """The key of a recorded question, if it does not follow from the path of its record; else empty."""
+    request = request_in(row)
+    return "" if request is None or request.identity == row.path else question_key(request.identity)
 
 
 def _counts(timer: asyncio.TimerHandle, now: float) -> bool:
@@ -283,6 +291,7 @@ class Records:
         self.advanced = False
         """Whether the end of an effect was recorded since this process took the run."""
         self._rows = {row.path: row for row in owned.records if row.state != EffectState.LOST}
+        self._retried = owned.retried
         self._last: dict[str, int] | None = None
         self._gates: dict[str, Gate] = {}
         self._cut: dict[str, int] = {}
@@ -403,17 +412,17 @@ class Records:
         return self._rows.get(path) if self._rows else None
 
     async def adopt(
-        self, path: str, content: bytes, leaf: bytes | None, offsets: list[int] | None = None
+        self, path: str, content: bytes, leaf: bytes | None, offsets: list[int] | None, request: Request | None
     ) -> EffectRow | None:
         """Store a record of the run this one is based on as that of the effect at ``path``, which stands at ``offsets`` of the
-        program; None if none fits."""
+        program and has the sources of ``request``; None if none fits."""
         if self.pool is None or self.suspending:
             return None
-        row = self.pool.take(path, content)
+        row = self.pool.take(path, content, request)
         if row is None:
             return None
         self.saved(*self.pool.spent(row))
-        row = self.pool.adopted(row, path, leaf, offsets)
+        row = self.pool.adopted(row, path, leaf, offsets, request)
         await self.commit(row)
         return row
 
@@ -421,6 +430,10 @@ class Records:
         """Count the cost of an effect that another run paid for."""
         self.adopted_usage += usage
         self.adopted_cost = added(self.adopted_cost, cost)
+
+    def may_be_left(self, path: str) -> bool:
+        """Whether the store may have a record at ``path`` that answers nothing: one below a failure that is tried again."""
+        return bool(self._retried) and not self._retried.isdisjoint(_ancestors(path))
 
     def pin(self, kind: str, name: str, text: str | None) -> str | None:
         """The text recorded under ``kind`` and ``name``, once for the whole run; ``text`` if there is none yet."""
@@ -490,7 +503,7 @@ class Records:
         after a call of ``again`` if it is a repetition; false if it counts as failed.
         """
         own = row.path in self._rows
-        if own or (self.pool is not None and self.pool.in_flight(row.path, row.content)):
+        if own or (self.pool is not None and self.pool.in_flight(row)):
             if self.on_inflight == "ask":
                 await self.stop(_in_flight(self.run.run, row))
             if self.on_inflight == "fail":

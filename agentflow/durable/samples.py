@@ -39,6 +39,7 @@ from agentflow.durable.remote import worker_forms
 from agentflow.durable.run_records import Records
 from agentflow.durable.stored_input import MODELS, PythonProgram, StoredInput, begin_draw, carry_out, prepared
 from agentflow.durable.values.codec import Codec, write_usage
+from agentflow.durable.values.record_values import Request
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
 from agentflow.run.engine import Engine
@@ -98,9 +99,9 @@ class SampleRecords(Records):
         self._batched: dict[str, bool] = {}
 
     async def adopt(
-        self, path: str, content: bytes, leaf: bytes | None, offsets: list[int] | None = None
+        self, path: str, content: bytes, leaf: bytes | None, offsets: list[int] | None, request: Request | None
     ) -> EffectRow | None:
-        row = await super().adopt(path, content, leaf, offsets)
+        row = await super().adopt(path, content, leaf, offsets, request)
         if row is not None and row.kind in ("tool", "task"):
             was = next(each.path for each in self._case if each.content == row.content and each.started == row.started)
             calls = [each for each in self._case if each.kind == "tool" and f"{each.path}/".startswith(f"{was}/")]

@@ -23,7 +23,7 @@ from agentflow.core.events.events import WaitStarted
 from agentflow.core.events.journal_rows import BATCH, EffectRow, EffectState, effect_key
 from agentflow.core.events.questions import Question
 from agentflow.durable.decisions import mismatch
-from agentflow.durable.run_records import CLEANUP, PARKED_S, Records
+from agentflow.durable.run_records import CLEANUP, PARKED_S, Records, own_key_in
 from agentflow.durable.values.codec import Codec
 from agentflow.durable.values.record_values import STATE, fingerprint, marks_of, with_marks
 from agentflow.run.questions import fitting_signal, permits_of, unanswered, waiting
@@ -81,6 +81,8 @@ async def answered(
             await records.commit(
                 _row(journal, question.reason, name, content, call, EffectState.OPEN, _asked(question))
             )
+        else:
+            question = _asked_before(question, row)
         with waiting(question, call):  # not before: who sees the event may answer at once
             data = await records.parking.wait(call, permits_of(call), question=question)
             if STATE in data:
@@ -111,6 +113,8 @@ async def signalled(journal: WaitRecords, awaited: Question, content: Content, c
         if row is None:
             row = _row(journal, "signal", name, content, call, EffectState.OPEN, _asked(awaited))
             await records.commit(row)
+        else:
+            awaited = _asked_before(awaited, row)
         await inbox.refresh()
         with ExitStack() as waits:
             while (sent := fitting_signal(inbox, awaited, call)) is None:
@@ -205,8 +209,7 @@ async def _begin(journal: WaitRecords, kind: str, name: str, content: Content, c
         row = journal.records.find(call.path)
         if row is not None and row.content != digest:
             await journal.records.stop(mismatch(row, f"{kind} {name}", content))
-    if row is None and journal.records.run.slice > 1:
-        # a wait of an effect that failed, which is tried again, may have ended
+    if row is None and journal.records.may_be_left(call.path):
         journal.records.commit_soon([], drop=[effect_key(call.path)])
     return row
 
@@ -231,6 +234,12 @@ def _row(
         started or time.time(),
     )
     return row if state == EffectState.OK else replace(row, state=state, ended=None)
+
+
+def _asked_before(question: Question, row: EffectRow) -> Question:
+    """The question with the key that it had when it was asked, whichever policy was in force then."""
+    own_key = own_key_in(row)
+    return question if question.own_key == own_key else replace(question, own_key=own_key)
 
 
 def _asked(question: Question) -> dict[str, Any]:

@@ -257,7 +257,7 @@ class PromptRun:
         if self._calls_tools and run.wraps_up and allowed > 1:
             from agentflow.handler.wrapping_up import WrapUp  # few runs keep a turn
 
-            self._wrap_up = WrapUp(run)
+            self._wrap_up = WrapUp(self._call)
         try:
             while True:
                 if self._turns >= allowed:

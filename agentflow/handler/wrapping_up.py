@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from agentflow.core.call.call import RunPort
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.reading import following
 from agentflow.core.data.messages import Message, TextPart, Usage
 
 NOTICE = (
@@ -20,16 +21,18 @@ _SPENT = {
 
 
 class WrapUp:
-    """Decides which turn of a prompt in ``run`` is its last. ``notice`` is the text of that turn, once it is reached.
+    """Decides which turn of a prompt at ``call`` is its last. ``notice`` is the text of that turn, once it is reached.
 
     It is the last turn that the task's turns or the run's model calls allow, and one after which the run's money, tokens or
-    time might not last for another: less than twice the most that a turn of this prompt has taken is left.
+    time might not last for another: less than twice the most that a turn of this prompt has taken is left. Under a strict policy
+    only the turns count: the rest of the run's limits tells how much its arms have used.
     """
 
-    __slots__ = ("_began", "_most", "_run", "notice")
+    __slots__ = ("_began", "_by_turns", "_most", "_run", "notice")
 
-    def __init__(self, run: RunPort) -> None:
-        self._run = run
+    def __init__(self, call: CallContext) -> None:
+        self._run = call.run
+        self._by_turns = call.run.waits_at_limits or following(call.reading) == "strict"
         self._most = {"usd": 0.0, "tokens": 0.0, "wall_s": 0.0}
         self._began: float | None = None
         self.notice: str | None = None
@@ -50,7 +53,7 @@ class WrapUp:
     def _reason(self, turns_left: int) -> str | None:
         if turns_left <= 1:
             return "no turns are left"
-        if self._run.waits_at_limits:
+        if self._by_turns:
             return None
         if self._run.calls_left() == 1:
             return "no model calls are left"

@@ -20,8 +20,8 @@ from agentflow.lang.allowance import StepAllowance
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.ir import IR, Function, Var
 from agentflow.lang.naming import Describe, Naming, Scope, TooManyErrors, defined_tasks
-from agentflow.lang.stack import LEVELS, on_fresh_stack
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, datum
+from agentflow.lib.text.stack import LEVELS, on_fresh_stack
 
 EFFECT_NAMES = {"get_context": "context", "get-context-items": "items"}
 """Primitives that take named arguments, as tasks and tools do."""

@@ -7,7 +7,7 @@ from agentflow.lang import ir
 from agentflow.lang.ir import IR
 from agentflow.lang.program import Program, analysis_of, describer
 from agentflow.lang.reader import read
-from agentflow.lang.stack import collector_paused
+from agentflow.lib.text.stack import collector_paused
 
 _AS_IT_IS = frozenset({"value-of", "content"})
 """Primitives that return the text of their operand."""

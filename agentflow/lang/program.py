@@ -21,9 +21,9 @@ from agentflow.lang.forms import FORMS
 from agentflow.lang.ir import Seq
 from agentflow.lang.kernel.linking import compiled
 from agentflow.lang.reader import read
-from agentflow.lang.stack import collector_paused
 from agentflow.lang.syntax import Form, Node
 from agentflow.lang.trace import show_lines
+from agentflow.lib.text.stack import collector_paused
 
 A = TypeVar("A", bound=Analyzer)
 Pass = Callable[[Source, Any], object]

@@ -9,9 +9,9 @@ from typing import Any, NoReturn, cast
 from agentflow.core.data.errors import LimitExceeded, SexpSyntaxError, cut
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
-from agentflow.lang.stack import collector_paused
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, head_name
 from agentflow.lib.text.late_pattern import late_pattern
+from agentflow.lib.text.stack import collector_paused
 
 DATA_PER_NODE = 5
 """Number of nodes of quoted data that count as one node of code."""

@@ -30,10 +30,10 @@ from agentflow.lang.model_names import Trail, answers_of_parts, trail
 from agentflow.lang.naming import MAX_ERRORS, Scope, defined_tasks
 from agentflow.lang.program import describer, new_analyzer, start_of
 from agentflow.lang.reader import DATA_PER_NODE, read, read_datum_nodes
-from agentflow.lang.stack import collector_paused
 from agentflow.lang.symbols import Binding, Kind, Occurrence, Role, SymbolTable, TextSymbols
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, head_name
 from agentflow.lib.text.slots import SLOT
+from agentflow.lib.text.stack import collector_paused
 
 _CALL = re.compile(r"([^\s.(){},]+)\s*\(")
 _WORD = re.compile(r"[^\s.(){},\"']+")

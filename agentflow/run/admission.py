@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentflow.core.call.call import CallContext
+from agentflow.core.call.reading import following
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Source
 from agentflow.core.events.events import ProgramBounds
@@ -56,15 +57,16 @@ class Admission:
 
         A program without a bound, or with one that depends on unknown sizes, is not refused: the run's limits apply to it.
         """
-        funds = call.run.funds
-        calls, usd = call.run.calls_left(), None if funds is None else funds.usd_left
+        run, whole = call.run, following(call.reading) == "strict"  # there the rest would tell how much arms have used
+        calls = run.limits.model_calls if whole else run.calls_left()
+        usd = run.limits.usd if whole else None if run.funds is None else run.funds.usd_left
         source = as_source(program)
         if self._estimator is None or (calls is None and usd is None):
             return None
         bounds = await self._bounds(self._estimator, source, allow, bindings, call)
         from agentflow.run.bounds.estimate import over_budget
 
-        return over_budget(bounds, calls, usd)
+        return over_budget(bounds, calls, usd, "are allowed" if whole else "are left")
 
     async def granted(
         self, program: str | Source, bindings: Mapping[str, Any], call: CallContext

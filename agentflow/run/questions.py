@@ -37,7 +37,7 @@ from agentflow.core.data.known_names import ASK, SIGNAL
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import plain, to_json
 from agentflow.core.events.events import WaitReason, WaitStarted
-from agentflow.core.events.questions import Answerer, ExternalCall, Question
+from agentflow.core.events.questions import Answerer, ExternalCall, Question, question_key
 from agentflow.lib.schema.declared_schema import schema_of
 from agentflow.lib.schema.json_schema import Schema
 from agentflow.run.strand.budget import Budget, Permits, without_permit
@@ -279,9 +279,8 @@ class Asking:
             question=request.text,
             schema=_YES_OR_NO,
             reason="approval",
-            run_id=self._run_id,
-            path=asked.path,
             call=approved,
+            **self._place_of(asked),
         )
         if journal is None:
             return of_wire(await self._wait_open(question, asked))
@@ -305,6 +304,11 @@ class Asking:
             raise _ApproverFailed from error
         return decided(answer, request, call.warn)
 
+    def _place_of(self, call: CallContext) -> dict[str, Any]:
+        """The fields of a question that locate ``call``, and its key if that does not follow from the path."""
+        own_key = "" if call.identity == call.path else question_key(call.identity)
+        return {"run_id": self._run_id, "path": call.path, "own_key": own_key}
+
     def cover(self, path: str, tools: Mapping[str, str]) -> None:
         """Stop asking for approval of ``tools``, by name and identity, that the program at ``path`` calls itself."""
         if tools or self._covered:
@@ -327,7 +331,7 @@ class Asking:
     ) -> Any:
         """Ask the answerer; without one, wait for an answer from ``flow.send``."""
         declared = plain(schema) if schema is None else asked_form(schema, call)
-        asked = Question(question=question, schema=declared, run_id=self._run_id, path=call.path, external=external)
+        asked = Question(question=question, schema=declared, external=external, **self._place_of(call))
         consult = None if self._answerer is None else partial(self._checked, self._answerer, asked, call)
         with untimed():
             if call.run.journal is not None:
@@ -351,9 +355,7 @@ class Asking:
         """Wait for a signal of this name, which may have come before."""
         text = f"the signal '{name}'"
         declared = plain(schema) if schema is None else asked_form(schema, call, SIGNAL)
-        awaited = Question(
-            question=text, schema=declared, reason="signal", run_id=self._run_id, path=call.path, signal=name
-        )
+        awaited = Question(question=text, schema=declared, reason="signal", signal=name, **self._place_of(call))
         with untimed():
             if call.run.journal is not None:
                 return await call.run.journal.signal(awaited, {"the signal": name, "its schema": awaited.schema}, call)

@@ -92,6 +92,7 @@ def _question_of(event: WaitStarted) -> Question:
         path=event.path,
         external=ExternalCall.of(event.external),
         call=ExternalCall.of(event.call),
+        own_key=event.key,
     )
 
 

@@ -16,8 +16,8 @@ from lsprotocol import types
 
 from agentflow.cli.check.language import ShippedNames
 from agentflow.core.data.limits import Limits
-from agentflow.lang.stack import collector_paused
 from agentflow.lang.survey import Surveyor
+from agentflow.lib.text.stack import collector_paused
 from agentflow.lsp import completion, explain, highlighting, mistakes, navigation
 from agentflow.lsp.document import Document
 from agentflow.lsp.vocabulary import Vocabulary

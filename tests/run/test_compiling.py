@@ -15,7 +15,7 @@ from agentflow import AgentFlow, AgentflowError, LimitExceeded, Limits, Scripted
 from agentflow.errors import DataError
 from agentflow.lang import program
 from agentflow.lang.diagnosis import check_program
-from agentflow.lang.stack import collector_paused
+from agentflow.lib.text.stack import collector_paused
 from agentflow.run.strand.program_compiler import SMALL_TEXT, is_small
 from agentflow.tasks.workflows import make_workflow
 from tests.support.spending import at_most

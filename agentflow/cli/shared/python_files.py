@@ -6,11 +6,13 @@ import ast
 import shlex
 from pathlib import Path
 
+from agentflow.lib.text.python_trees import parsed
+
 
 def is_workflow_text(file: Path) -> bool:
     """Whether a file imports from ``agentflow.workflow``, which only workflow texts do."""
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = parsed(file.read_bytes())
     except (SyntaxError, ValueError, OSError, RecursionError):
         return False
     return any([isinstance(each, ast.ImportFrom) and each.module == "agentflow.workflow" for each in tree.body])
@@ -21,7 +23,7 @@ def command_for_module(path: str, text: str) -> str | None:
     if "AgentFlow" not in text:
         return None
     try:
-        tree = ast.parse(text)
+        tree = parsed(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
     if not _makes_flow(tree):

@@ -45,6 +45,7 @@ from agentflow.core.events.events import (
 )
 
 if TYPE_CHECKING:
+    from agentflow.core.call.identities import Reasons
     from agentflow.core.call.run_state import StateDict
 
 
@@ -169,9 +170,9 @@ class CallContext(Generic[DepsT]):
     the calling model; ``subtask_chain`` the fingerprints of the enclosing subtask requests; ``material`` the reading material of
     the enclosing task, which its subtasks may inherit; ``definitions`` the tasks defined by programs at this point;
     ``host`` the state of its host code, if any; ``call_id`` the model's tool call that this is part of, if a model asked
-    for it; ``priority`` its place among waiting calls, from -1000 to 1000, the highest first; ``reading`` the sources it
-    has read so far, in a flow with a policy; ``steps`` the earlier steps of the sequence it is a step of, not passed on to
-    calls within it. A tool that declares a parameter ``ctx: CallContext`` receives one.
+    for it; ``priority`` its place among waiting calls, from -1000 to 1000, the highest first; ``reading`` the sources it has read so
+    far, in a flow with a policy, ``reasons`` the tests that led to it, under a strict one; ``steps`` the earlier steps of the sequence
+    it is a step of, not passed on to calls within it. A tool that declares a parameter ``ctx: CallContext`` receives one.
 
     Effects within a call have paths below it, the same in every run. Calls are *ordered*: their effects start in a
     fixed order and are numbered (``path/0.0``, ``path/1.0``). The order in a call of host code is unknown (``is_ordered``
@@ -195,6 +196,7 @@ class CallContext(Generic[DepsT]):
         "path",
         "priority",
         "reading",
+        "reasons",
         "run",
         "session",
         "span",
@@ -233,6 +235,7 @@ class CallContext(Generic[DepsT]):
         self.call_id: str | None = None
         self.definitions = definitions
         self.reading: Reading | None = None
+        self.reasons: Reasons | None = None
         self.host: HostCalls | None = None
         self.steps: StepLog | None = None
         self.is_ordered = ordered
@@ -274,9 +277,14 @@ class CallContext(Generic[DepsT]):
         check_deps(self.run.deps, kind, label)
 
     @property
+    def identity(self) -> str:
+        """The name of this call for others: its :attr:`path`; under a strict policy it counts only effects of the same sources."""
+        return self.path if self.reasons is None else self.reasons.identity_of(self.path)
+
+    @property
     def idempotency_key(self) -> str:
         """Lets a service recognise a repeated request: equal whenever a durable run repeats this call."""
-        text = f"{self.run_id}\n{self.path}".encode("utf-8", "surrogatepass")
+        text = f"{self.run_id}\n{self.identity}".encode("utf-8", "surrogatepass")
         return blake2b(text, digest_size=16).hexdigest()
 
     @property
@@ -375,6 +383,7 @@ class CallContext(Generic[DepsT]):
         call.call_id = self.call_id
         call.definitions = self.definitions
         call.reading = self.reading
+        call.reasons = self.reasons
         call.host = None
         call.steps = None
         call._chain = self._chain

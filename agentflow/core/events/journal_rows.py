@@ -273,7 +273,7 @@ class OwnedRun:
 
     Records below a finished one are left out. ``usage`` and ``cost`` are totals over all records, also those; ``cost`` is
     None if one has no price. ``leased``: it shares money and tokens with the runs of its branches and takes shares as
-    needed. ``other_build`` is the build of its last worker, if different from this one's.
+    needed. ``other_build`` is the build of its last worker, if different from this one's; ``retried`` the paths of failures tried again.
     """
 
     run: RunRow
@@ -282,6 +282,7 @@ class OwnedRun:
     cost: float | None
     leased: bool = False
     other_build: str | None = None
+    retried: frozenset[str] = frozenset()
 
 
 @frozen(kw_only=True)

@@ -51,7 +51,7 @@ class Question:
     ``question`` is the text, safe to show for an approval; ``schema`` the JSON Schema of the answer (None: any data);
     ``reason`` says whether the program asks or waits for a signal, a tool needs an approval, which is ``true`` or ``false``, or the run waits at a ``limit``, which
     the host may raise: the answer is the new limit, or None to end the run. ``run_id`` and
-    ``path`` locate the call; ``key`` is the key for ``flow.send``. ``external`` is the call of an external tool, with the answer as
+    ``path`` locate the call; ``key`` is the key for ``flow.send``, which follows from the path unless there is an ``own_key``. ``external`` is the call of an external tool, with the answer as
     its result; ``call`` is the call to approve, if its arguments may be edited; ``signal`` is the name of the signal that the program
     waits for.
     """
@@ -65,11 +65,17 @@ class Question:
     call: ExternalCall | None = None
     limit: LimitReached | None = None
     signal: str | None = None
+    own_key: str = ""
 
     @property
     def key(self) -> str:
-        """The key of the question within its run, in hexadecimal."""
-        return effect_key(self.path).hex()
+        """The key of the question within its run, in hexadecimal. Under a strict policy it tells nothing of arms."""
+        return self.own_key or question_key(self.path)
+
+
+def question_key(identity: str) -> str:
+    """The key of the question of the call with this identity."""
+    return effect_key(identity).hex()
 
 
 Answerer: TypeAlias = Callable[[Question], Any | Awaitable[Any]]

@@ -10,8 +10,11 @@ from hashlib import blake2b
 from typing import Any, cast
 from zlib import crc32
 
+from agentflow.core.call.call import CallContext
 from agentflow.core.call.reading import Reading
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.known_names import CompiledTask
+from agentflow.core.data.labels import joined
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import is_long
@@ -223,6 +226,45 @@ STATE = "state"
 """Key, in the value of a record, of the changes of the run's state that the effect has made."""
 MARKS = "of"
 """Key, in the value of a record, of the marks of the request; see :func:`agentflow.durable.values.record_values.marks_of`."""
+
+
+REQUEST = "by"
+"""Key, in the value of a record, of the identity and the sources of its request, under a strict policy."""
+
+
+@frozen
+class Request:
+    """A request under a strict policy: the ``identity`` of its call, and the ``sources`` of its arguments and of the tests that led
+    to it."""
+
+    identity: str
+    sources: frozenset[str]
+
+    @property
+    def data(self) -> list[Any]:
+        """As JSON data."""
+        return [self.identity, sorted(self.sources)]
+
+
+def request_of(call: CallContext) -> Request | None:
+    """The request at ``call``, before it is carried out; None where no tests are followed."""
+    reading = call.reading
+    if reading is None or reading.guard.following != "strict":
+        return None
+    sources = reading.sources if call.reasons is None else joined(reading.sources, call.reasons.sources)
+    return Request(call.identity, sources)
+
+
+def request_in(row: EffectRow) -> Request | None:
+    """The request that a record answers; None if no tests were followed."""
+    value: Any = row.value
+    stored: Any = cast("dict[str, Any]", value).get(REQUEST) if isinstance(value, dict) else None
+    return None if stored is None else Request(stored[0], frozenset(stored[1]))
+
+
+def with_request(data: dict[str, Any] | None, request: Request | None) -> dict[str, Any] | None:
+    """The value of a record with its request."""
+    return data if request is None else {**(data or {}), REQUEST: request.data}
 
 
 def marks_in(row: EffectRow) -> str:

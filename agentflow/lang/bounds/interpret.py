@@ -50,7 +50,7 @@ from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.kernel.nodes import Const, Lambda, Node, Prim, Ref, Variable
-from agentflow.lang.stack import on_fresh_stack
+from agentflow.lib.text.stack import on_fresh_stack
 
 MOST_VISITS = 20_000
 """The most nodes of a program to visit before the analysis gives up."""

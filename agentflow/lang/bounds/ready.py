@@ -19,7 +19,7 @@ from agentflow.lang.bounds.nodes import SEXP
 from agentflow.lang.ir import Seq
 from agentflow.lang.kernel.lower_sexp import SexpLowering
 from agentflow.lang.naming import Describe
-from agentflow.lang.stack import collector_paused
+from agentflow.lib.text.stack import collector_paused
 
 
 @frozen

@@ -21,7 +21,7 @@ from agentflow.lang.calling import AGAIN
 from agentflow.lang.equality import truth
 from agentflow.lang.kernel.code_writer import STORE, CodeWriter, PyFn, as_bool, is_bool
 from agentflow.lang.kernel.nodes import Lambda, NamedLet, Node, Variable
-from agentflow.lang.stack import LEVELS, on_fresh_stack
+from agentflow.lib.text.stack import LEVELS, on_fresh_stack
 
 _MAX_HEIGHT = 20
 MAX_BLOCKS = 8

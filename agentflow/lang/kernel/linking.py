@@ -17,8 +17,8 @@ from agentflow.lang.kernel.code_writer import CodeWriter
 from agentflow.lang.kernel.generator import RETURN, Generator
 from agentflow.lang.kernel.lower_sexp import SexpLowering
 from agentflow.lang.kernel.nodes import Node
-from agentflow.lang.stack import on_fresh_stack
 from agentflow.lang.trace import CodeInfo, stamp
+from agentflow.lib.text.stack import on_fresh_stack
 
 RULES = (generate_calls, generate_control, generate_functions, generate_values)
 """The modules with functions that generate code for nodes; importing them declares these functions."""

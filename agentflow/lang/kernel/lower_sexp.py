@@ -26,8 +26,8 @@ from agentflow.lang.kernel.nodes import (
     Variable,
     owner_of,
 )
-from agentflow.lang.stack import LEVELS, on_fresh_stack
 from agentflow.lang.support import fresh, rounds
+from agentflow.lib.text.stack import LEVELS, on_fresh_stack
 
 
 class SexpLowering:

@@ -11,7 +11,7 @@ from agentflow.lang.kernel.lower_sexp import SexpLowering
 from agentflow.lang.kernel.machine import Machine
 from agentflow.lang.kernel.nodes import Node
 from agentflow.lang.python.lowering import Lowering
-from agentflow.lang.stack import on_fresh_stack
+from agentflow.lib.text.stack import on_fresh_stack
 
 RULES = (door, machine_calls, machine_control, machine_variables)
 """The modules that make nodes ready; importing them declares these functions."""

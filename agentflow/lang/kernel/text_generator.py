@@ -23,7 +23,7 @@ from agentflow.lang.python.lowering import Lowering
 from agentflow.lang.python.names import LocalVariable
 from agentflow.lang.python.rows import traits_of
 from agentflow.lang.python.values import truth
-from agentflow.lang.stack import LEVELS, on_fresh_stack
+from agentflow.lib.text.stack import LEVELS, on_fresh_stack
 
 _KINDS = {
     "r": (UNBOXED, "UNBOXED"),

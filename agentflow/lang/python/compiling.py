@@ -33,7 +33,7 @@ from agentflow.lang.python.names import ProgramScopes as Scopes
 from agentflow.lang.python.names import parameters
 from agentflow.lang.python.reader import read_python
 from agentflow.lang.python.support import binding
-from agentflow.lang.stack import on_fresh_stack
+from agentflow.lib.text.stack import on_fresh_stack
 from agentflow.lib.text.suggest import meant
 
 RULES = (

@@ -27,8 +27,8 @@ from agentflow.lang.python.names import COMPREHENSIONS, LocalVariable, PythonSco
 from agentflow.lang.python.names import ProgramScopes as Scopes
 from agentflow.lang.python.reader import fields_of, span_of
 from agentflow.lang.python.support import check_global, reached
-from agentflow.lang.stack import LEVELS, on_fresh_stack
 from agentflow.lang.trace import Positions
+from agentflow.lib.text.stack import LEVELS, on_fresh_stack
 
 Describe = Callable[[str], NameInfo]
 MAX_BLOCKS = 18

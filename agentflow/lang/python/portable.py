@@ -11,6 +11,7 @@ from agentflow.lang.environment import UNBOUND, Cell
 from agentflow.lang.python.names import ProgramScopes
 from agentflow.lang.python.support import as_procedure, underlying
 from agentflow.lang.trace import captured_by
+from agentflow.lib.text.python_trees import parsed
 
 _DEFINITION = re.compile(r"(?:async\s+)?def\s+(\w+)")
 
@@ -46,7 +47,7 @@ def portable_text(closure: Closure) -> str:
 
 def _of_environment(text: str) -> str:
     """The text with ``global`` in place of ``nonlocal``, for the variables of functions that no longer surround it."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     names = ProgramScopes(tree)
     lines = text.split("\n")
     outside: dict[ast.Nonlocal, list[str]] = {}

@@ -10,8 +10,9 @@ from agentflow.core.data.errors import LimitExceeded, SexpSyntaxError
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source, Span
 from agentflow.lang.kernel.cutting import holding
-from agentflow.lang.stack import on_fresh_stack
 from agentflow.lang.trace import Positions
+from agentflow.lib.text.python_trees import parsed
+from agentflow.lib.text.stack import on_fresh_stack
 
 _TOKEN = re.compile(
     r"""
@@ -105,7 +106,7 @@ def read_python(source: Source, limits: Limits) -> ast.Module:
     _check_literals(source)
     check_words(source, limits)
     try:
-        tree = on_fresh_stack(lambda: ast.parse(text, "<text>"))
+        tree = on_fresh_stack(lambda: parsed(text, "<text>"))
     except SyntaxError as error:
         raise _syntax_error(source, error) from None
     except (MemoryError, RecursionError):
@@ -170,7 +171,7 @@ def children(node: ast.AST) -> list[Any]:
 
 def fields_of(text: str, at: ast.AST) -> dict[str, ast.expr | None]:
     """The fields of a class that an earlier text declared, with their defaults, as if written in place of a node of this one."""
-    definition = cast("ast.ClassDef", ast.parse(text).body[0])
+    definition = cast("ast.ClassDef", parsed(text).body[0])
     for each in ast.walk(definition):
         ast.copy_location(each, at)
     fields = [each for each in definition.body if isinstance(each, ast.AnnAssign)]

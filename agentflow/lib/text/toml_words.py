@@ -8,6 +8,7 @@ from typing import cast
 
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.data.values import to_json
+from agentflow.lib.text.python_trees import parsed
 
 _CALL = re.compile(r"\b[A-Z]\w*(?=\()")
 _NAMED = re.compile(r"\b(\w+)=(?=['\"\d\[{])")
@@ -78,7 +79,8 @@ def _end(text: str, at: int) -> int:
 def _fields(call: str) -> list[str] | None:
     """The keywords of a call as TOML; None values are left out. None for any other text."""
     try:
-        tree = ast.parse(call, mode="eval").body
+        [statement] = parsed(call).body
+        tree = statement.value if isinstance(statement, ast.Expr) else None
         if not isinstance(tree, ast.Call) or tree.args or not tree.keywords:
             return None
         named = {each.arg: ast.literal_eval(each.value) for each in tree.keywords}

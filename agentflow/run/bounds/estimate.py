@@ -615,13 +615,13 @@ def _bounds(analysis: Analysis, weights: _Weights, authority: Authority) -> Boun
     )
 
 
-def over_budget(bounds: Bounds, calls: int | None, usd: float | None) -> AgentflowError | None:
-    """The error for a program that may make more than ``calls`` model calls or cost more than ``usd`` dollars."""
+def over_budget(bounds: Bounds, calls: int | None, usd: float | None, are: str) -> AgentflowError | None:
+    """The error for a program that may make more than ``calls`` model calls or cost more than ``usd`` dollars, which ``are left``."""
     for what, bound, left in (("make {} model calls", bounds.model_calls, calls), ("cost ${}", bounds.usd, usd)):
         most = bound.number
         if left is not None and most is not None and most > left:
             return AgentflowError(
-                f"this program may {what.format(f'{most:,.6g}')}, and {f'{left:,.6g}'} are left",
+                f"this program may {what.format(f'{most:,.6g}')}, and {f'{left:,.6g}'} {are}",
                 code="bounds/over-budget",
                 hint="work on fewer elements, repeat less, or give tasks no tools: (tools)",
             )

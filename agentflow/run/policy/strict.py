@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from agentflow.core.call.call import CallContext
+from agentflow.core.call.identities import Reasons, mark_of
 from agentflow.core.call.reading import Reading
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.data.labels import Label, Sources, blame, box, outer_sources
@@ -54,7 +55,7 @@ class StrictStrand(LabelledStrand):
             if strict is None
             else strict.containers
         )
-        self._names_in_arms = 0
+        self._names_in_arms: dict[Sources, int] = {}
 
     async def main(self, program: Program, env: SexpEnvironment, depth: int = 0, calls: int | None = None) -> Any:
         """Run a program in ``env``; its value gets the sources of the conditions that led to it."""
@@ -160,11 +161,12 @@ class StrictStrand(LabelledStrand):
         return super().unbound(env, name, near)
 
     def fresh_name(self, stem: str) -> str:
-        """A unique name; how many there are in arms shows in none outside of them."""
-        if self.ambient <= self.floor:
+        """A unique name; how many there are in an arm shows in none that depends on anything else."""
+        sources = self.ambient
+        if sources <= self.floor:
             return super().fresh_name(stem)
-        self._names_in_arms += 1
-        return f"{stem}%{self.call.path}.~{self._names_in_arms}"
+        count = self._names_in_arms[sources] = self._names_in_arms.get(sources, 0) + 1
+        return f"{stem}%{self.call.identity}.{mark_of(sources)}~{count}"
 
     def on_fresh_task(self, work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
         return on_fresh_task(work)
@@ -198,6 +200,21 @@ class StrictStrand(LabelledStrand):
             raise
 
     # -- effects --------------------------------------------------------------------------------------------------
+
+    def start_effect(self, span: Span | None, kind: str, *content: Any) -> CallContext:
+        return self._because(super().start_effect(span, kind, *content))
+
+    def start_form(self, kind: str, *content: Any, grants: frozenset[str] | None = None) -> CallContext:
+        return self._because(super().start_form(kind, *content, grants=grants))
+
+    def _because(self, part: CallContext) -> CallContext:
+        """A call that starts now, numbered among those that depend on the same tests."""
+        call = self.call
+        reasons = call.reasons
+        if reasons is None or reasons.path != call.path:
+            reasons = call.reasons = Reasons(call.path, call.identity)
+        part.reasons = reasons.of_part(part.path, self.ambient)
+        return part
 
     async def _judged(
         self, effect: Effect, labels: Mapping[str, Sources], around: Sources, span: Span | None

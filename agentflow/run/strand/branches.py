@@ -65,8 +65,8 @@ class _Fork:
             self.budget = rt.budget.narrower(limit)
             self.narrow = view_of(rt.call.run, budget=self.budget)  # a branch that waits lets another one run
         rt.call.span = span
-        path = rt.call.next_path(form, span.start)
-        self.prefix = branch_prefix(path)
+        self.call = rt.start_form(form, span.start)
+        self.prefix = branch_prefix(path := self.call.path)
         journal = rt.call.run.journal
         self.verdict = None if journal is None else journal.verdict(path, self.prefix, count, self.budget)
 
@@ -76,7 +76,7 @@ class _Fork:
         if self.verdict is not None:
             await self.verdict.begins(index)
         count = len(self.values)
-        scope = rt.call.scope(BranchStarted, f"{self.prefix}{index}", form=self.form, index=index, count=count)
+        scope = self.call.scope(BranchStarted, f"{self.prefix}{index}", form=self.form, index=index, count=count)
         session = scope.call.session = rt.call.session.fork()
         if self.narrow is not None:
             scope.call.run = self.narrow

@@ -153,7 +153,7 @@ async def run_data(
     else:
         source = as_source(await rt.work(_written(program, rt.limits.source_bytes, span)))
     text = source.text
-    call = rt.call.at(rt.call.next_path("eval-program", text, bindings), grants=narrowed(rt.grants, frozenset(allow)))
+    call = rt.start_form("eval-program", text, bindings, grants=narrowed(rt.grants, frozenset(allow)))
     call.span = span
     if call.run.journal is not None:
         call.run = call.run.journal.within(call)

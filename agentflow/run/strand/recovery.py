@@ -216,8 +216,7 @@ async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> 
         )
         raise because_of(error, asked)
     # The form has one number, whether or not it is in time; its body is numbered below it.
-    outer = rt.call
-    rt.call = outer.at(outer.next_path("timeout", span.start))
+    outer, rt.call = rt.call, rt.start_form("timeout", span.start)
     journal = outer.run.journal
     scope = asyncio.timeout(seconds) if journal is None else journal.clock(rt.call.path, seconds)
     try:

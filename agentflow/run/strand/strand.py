@@ -278,7 +278,7 @@ class StrandNaming:
     def fresh_name(self, stem: str) -> str:
         """A unique name that starts with ``stem``, the same in each replay of the run."""
         self.fresh_names += 1
-        return f"{stem}%{self.call.path}.{self.fresh_names}"
+        return f"{stem}%{self.call.identity}.{self.fresh_names}"
 
     def set_global(self, env: SexpEnvironment, cell: Cell, name: str, value: Any) -> None:
         """The slow path of ``set!`` on a variable of the environment. Raises if it is unbound or shared."""
@@ -713,7 +713,7 @@ class Strand(StrandNaming):
         if kind is LogMessage:
             call.span = span
         else:
-            call = call.start(span, kind.__name__, effect)
+            call = self.start_effect(span, kind.__name__, effect)
             call.grants = self.grants
             call.definitions = self.definitions(getattr(effect, "env", None))
             if kind is TaskCall or kind is CallTool:
@@ -728,6 +728,14 @@ class Strand(StrandNaming):
         if carries_data(effect) or self.budget.permits.root.excess or (call.run.watched and carries_long_text(effect)):
             return self._perform_prepared(effect, call)
         return self.performer.perform(effect, call)
+
+    def start_effect(self, span: Span | None, kind: str, *content: Any) -> CallContext:
+        """The call of an effect that starts now; see :meth:`~agentflow.core.call.call.CallContext.start`."""
+        return self.call.start(span, kind, *content)
+
+    def start_form(self, kind: str, *content: Any, grants: frozenset[str] | None = None) -> CallContext:
+        """The call of a form that starts now and has effects within it, with a number of its own."""
+        return self.call.at(self.call.next_path(kind, *content), grants=grants)
 
     async def _perform_prepared(self, effect: Effect, call: CallContext) -> Any:
         """Carry out an effect after its arguments are plain data and the run is within its permits."""

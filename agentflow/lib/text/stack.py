@@ -1,4 +1,4 @@
-"""Compiling deep or large programs: a fresh thread stack, and a pause of the collector."""
+"""Reading and compiling deep or large texts: a fresh thread stack, and a pause of the collector."""
 
 from __future__ import annotations
 
