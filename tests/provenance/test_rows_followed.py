@@ -318,9 +318,12 @@ async def strict_faults(rows: Rows, call: Call, secrets: list[Any], around: list
     """What is wrong under a strict policy: what depends on a secret, if only on whether the call fails, must say so."""
     plain = [await rows.plainly(call, each) for each in secrets]
     faults = await told_strictly(rows, call, secrets, plain, around)
-    done = [(each, outcome) for each, outcome in zip(secrets, plain, strict=True) if isinstance(outcome, list)]
+    done: list[tuple[Any, Outcome]] = [
+        (each, outcome) for each, outcome in zip(secrets, plain, strict=True) if isinstance(outcome, list)
+    ]
     if call.operation.changes and 1 < len(done) < len(plain):  # in try all depends on what may fail
-        faults.lost += (await told_strictly(rows, call, *map(list, zip(*done, strict=True)), None)).lost
+        chosen, endings = [each for each, _ in done], [each for _, each in done]
+        faults.lost += (await told_strictly(rows, call, chosen, endings, None)).lost
     return faults
 
 

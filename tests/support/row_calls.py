@@ -40,7 +40,7 @@ class Procedure:
 DONE, OTHER, FAILED = (
     TaskResult.complete("yes"),
     TaskResult.complete("no, later"),
-    TaskResult.failure("task_failure", "no"),
+    TaskResult.failure("execution_halted", "no"),
 )
 PROCEDURES = (
     Procedure("lambda q, w=0: q", "(lambda (q . more) q)"),
