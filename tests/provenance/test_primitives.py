@@ -1,4 +1,4 @@
-"""Twins of primitives: what is in a box never shows outside of one, and bare values come out as from the primitive itself."""
+"""Twins of primitives: what they leave to others, and calls with many arguments. What is in a box shows nowhere: ``test_rows_followed.py``."""
 
 from __future__ import annotations
 
@@ -10,25 +10,15 @@ import pytest
 
 from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedProvider, SexpEnvironment
 from agentflow.core.data.known_names import GUARDED
-from agentflow.core.data.labels import Label, box, strip
 from agentflow.core.data.results import TaskResult
-from agentflow.core.data.values import OrderedSet, SharedList, Symbol
+from agentflow.core.data.values import Symbol
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.builtins.labelled import letters_of
 
-A = frozenset({"a"})
-VALUES: list[tuple[Any, Any]] = [
-    (3, 5),
-    ("b a", "c"),
-    ([3, 1, 2], [7]),
-    (["b", "a"], ["z", "y", "x"]),
-    ({"b a": 1}, {"c": [2]}),
-    ([["b a", 1], ["c", 2]], [["c", 3]]),
-    (TaskResult.complete("yes"), TaskResult.complete("no, later")),
-    ('{"x": 1}', "[2]"),
-    (Symbol("a"), Symbol("other")),
+VALUES: list[Any] = [
+    *(3, "b a", [3, 1, 2], ["b", "a"], {"b a": 1}, [["b a", 1], ["c", 2]], TaskResult.complete("yes"), '{"x": 1}'),
+    Symbol("a"),
 ]
-"""Values, each with another one of its kind."""
 LEFT_OUT = frozenset({"gensym", "now", "random", "uuid", "sleep", "endorse", "sources", *GUARDED})
 """Primitives whose value is another one each time, or that are about boxes themselves."""
 PROCEDURES = {
@@ -40,23 +30,10 @@ PROCEDURES = {
     "sort": "string<?",
 }
 NAMES = sorted({each.canonical or each.name for each in PRIMITIVES.values()} - LEFT_OUT)
-_MOST = 8
-"""Calls of one primitive that are tried."""
-
-
-def view(value: Any) -> Any:
-    """What can be seen of a value without opening a box."""
-    if type(value) is Label:
-        return "box"
-    if isinstance(value, list | tuple | SharedList):
-        return [view(each) for each in value]
-    if isinstance(value, dict):
-        return {view(key): view(each) for key, each in value.items()}
-    return [view(each) for each in value] if isinstance(value, OrderedSet) else value
 
 
 class Calls:
-    """Calls primitives in a flow with a policy, on values in boxes."""
+    """Calls primitives in a flow."""
 
     def __init__(self, flow: AgentFlow) -> None:
         self._flow = flow
@@ -76,71 +53,12 @@ class Calls:
         return None if cell is None else cell.v
 
 
-def pools(primitive: Primitive) -> list[tuple[tuple[Any, Any], ...]]:
+def pools(primitive: Primitive) -> list[tuple[Any, ...]]:
     """Arguments to be tried: of as many as the primitive needs, and of one more."""
     least, most = primitive.arity
     least -= primitive.name in PROCEDURES and primitive.name != "sort"
     counts = [count for count in (least, least + 1) if most is None or count <= most]
     return [each for count in counts for each in itertools.product(VALUES, repeat=min(count, 3))]
-
-
-@pytest.fixture
-async def calls(tmp_path: Path) -> Any:
-    """The calls of one flow."""
-    async with AgentFlow(provider=ScriptedProvider(), root=tmp_path, provenance=Provenance()) as flow:
-        yield Calls(flow)
-
-
-@pytest.fixture
-async def strict_calls(tmp_path: Path) -> Any:
-    """The same under a strict policy."""
-    async with AgentFlow(provider=ScriptedProvider(), root=tmp_path, provenance=Provenance(strict=True)) as flow:
-        yield Calls(flow)
-
-
-@pytest.mark.parametrize("name", NAMES)
-async def test_nothing_in_a_box_shows_outside_of_one(name: str, calls: Calls) -> None:
-    """Changing what is in a box changes nothing that can be seen without opening one; bare values give what the primitive gives."""
-    await differences(name, calls)
-
-
-@pytest.mark.parametrize(
-    "name", [each if each in PROCEDURES else pytest.param(each, marks=pytest.mark.slow) for each in NAMES]
-)
-async def test_nothing_in_a_box_shows_under_a_strict_policy(name: str, strict_calls: Calls) -> None:
-    """So it is under a strict policy, and there which elements a procedure leaves of a list counts, too."""
-    await differences(name, strict_calls, chosen=True)
-
-
-async def differences(name: str, calls: Calls, *, chosen: bool = False) -> None:
-    """Call a primitive on values of which one is in a box, and on others in it; ``chosen``: which elements are left of a list is in one, too."""
-    primitive = PRIMITIVES[name]
-    tried = 0
-    for pairs in pools(primitive):
-        plain = tuple(first for first, _ in pairs)
-        expected = await calls(primitive, plain)
-        if isinstance(expected, AgentflowError) or (not pairs and primitive.arity[0] > 0):
-            continue
-        tried += 1
-        for at, (first, second) in enumerate(pairs):
-            one = await calls(primitive, (*plain[:at], box(first, A), *plain[at + 1 :]))
-            other = await calls(primitive, (*plain[:at], box(second, A), *plain[at + 1 :]))
-            assert view(strip(one)[0]) == view(expected), (name, plain, at)
-            if isinstance(other, AgentflowError):
-                assert other.sources == A, (name, plain, at)
-            else:
-                assert view(one) == view(other), (name, plain, at)
-            if isinstance(first, list) and (chosen or name not in ("filter",)):
-                inner = await calls(primitive, (*plain[:at], [box(first[0], A), *first[1:]], *plain[at + 1 :]))
-                changed = await calls(primitive, (*plain[:at], [box(second[0], A), *first[1:]], *plain[at + 1 :]))
-                if isinstance(inner, AgentflowError) or isinstance(changed, AgentflowError):
-                    for error in (inner, changed):
-                        assert not isinstance(error, AgentflowError) or error.sources == A, (name, plain, at)
-                else:
-                    assert view(inner) == view(changed), (name, plain, at)
-        if tried >= _MOST:
-            break
-    assert tried, f"no call of {name} was tried"
 
 
 SHORT = sorted(
@@ -154,8 +72,7 @@ async def test_a_primitive_whose_work_is_not_sliced_reads_no_lists(name: str, tm
     primitive = PRIMITIVES[name]
     async with AgentFlow(provider=ScriptedProvider(), root=tmp_path) as flow:
         calls = Calls(flow)
-        for pairs in pools(primitive):
-            values = tuple(first for first, _ in pairs)
+        for values in pools(primitive):
             for at, value in enumerate(values):
                 if primitive.flow_at(at) == "r" and isinstance(value, list | dict):
                     inside = [["secret"]] if isinstance(value, list) else {"secret": "secret"}

@@ -180,6 +180,8 @@ async def of_builtin(
     m: Machine, rt: Any, d: int, row: Row, args: list[Any], named: dict[str, Any], before: Sources
 ) -> Any:
     key = named.get("key")
+    if row.function in (builtins.map_, builtins.filter_):
+        args = [*args, *[named[name] for name in row.names if name in named]]
     shown = [outside(rt, each) for each in args]
     for each in shown:
         rt.raise_to(outer_sources(each))
@@ -245,7 +247,9 @@ async def sort_in_place(
     sources = outer_sources(ordered)
     inner[:] = [box(each, sources) for each in bare(ordered)] if sources else bare(ordered)
     rt.containers.note(inner, joined(rt.ambient, sources))
-    if not rt.trying:
+    if rt.trying:
+        rt.raise_to(sources)  # its success depends on every compared value
+    else:
         rt.ambient = before
 
 

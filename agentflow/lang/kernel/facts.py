@@ -18,7 +18,7 @@ from agentflow.lang.builtins.labelled import twin_of as primitive_twin_of
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.kernel import inline, lowered_functions, nodes
 from agentflow.lang.kernel.container_labels import CONTAINERS
-from agentflow.lang.python import builtins, changes, compare, displays, methods, support, values
+from agentflow.lang.python import builtins, changes, compare, displays, methods, requests, support, values
 from agentflow.lang.python.boxed import labelled
 from agentflow.lang.python.boxed.repeated import set_of
 from agentflow.lang.python.rows import Row, traits_of
@@ -148,6 +148,8 @@ def facts_of(node: nodes.Prim) -> CallFacts:
 
 @cache
 def _of_primitive(primitive: Primitive, count: int) -> CallFacts:
+    if primitive.canonical == "sources":
+        return _SOURCES
     twin = primitive_twin_of(primitive)
     letters = "".join([{"p": "o"}.get(each, each) for each in map(primitive.flow_at, range(max(count, 1)))])
     return CallFacts(twin.function if twin.needs_rt else _without_rt(twin.function), letters, gives="new")
@@ -253,6 +255,8 @@ def _listed(rt: Any, value: Any) -> Any:
 
 
 _AS_TUPLE = labelled.twin_of(displays.as_tuple)
+_SOURCES = CallFacts(requests.sources_of, "r", looks="k", gives="new")
+"""``sources(value)`` takes boxes, and the noted sources of containers with them: of the length of a list, for example."""
 _SPECIAL: dict[Any, Callable[[Any], CallFacts]] = {
     lowered_functions.is_within: lambda _: CallFacts(labelled.twin_of(compare.contains), "rc"),
     lowered_functions.entries_of: _entries,
@@ -262,6 +266,7 @@ _SPECIAL: dict[Any, Callable[[Any], CallFacts]] = {
     inline.owned: lambda function: _kept(function, "part"),
     inline.operator_of: lambda function: _kept(function, "part"),
     lowered_functions.is_false: _of_outer(lowered_functions.is_false),
+    requests.sources_of: lambda _: _SOURCES,
     support.listed: lambda _: CallFacts(_listed, "o", gives="new"),
     tuple: lambda _: _kept(lambda rt, items: _AS_TUPLE(items)),
     list: lambda _: _kept(lambda rt: []),

@@ -167,6 +167,8 @@ def _finite(who: str, work: Callable[[], Any]) -> Any:
         return work()
     except OverflowError:
         raise SexpEvaluationError(f"the number is too large for {who}", code="number/overflow") from None
+    except ZeroDivisionError:
+        raise SexpEvaluationError("a division by zero", code="number/division-by-zero") from None
     except ValueError as error:
         wrong_value(f"{who}: {error}")
 

@@ -38,7 +38,7 @@ def _after(work: Work[None], function: Callable[..., Any], arguments: tuple[Any,
 # -- elements -----------------------------------------------------------------------------------------------------
 
 
-@code(tested="ooo", long="always")
+@code(tested="oor", long="always")
 def store(rt: Runtime, new: Any, value: Any, at: Any) -> Any:
     """``value[at] = new``; the parameters are in Python's order of evaluation. Returns None, or work."""
     kind = type(value)
@@ -99,7 +99,7 @@ def add_to(rt: Runtime, a: Any, b: Any) -> Any:
     return a
 
 
-@code("kne", long="always")
+@code("kne", within=True, long="always")
 def bitwise_to(rt: Runtime, sign: str, a: Any, b: Any) -> Any:
     """``a |= b`` and similar operators: sets and dicts are changed in place, dicts by pairs too."""
     if sign == "|" and type(a) is dict:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from agentflow.core.data.errors import LimitExceeded, SexpEvaluationError
-from agentflow.core.data.labels import Label
+from agentflow.core.data.labels import NO_SOURCES, Label, Sources, blame, joined
 from agentflow.core.data.values import MAX_DATA_DEPTH, OrderedSet, SharedList, Symbol
 from agentflow.core.data.walk import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, LEAVES, PART, Work, slices
 from agentflow.lang.abi import Runtime
@@ -314,9 +314,34 @@ def key(value: Any) -> Any:
     if type(value) is Symbol:
         return value.name
     if type(value) is Label:
-        return Label(key(value.value), value.sources)  # equal to its content, and the key keeps its sources
-    raise SexpEvaluationError(
+        try:
+            return Label(key(value.value), value.sources)  # equal to its content, and the key keeps its sources
+        except SexpEvaluationError as error:
+            blame(error, value.sources)
+            raise
+    raise _no_key(value)
+
+
+def _no_key(value: Any) -> SexpEvaluationError:
+    error = SexpEvaluationError(
         f"{article(kind_of(value))} cannot be a key of a dict or an element of a set",
         code="dict/key",
         hint="keys are texts, integers of at most 60 bits, floats up to 2**53, True, False, None, and tuples of them",
     )
+    blame(error, _sources_of_parts(value))
+    return error
+
+
+def _sources_of_parts(value: Any) -> Sources:
+    """The sources of those parts of a tuple that decide that it is no key."""
+    sources = NO_SOURCES
+    count, pending = 0, [value]
+    while pending and count <= _MAX_PARTS:
+        each = pending.pop()
+        count += 1
+        if type(each) is Label:
+            sources = joined(sources, each.sources)
+            each = each.value
+        if type(each) is tuple:
+            pending += each[:_MAX_PARTS]
+    return sources

@@ -17,7 +17,8 @@ from agentflow.lang.python.boxed.keyed import AT_ONCE, chosen, included, joined
 from agentflow.lang.python.boxed.sharing import allowed, changing
 from agentflow.lang.python.builtins import SORT
 from agentflow.lang.python.changes import after, keys_of
-from agentflow.lang.python.compare import key, position, times
+from agentflow.lang.python.compare import key as as_key
+from agentflow.lang.python.compare import position, times
 from agentflow.lang.python.errors import article, kind_of, outside, wanted, wrong_value
 from agentflow.lang.python.rows import Row, code, no_such, on, rows_in
 from agentflow.lang.python.text_methods import TEXT_METHODS
@@ -178,8 +179,8 @@ def copy(rt: Runtime, value: Any) -> Any:
 
 
 @on(dict, changes=None, flow="rk", takes="k.", size="entry")
-def get(rt: Runtime, value: dict[Any, Any], key_: Any, default: Any = None) -> Any:
-    return value.get(key(key_), default)
+def get(rt: Runtime, value: dict[Any, Any], key: Any, default: Any = None) -> Any:
+    return value.get(as_key(key), default)
 
 
 @on(dict, changes=None, keys=True, size="keys", doc="A list of the keys.")
@@ -209,24 +210,24 @@ def _items(names: list[Any], values: list[Any]) -> Work[list[tuple[Any, Any]]]:
 
 
 @on(dict, name="pop", changes="i", flow="rk", takes="k.", size="removed")
-def pop_key(rt: Runtime, value: dict[Any, Any], key_: Any, default: Any = MISSING) -> Any:
-    name = key(key_)
+def pop_key(rt: Runtime, value: dict[Any, Any], key: Any, default: Any = MISSING) -> Any:
+    name = as_key(key)
     if name in value:
         work = changing(rt, value)
-        return value.pop(name) if work is None else after(work, pop_key, rt, value, key_, default)
+        return value.pop(name) if work is None else after(work, pop_key, rt, value, key, default)
     if default is MISSING:
         raise SexpEvaluationError(f"the dict has no key {cut(str(name), 80)!r}", code="dict/missing")
     return default
 
 
 @on(dict, changes="i", puts=True, flow="kk", takes="k.", size="setdefault")
-def setdefault(rt: Runtime, value: dict[Any, Any], key_: Any, default: Any = None) -> Any:
-    name = key(key_)
+def setdefault(rt: Runtime, value: dict[Any, Any], key: Any, default: Any = None) -> Any:
+    name = as_key(key)
     if name not in value:
         check_collection(rt, len(value) + 1, "setdefault")
         work = changing(rt, value)
         if work is not None:
-            return after(work, setdefault, rt, value, key_, default)
+            return after(work, setdefault, rt, value, key, default)
         value[name] = default
     return value[name]
 
@@ -236,7 +237,7 @@ def setdefault(rt: Runtime, value: dict[Any, Any], key_: Any, default: Any = Non
 
 @on(OrderedSet, changes="i", puts=True, flow="k", takes="k", size="put")
 def add_(rt: Runtime, value: OrderedSet, item: Any) -> Any:
-    name = key(item)
+    name = as_key(item)
     if name not in value.items:
         check_collection(rt, len(value.items) + 1, "add")
         work = changing(rt, value)
@@ -248,7 +249,7 @@ def add_(rt: Runtime, value: OrderedSet, item: Any) -> Any:
 
 @on(OrderedSet, changes="i", takes="k", size="removed")
 def discard(rt: Runtime, value: OrderedSet, item: Any) -> Any:
-    return begun(_discard(rt, value, key(item)))
+    return begun(_discard(rt, value, as_key(item)))
 
 
 def _discard(rt: Runtime, value: OrderedSet, name: Any) -> Work[None]:
@@ -258,7 +259,7 @@ def _discard(rt: Runtime, value: OrderedSet, name: Any) -> Work[None]:
 
 @on(OrderedSet, name="remove", changes="a", takes="k", size="removed")
 def remove_element(rt: Runtime, value: OrderedSet, item: Any) -> Any:
-    name = key(item)
+    name = as_key(item)
     if name not in value.items:
         raise SexpEvaluationError(f"the set has no element {cut(str(name), 80)!r}", code="dict/missing")
     return begun(_discard(rt, value, name))

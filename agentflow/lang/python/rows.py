@@ -152,7 +152,7 @@ def _row(function: Callable[..., Any], name: str, receivers: int, columns: dict[
     return Row(
         name=name or function.__name__.rstrip("_"),
         function=function,
-        names=tuple(each.name.rstrip("_") for each in parameters if each.kind != each.VAR_POSITIONAL),
+        names=tuple(each.name for each in parameters if each.kind != each.VAR_POSITIONAL),
         least=sum(each.default is each.empty for each in plain),
         positional=-1 if any(each.kind == each.VAR_POSITIONAL for each in parameters) else len(plain),
         is_async=inspect.iscoroutinefunction(function),

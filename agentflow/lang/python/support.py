@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.data.labels import Label, blame, box
+from agentflow.core.data.labels import Label, bare, blame, box, outer_sources
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Span
 from agentflow.lang.abi import Code, Runtime
@@ -26,16 +26,23 @@ from agentflow.lib.text.suggest import did_you_mean
 
 async def call(rt: Runtime, d: int, function: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:
     """Call any procedure value, of either surface; the last arguments are those by ``keywords``."""
-    if type(function) is not Closure and not getattr(type(function), "is_procedure", False) and not callable(function):
-        raise SexpEvaluationError(
-            f"{article(kind_of(function))} cannot be called", code="call/not-callable", hint="call a function"
-        )
+    called = bare(function)
+    if type(called) is not Closure and not getattr(type(called), "is_procedure", False) and not callable(called):
+        raise _not_callable(function)
     if keywords:
         count = len(arguments) - len(keywords)
         named = dict(zip(keywords, arguments[count:], strict=True))
         arguments = placed(function, arguments[:count], named)
     result = await rt.pick(function, len(arguments), d)(rt, d + 1, *arguments)
     return await bounce(rt, d) if result is TAIL else result
+
+
+def _not_callable(function: Any) -> SexpEvaluationError:
+    error = SexpEvaluationError(
+        f"{article(kind_of(bare(function)))} cannot be called", code="call/not-callable", hint="call a function"
+    )
+    blame(error, outer_sources(function))
+    return error
 
 
 def placed(function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:

@@ -120,7 +120,8 @@ def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
     hidden = _hidden(function)
     if inspect.iscoroutinefunction(function):
         return _waiting(function, word, hidden)
-    return _plain(function, word, hidden)
+    twin = _plain(function, word, hidden)
+    return blaming(twin) if traits.within else twin
 
 
 def _hidden(function: Callable[..., Any]) -> int:
@@ -376,10 +377,25 @@ def _method_opened(
         value = value if name == "remove" else read
     if name in OF_KEYS and type(value) in KEYED:
         sources = joined(sources, (yield from sources_of_keys(value)))
-    if name == "setdefault" and len(opened) > 1:
-        opened[1] = box(opened[1], (yield from stripped(opened[0]))[1])
+    if name == "setdefault" and type(value) is dict and opened:
+        keywords, more = yield from _with_key(opened, keywords)
+        sources = joined(sources, more)
     result = called(lambda: method(rt, name, value, tuple(opened), keywords), sources)
     return (yield from result.work) if type(result) is Sliced else result
+
+
+def _with_key(opened: list[Any], keywords: tuple[str, ...]) -> Work[tuple[tuple[str, ...], Sources]]:
+    """The sources of the key of ``setdefault``: the default carries them, if it is put under the key, and so does the value that is there."""
+    count = len(opened) - len(keywords)
+    at = {name: count + index for index, name in enumerate(keywords)}
+    _, sources = yield from stripped(opened[at.get("key", 0)])
+    if count < 2 and "default" not in at:
+        opened.append(None)
+        at["default"] = len(opened) - 1
+        keywords = (*keywords, "default") if keywords else keywords
+    default = at.get("default", 1)
+    opened[default] = box(opened[default], sources)
+    return keywords, sources
 
 
 def _removed(rt: Any, value: list[Any], read: list[Any], item: Any) -> Work[None]:
