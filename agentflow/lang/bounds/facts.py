@@ -68,12 +68,18 @@ class NodeFacts:
         while pending:
             node, owner, again = pending.pop()
             self.nodes.append(node)
-            within, looped = parts(node), list[Node]()
+            if isinstance(node, Const):
+                continue
+            if isinstance(node, Prim):  # with constants, most nodes
+                pending += [(each, owner, again) for each in node.args]
+                continue
             if isinstance(node, Ref):
                 read.append((node.variable, owner))
                 if isinstance(node.variable, str):
                     self.used[node.variable] = None
-            elif isinstance(node, Lambda):
+                continue
+            within, looped = parts(node), list[Node]()
+            if isinstance(node, Lambda):
                 inside = (
                     node if node.info.portable or not self.python else owner
                 )  # a comprehension of branches belongs to the code around
