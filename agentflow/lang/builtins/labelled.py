@@ -38,14 +38,14 @@ _PUT: dict[Out, Callable[[Any, Sources], Any]] = {
 }
 
 
-def called(work: Callable[[], Any], sources: Sources, put: Callable[[Any, Sources], Any] = box) -> Any:
-    """The value of ``work``, or of its slices, with the sources that were read, as ``put`` adds them."""
+def called(work: Callable[[], Any], sources: Sources) -> Any:
+    """The value of ``work``, or of its slices, with the sources that were read."""
     try:
         value = work()
     except AgentflowError as error:
         blame(error, sources)
         raise
-    return Sliced(_finished(value.work, sources)) if type(value) is Sliced else put(value, sources)
+    return Sliced(_finished(value.work, sources)) if type(value) is Sliced else box(value, sources)
 
 
 def _finished(work: Work[Any], sources: Sources) -> Work[Any]:
@@ -81,9 +81,14 @@ def following(function: Callable[..., Any], word: str, first: int, *, long: bool
         return (yield from value.work) if type(value) is Sliced else value
 
     def passed(hidden: Any, named: dict[str, Any], values: list[Any], sources: Sources) -> Any:
+        try:  # as in `called`, without a function for the call: most values in boxes come here
+            value = function(*hidden, *values) if not named else _passed(function, hidden, values, named)
+        except AgentflowError as error:
+            blame(error, sources)
+            raise
         if not sources:
-            return _passed(function, hidden, values, named)
-        return called(lambda: _passed(function, hidden, values, named), sources, put)
+            return value
+        return Sliced(_finished(value.work, sources)) if type(value) is Sliced else put(value, sources)
 
     free, other_free = [each in FREE for each in few[2]]
     kinds, other_kinds = [PLAIN[each] for each in few[2]]
