@@ -1,4 +1,4 @@
-"""``equal?``: structural equality without recursion and without repeated comparisons."""
+"""``equal?``: structural equality without recursion and without repeated comparisons; truth, and keys of dicts."""
 
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 
@@ -202,4 +202,34 @@ def _new(seen: set[tuple[int, int]], a: object, b: object, depth: int) -> bool:
     if pair in seen:
         return False
     seen.add(pair)
+    return True
+
+
+# -- keys ---------------------------------------------------------------------------------------------------------
+
+_HASHED = frozenset((str, bool, type(None)))
+MAX_KEY_PARTS = 1_000
+
+
+def is_key(value: Any) -> bool:
+    """Whether a value may be a key: hashing it is quick, and many keys never share one hash."""
+    kind = type(value)
+    if kind in _HASHED:
+        return True
+    if kind is int:
+        return -(1 << 60) < value < 1 << 60
+    if kind is float:
+        return not abs(value) > 2**53 or value in (float("inf"), float("-inf"))
+    if kind is not tuple:
+        return kind is Label and is_key(value.value)
+    count, pending = 0, [value]
+    while pending:
+        for each in pending.pop():
+            count += 1
+            if count > MAX_KEY_PARTS:
+                return False
+            if type(each) is tuple:
+                pending.append(each)
+            elif not is_key(each):
+                return False
     return True

@@ -9,13 +9,15 @@ import pytest
 
 from agentflow.core.data.errors import AgentflowError
 from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.builtins.registry import letters_of
 from agentflow.lang.environment import SexpEnvironment
 from tests.support.world import World
 
-WORD = re.compile(r"[koer]*(\([koer]+\))?")
+WORD = re.compile(r"[koer]*(\([koer]+\))?|[koer]-[koer]|r\|wk")
 NAMED = sorted(name for name, each in PRIMITIVES.items() if each.flow and each.canonical == name)
 CALLS = {
     "append": "(append a b)",
+    "apply": "(apply (lambda (y z) y) a)",
     "assoc": "(assoc k pairs)",
     "caddr": "(caddr three)",
     "cadr": "(cadr a)",
@@ -36,6 +38,8 @@ CALLS = {
     "merge": "(merge d d)",
     "nth": "(nth a 0 x)",
     "put": '(put d "m" x "n" x)',
+    "reduce": "(reduce (lambda (y z) y) a)",
+    "sort": "(sort a (lambda (y z) false))",
     "status": "(status done)",
     "value-of": "(value-of done)",
     "values": "(values d)",
@@ -66,18 +70,21 @@ def test_every_word_has_a_letter_for_each_argument(name: str) -> None:
     """A word speaks of no more arguments than there may be, and what has none reads them all."""
     primitive = PRIMITIVES[name]
     assert WORD.fullmatch(primitive.flow)
-    head, _, turns = primitive.flow.rstrip(")").partition("(")
+    head, _, turns = primitive.flow.rpartition("|")[2].replace("-", "").rstrip(")").partition("(")
     most = primitive.arity[1]
     assert most is None or (len(head) <= most and not turns)
-    letters = {primitive.flow_at(position) for position in range(most if most is not None else 4)}
-    assert letters <= {*primitive.flow} - {*"()"} if primitive.flow else letters <= {"r"}
+    letters = {*letters_of(primitive.flow, most if most is not None else 4)}
+    assert letters <= {*primitive.flow} - {*"()-|"} if primitive.flow else letters <= {"r"}
 
 
 def test_letters_follow_in_turns() -> None:
-    """The last letter is that of all further arguments, and letters in parentheses follow in turns."""
-    assert "".join(PRIMITIVES["put"].flow_at(position) for position in range(5)) == "orkrk"
-    assert "".join(PRIMITIVES["map"].flow_at(position) for position in range(3)) == "kee"
-    assert "".join(PRIMITIVES["+"].flow_at(position) for position in range(2)) == "rr"
+    """The last letter is that of all further arguments; letters in parentheses follow in turns, one after a dash is that of the last argument,
+    and a word of its own may be for a number of arguments."""
+    assert letters_of(PRIMITIVES["put"].flow, 5) == "orkrk"
+    assert letters_of(PRIMITIVES["map"].flow, 3) == "kee"
+    assert letters_of(PRIMITIVES["+"].flow, 2) == "rr"
+    assert [letters_of(PRIMITIVES["apply"].flow, count) for count in (2, 4)] == ["ke", "kkke"]
+    assert [letters_of(PRIMITIVES["sort"].flow, count) for count in (1, 2)] == ["r", "wk"]
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -68,7 +68,6 @@ TABLES = {
     "bounds/guards.py": ["_OPPOSITE", "_MIRRORED", "_AGAINST_ZERO", "_OF_ONE", "_RELATIONS"],
     "bounds/nodes.py": ["HIGHER"],
     "bounds/python/code.py": ["_SIZED"],
-    "builtins/labelled.py": ["_LAST_OPENED"],
     "builtins/strict.py": ["_LOOKED_AT"],
     "kernel/generate_values.py": ["_ARITHMETIC", "_COMPARE"],
     "kernel/text_native.py": ["NATIVE_ORDER"],

@@ -49,6 +49,13 @@ def f(x):
     return [h() + x for h in [lambda: x + 1, lambda: [x for x in [5]][0]]]
 f(3)
 """,
+    "an error of a method, after long work for its value": "def f():\n    return repr((1, 2))[:2].index('a')\nf()",
+    "an error of an operator, after long work in an operand": "def f():\n    x = 1\n    return str([1]) + 1\nf()",
+    "an error of an element, after long work for the index": "def f():\n    return [1][len(repr([1]))]\nf()",
+    "an error of a key, after long work for a value": "def f():\n    return {'k': str([]), (1, [2]): 3}\nf()",
+    "an error of a store, after long work for the index": "def f():\n    [1][len(str([2]))] = 3\nf()",
+    "an error of long work in a test": "def f():\n    if [1, 'a'] < [1, 2]:\n        return 1\nf()",
+    "an error of long work in an iterable": "def f():\n    return [x for x in sorted([1, 'a'])]\nf()",
     "an order that is neither": "sorted([2, 1], key=lambda x: x, reverse=None)",
     "an order of a list that is neither": "xs = [2, 1]\nxs.sort(reverse='up')\nxs",
 }

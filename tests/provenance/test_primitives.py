@@ -13,7 +13,7 @@ from agentflow.core.data.known_names import GUARDED
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import Symbol
 from agentflow.lang.builtins import PRIMITIVES, Primitive
-from agentflow.lang.builtins.labelled import letters_of
+from agentflow.lang.builtins.registry import letters_of
 
 VALUES: list[Any] = [
     *(3, "b a", [3, 1, 2], ["b", "a"], {"b a": 1}, [["b a", 1], ["c", 2]], TaskResult.complete("yes"), '{"x": 1}'),
@@ -74,7 +74,7 @@ async def test_a_primitive_whose_work_is_not_sliced_reads_no_lists(name: str, tm
         calls = Calls(flow)
         for values in pools(primitive):
             for at, value in enumerate(values):
-                if primitive.flow_at(at) == "r" and isinstance(value, list | dict):
+                if letters_of(primitive.flow, len(values))[at] == "r" and isinstance(value, list | dict):
                     inside = [["secret"]] if isinstance(value, list) else {"secret": "secret"}
                     outcome = await calls(primitive, (*values[:at], inside, *values[at + 1 :]))
                     assert isinstance(outcome, AgentflowError) and "secret" not in outcome.render(), (name, values)
@@ -106,4 +106,5 @@ def test_letters_of_many_arguments_are_those_of_each() -> None:
     for primitive in PRIMITIVES.values():
         for count in (0, 1, 2, 3, 7, 8, 9, 20, 300, 301):
             if primitive.accepts(count) and primitive.name not in ("apply", "reduce", "sort"):
-                assert letters_of(primitive, count) == tuple(primitive.flow_at(at) for at in range(count))
+                each = [letters_of(primitive.flow, at + 1)[at] for at in range(count)]
+                assert letters_of(primitive.flow, count) == "".join(each)

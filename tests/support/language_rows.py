@@ -22,7 +22,7 @@ from agentflow.lang.bounds.heap import scalar
 from agentflow.lang.bounds.python import flow as python_flow
 from agentflow.lang.bounds.python import functions as sizes
 from agentflow.lang.bounds.values import number
-from agentflow.lang.builtins import PRIMITIVES, labelled, strict
+from agentflow.lang.builtins import PRIMITIVES, strict
 from agentflow.lang.forms import FORMS
 from agentflow.lang.python import reference, rows
 from agentflow.lang.python.boxed import labelled as python_labelled
@@ -49,7 +49,7 @@ def code_row(function: Callable[..., Any]) -> Row:
         "keys": traits.keys,
         "within": traits.within,
         "twin": None if own is None else getattr(own, "__wrapped__", own).__name__,
-        "maker": python_labelled._MAKERS[traits.maker].__name__ if traits.maker else None,
+        "out": traits.out if traits.out != "box" else None,
         "long": rows.takes_long(function),
         "long_in_boxes": rows.takes_long(function, labelled=True),
     }
@@ -155,7 +155,6 @@ def primitive_rows() -> Iterator[tuple[str, Row]]:
                 "calls": each.calls == 0,
                 "called": None if each.tails else each.calls,
                 "looked_at": main in strict._LOOKED_AT,
-                "last_opened": main in labelled._LAST_OPENED,
                 "elementwise": name in model_names._ELEMENTWISE,
                 "higher": main in nodes.HIGHER,
                 "compares": main in constants._COMPARES,

@@ -117,7 +117,14 @@ async def for_each(rt: Runtime, d: int, procedure: Any, *lists: Any) -> list[Any
 
 
 @primitive(
-    "reduce", usage="(reduce procedure [initial] list)", arity=(2, 3), is_async=True, size="called", takes="o.", calls=0
+    "reduce",
+    usage="(reduce procedure [initial] list)",
+    arity=(2, 3),
+    is_async=True,
+    flow="k-e",
+    size="called",
+    takes="o.",
+    calls=0,
 )
 async def reduce_list(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
     """Combines the elements from the left: (procedure (procedure initial first) second) ...
@@ -151,6 +158,7 @@ async def reduce_list(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
     arity=(2, None),
     is_async=True,
     tails=True,
+    flow="k-e",
     size="called",
     takes="o.",
     calls=0,
@@ -185,7 +193,16 @@ def _spread(rt: Runtime, primitive: Primitive, arguments: list[Any]) -> Work[Any
     return value if type(value) is not Sliced else (yield from value.work)
 
 
-@primitive("sort", usage="(sort list [before?])", arity=(1, 2), is_async=True, size="called", takes="lo", calls=1)
+@primitive(
+    "sort",
+    usage="(sort list [before?])",
+    arity=(1, 2),
+    is_async=True,
+    flow="r|wk",
+    size="called",
+    takes="lo",
+    calls=1,
+)
 async def sort(rt: Runtime, d: int, elements: Any, *before: Any) -> list[Any]:
     """A new list in ascending order, of numbers or of strings; or in the order of `before?`, called on two elements.
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from types import MappingProxyType, ModuleType
-from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar, cast
 
 from agentflow.core.data.errors import ConfigurationError, SexpEvaluationError, cut
 from agentflow.core.data.frozen import frozen
@@ -18,10 +19,14 @@ from agentflow.core.data.mapping_records import is_dict
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import SharedList, Symbol
 from agentflow.core.data.walk import Work, exact
+from agentflow.lang.calling import MANY_OPERANDS
 
 F = TypeVar("F", bound=Callable[..., Any])
 Arity = tuple[int, int | None]
-FlowLetter: TypeAlias = Literal["k", "o", "e", "r"]
+Out = Literal["box", "bare", "each", "error"]
+"""The result of a labelled twin: in a box with the sources that were read, without, each of its elements in one, or an error that depends on them."""
+SEARCHED = frozenset("cneiw")
+"""The letters of arguments in which boxes are searched for, which may take long. ``r`` is another one, unless only numbers and texts are read."""
 _MARK = "__primitives__"
 
 
@@ -36,7 +41,7 @@ class Primitive:
     may call procedures; with ``sliced``, and for many operands, it may return :class:`~agentflow.lang.calling.Sliced` work in
     place of a value. ``topic`` is the module that defines it, ``canonical`` the main name of an alias. ``size`` is a word
     of :mod:`agentflow.lang.bounds.primitives` for how the form of the result follows from the arguments, or ``called``
-    where that depends on procedures that it calls. ``flow`` is the treatment of its arguments, see :meth:`flow_at`.
+    where that depends on procedures that it calls. ``flow`` is the treatment of its arguments, see :func:`letters_of`.
     ``takes`` is a word of :mod:`agentflow.lang.literals` for their types, ``calls`` the position of the argument that it calls.
     It ``asks`` for an effect that a policy may guard. ``of_many``, for twins, is the work of a call with the strand and a
     tuple of very many arguments, without copying it.
@@ -62,17 +67,6 @@ class Primitive:
     asks: bool = False
     of_many: Callable[[Any, tuple[Any, ...]], Work[Any]] | None = None
 
-    def flow_at(self, position: int) -> FlowLetter:
-        """The treatment of the argument at a position, from 0, by the word ``flow``.
-
-        ``k``: it is kept unopened. ``o``: it is opened, its parts are kept unopened. ``e``: it is opened, and procedures
-        are called with its elements. ``r``: all of it is read. A word has a letter for each argument, the last one for all
-        that follow; letters in parentheses at its end follow in turns. Without a word all arguments are read.
-        """
-        head, _, turns = self.flow.rstrip(")").partition("(")
-        letters = head + (turns or head[-1:] or "r") * (position + 1)
-        return cast(FlowLetter, letters[position])
-
     def accepts(self, count: int) -> bool:
         """Whether it can be called with ``count`` arguments."""
         least, most = self.arity
@@ -92,6 +86,33 @@ class Primitive:
 
     def __repr__(self) -> str:
         return f"#<primitive {self.name}>"
+
+
+def letters_of(word: str, count: int) -> str:
+    """The treatment of each of ``count`` arguments, by the word ``flow`` of a function of either surface.
+
+    - ``k``: it is kept unopened. ``o``: it is opened, its parts are kept unopened. ``r``: all of it is read.
+    - ``e``: it is opened, and its elements carry its sources, since procedures are called with them, or they are kept. ``i``: the same, and
+      the elements of a text are its characters. ``w``: the same as ``e``, and the result depends on each of the elements.
+    - ``n``: it is opened, and the result depends on the keys of a dict or set, as with ``e`` and ``i``. ``c``: it is opened, and read unless it
+      is a dict or set.
+    - ``p``: a procedure is opened, and its effects depend on its sources.
+
+    A word has a letter for each argument, the last one for all that follow; letters in parentheses at its end follow in turns, and a letter
+    after a dash is that of the last argument. Of words with ``|`` between them the one of ``count`` letters counts. Without a word all is read.
+    """
+    return _few_letters(word, count) if count < MANY_OPERANDS else _letters(word, count)
+
+
+def _letters(word: str, count: int) -> str:
+    words = word.split("|")
+    head, _, last = next((each for each in words if len(each) == count), words[0]).partition("-")
+    head, _, turns = head.rstrip(")").partition("(")
+    many = max(count - len(last), 0)
+    return ((head + (turns or head[-1:] or "r") * many)[:many] + last)[:count]
+
+
+_few_letters = lru_cache(1_024)(_letters)
 
 
 def describe_arity(arity: Arity) -> str:

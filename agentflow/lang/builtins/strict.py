@@ -13,11 +13,12 @@ from functools import cache, partial
 from typing import Any, ClassVar
 
 from agentflow.core.data.errors import AgentflowError
-from agentflow.core.data.labels import Label, box, joined, sources_within, stripped
+from agentflow.core.data.labels import Label, box, stripped
 from agentflow.core.data.walk import Work
 from agentflow.lang.abi import Code, StrictRuntime
-from agentflow.lang.builtins.labelled import box_elements, letters_of, opened, twin_of
-from agentflow.lang.builtins.registry import Primitive
+from agentflow.lang.builtins.labelled import twin_of
+from agentflow.lang.builtins.opening import opened
+from agentflow.lang.builtins.registry import Primitive, letters_of
 from agentflow.lang.calling import TAIL, Sliced, begun, bounce, whole
 
 _LOOKED_AT = frozenset({"filter", "sort"})
@@ -105,14 +106,10 @@ def _async(primitive: Primitive) -> Callable[..., Any]:
     look = look_outside if name in _LOOKED_AT else None
 
     async def twin(rt: Any, d: int, *arguments: Any) -> Any:
-        letters = letters_of(primitive, len(arguments))
-        values, sources = await rt.work(opened(letters, arguments))
-        if name == "sort" and len(values) == 2:  # the order depends on every element
-            sources = joined(sources, await rt.work(sources_within(values[0])))
+        values, sources = await rt.work(opened(letters_of(primitive.flow, len(arguments)), arguments))
         before = rt.ambient
         if sources:
             rt.raise_to(sources)
-            await rt.work(box_elements(letters, values, arguments))
         values = [strict_twin_of(each) if type(each) is Primitive else each for each in values]
         if at is not None and at < len(values):
             values[at] = Called(values[at], look)

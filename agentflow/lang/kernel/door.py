@@ -19,6 +19,7 @@ from agentflow.core.data.labels import (
     sources_of,
 )
 from agentflow.core.data.walk import Work
+from agentflow.lang.builtins.opening import KEYED, sources_of_keys
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.builtins.strict import Called, look_outside
 from agentflow.lang.builtins.strict import strict_twin_of as strict_primitive_of
@@ -48,7 +49,6 @@ from agentflow.lang.kernel.reach import owned
 from agentflow.lang.kernel.shapes import all_exported, exported, fresh, give_out, hold, outside, permit, shape
 from agentflow.lang.python import builtins, changes, support, values
 from agentflow.lang.python.boxed import labelled
-from agentflow.lang.python.boxed.opening import KEYED, sources_of_keys
 from agentflow.lang.python.boxed.sharing import allowed
 from agentflow.lang.python.rows import Row
 

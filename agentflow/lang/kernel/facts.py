@@ -8,14 +8,14 @@ is known is read whole, changes nothing, and gives nothing new: that refuses mor
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, Literal
 
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.labels import NO_SOURCES, bare, box, joined, outer_sources
+from agentflow.core.data.labels import bare, box, outer_sources
 from agentflow.lang.builtins.labelled import twin_of as primitive_twin_of
-from agentflow.lang.builtins.registry import Primitive
+from agentflow.lang.builtins.registry import Primitive, letters_of
 from agentflow.lang.kernel import inline, lowered_functions, nodes
 from agentflow.lang.kernel.container_labels import CONTAINERS
 from agentflow.lang.python import builtins, changes, compare, displays, methods, requests, support, values
@@ -116,8 +116,6 @@ def makes_container(row: Row) -> bool:
 def facts_of_method(kind: type[Any], name: str, names: tuple[str, ...]) -> CallFacts:
     """Those of a method of a value of exactly this type."""
     row = methods.METHODS.get(kind, {}).get(name)
-    word = "r" if row is None or kind is str else row.flow
-    first = "o" if kind in CONTAINERS and (name not in labelled.WITHIN or name == "remove") else "r"
     twin = labelled.twin_of(methods.method)
 
     def called(rt: Any, value: Any, *more: Any) -> Any:
@@ -125,7 +123,9 @@ def facts_of_method(kind: type[Any], name: str, names: tuple[str, ...]) -> CallF
 
     gives: Gives = "part" if name in _GIVES_PARTS else "new"
     looks = "r" if row is not None and row.within else ""
-    return CallFacts(called, first + word, looks, CHANGING.get(name) if kind in CONTAINERS else None, 0, gives)
+    return CallFacts(
+        called, labelled.method_word(kind, name), looks, CHANGING.get(name) if kind in CONTAINERS else None, 0, gives
+    )
 
 
 def facts_of(node: nodes.Prim) -> CallFacts:
@@ -151,7 +151,7 @@ def _of_primitive(primitive: Primitive, count: int) -> CallFacts:
     if primitive.canonical == "sources":
         return _SOURCES
     twin = primitive_twin_of(primitive)
-    letters = "".join([{"p": "o"}.get(each, each) for each in map(primitive.flow_at, range(max(count, 1)))])
+    letters = letters_of(primitive.flow, max(count, 1))
     return CallFacts(twin.function if twin.needs_rt else _without_rt(twin.function), letters, gives="new")
 
 
@@ -212,20 +212,6 @@ def _without_rt(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda rt, *operands: function(*operands)
 
 
-def _of_outer(function: Callable[..., Any], *, takes_rt: bool = False) -> Callable[[Any], CallFacts]:
-    """A function of the values themselves, in no case of their parts."""
-
-    def twin(rt: Any, *operands: Any) -> Any:
-        sources = NO_SOURCES
-        for each in operands:
-            sources = joined(sources, outer_sources(each))
-        plain: Sequence[Any] = list(map(bare, operands))
-        return box(function(rt, *plain) if takes_rt else function(*plain), sources)
-
-    facts = CallFacts(twin, "o")
-    return lambda _: facts
-
-
 def _kept(twin: Callable[..., Any], gives: Gives = "new", looks: str = "") -> CallFacts:
     return CallFacts(twin, "k", looks, gives=gives)
 
@@ -265,13 +251,10 @@ _SPECIAL: dict[Any, Callable[[Any], CallFacts]] = {
     **dict.fromkeys((inline.as_list, inline.as_dict, lowered_functions.as_tuple, fresh), _made),
     inline.owned: lambda function: _kept(function, "part"),
     inline.operator_of: lambda function: _kept(function, "part"),
-    lowered_functions.is_false: _of_outer(lowered_functions.is_false),
     requests.sources_of: lambda _: _SOURCES,
+    values.iterated: _kept,  # a list itself, to loops alone
     support.listed: lambda _: CallFacts(_listed, "o", gives="new"),
     tuple: lambda _: _kept(lambda rt, items: _AS_TUPLE(items)),
     list: lambda _: _kept(lambda rt: []),
-    operator.is_: _of_outer(operator.is_),
-    operator.is_not: _of_outer(operator.is_not),
-    operator.not_: _of_outer(operator.not_),
     operator.getitem: lambda _: _kept(lambda rt, parts, at: parts[at], gives="part"),
 }

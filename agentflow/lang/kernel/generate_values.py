@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from agentflow.lang.builtins.labelled import twin_of
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.calling import MANY_OPERANDS, TAIL, Sliced, bounce
 from agentflow.lang.environment import UNBOUND
@@ -192,6 +191,8 @@ def called(g: Generator, node: Prim, args: list[ast.expr]) -> ast.expr:
         function = g.const_param(node.function)
         return g.call(function, [g.name("rt"), *args] if node.takes_rt else args)
     if g.labelled:
+        from agentflow.lang.builtins.labelled import twin_of  # few flows have a policy
+
         primitive = twin_of(primitive)
     function = g.const_param(primitive.function)
     if node.waits is not None:

@@ -8,6 +8,7 @@ from typing import Any
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import OrderedSet
 from agentflow.lang.python import compare, displays, methods, requests, support, values
+from agentflow.lang.python.rows import code
 
 
 def as_tuple(*items: Any) -> tuple[Any, ...]:
@@ -30,6 +31,7 @@ def gathered_of(spread: tuple[bool, ...], rt: Any, *items: Any) -> list[Any]:
     return displays.gathered(rt, *zip(spread, items, strict=True))
 
 
+@code("o")
 def is_false(value: Any) -> bool:
     """``not value``."""
     return not values.truth(value)

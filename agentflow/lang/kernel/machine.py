@@ -139,6 +139,14 @@ async def located(work: Awaitable[Any], program_span: Span | None) -> Any:
         raise placed(error, program_span) from error.__cause__
 
 
+def _located_rest(work: Work[Any], span: Span | None) -> Work[Any]:
+    """The same for unfinished work."""
+    try:
+        return (yield from work)
+    except Exception as error:  # noqa: BLE001 - a foreign exception becomes the program's
+        raise placed(error, span) from error.__cause__
+
+
 async def hopped(rt: Any, work: Awaitable[Any]) -> Any:
     """The value of ``work``, on a fresh stack."""
 
@@ -225,9 +233,10 @@ class Machine:
 
         def there(rt: Any, fr: RuntimeFrame) -> Any:
             try:
-                return now(rt, fr)
+                value = now(rt, fr)
             except Exception as error:  # noqa: BLE001 - a foreign exception becomes the program's
                 raise placed(error, span) from error.__cause__
+            return Sliced(_located_rest(value.work, span)) if type(value) is Sliced else value
 
         return Code(there)
 

@@ -16,6 +16,7 @@ from agentflow.core.data.labels import (
     outer_sources,
 )
 from agentflow.core.data.values import OrderedSet
+from agentflow.lang.builtins.opening import sources_of_keys
 from agentflow.lang.calling import TAIL, Sliced
 from agentflow.lang.charging import check_collection
 from agentflow.lang.kernel import nodes, text_nodes
@@ -42,7 +43,6 @@ from agentflow.lang.kernel.nodes import (
 from agentflow.lang.kernel.reach import exits, is_left_early
 from agentflow.lang.kernel.shapes import fresh, shape
 from agentflow.lang.python import failure
-from agentflow.lang.python.boxed.opening import sources_of_keys
 from agentflow.lang.python.boxed.repeated import Repeated
 
 

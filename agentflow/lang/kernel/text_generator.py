@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, TypeAlias, TypeVar
 
-from agentflow.core.data.labels import UNBOXED, Label
+from agentflow.core.data.labels import Label
 from agentflow.core.data.source import Span
-from agentflow.core.data.values import OrderedSet
+from agentflow.lang.builtins.opening import PLAIN
 from agentflow.lang.calling import Sliced
 from agentflow.lang.kernel.code_writer import STORE, CodeWriter, as_bool, is_bool
 from agentflow.lang.kernel.generator import CodeFn, Generator
@@ -25,11 +25,6 @@ from agentflow.lang.python.rows import traits_of
 from agentflow.lang.python.values import truth
 from agentflow.lib.text.stack import LEVELS, on_fresh_stack
 
-_KINDS = {
-    "r": (UNBOXED, "UNBOXED"),
-    "c": (frozenset((*UNBOXED, dict, OrderedSet)), "KEYED"),
-    "n": (frozenset((*UNBOXED, list, tuple)), "LISTED"),
-}
 C = TypeVar("C")
 Written: TypeAlias = "Callable[[Sequence[ast.expr]], ast.expr]"
 """The writer of the code for values, which are simple."""
@@ -304,8 +299,7 @@ def _test(g: TextGenerator, letter: str, value: ast.expr) -> ast.expr:
     kind = g.call(g.const_param(type, "type_"), [value])
     if letter == "o":
         return g.is_(kind, g.const_param(Label, "T_Label"), negate=True)
-    kinds, name = _KINDS[letter]
-    return g.compared(kind, ast.In(), g.const_param(kinds, name))
+    return g.compared(kind, ast.In(), g.const_param(PLAIN[letter], f"PLAIN_{letter}"))
 
 
 TextExpression = Callable[[TextGenerator, Any], ast.expr]

@@ -34,7 +34,7 @@ from agentflow.lang.kernel.text_native import (
     text_of,
 )
 from agentflow.lang.python import builtins, compare, displays, methods, requests, support, texts, values
-from agentflow.lang.python.boxed.labelled import OF_KEYS, labelled_entry, negated, twin_of
+from agentflow.lang.python.boxed.labelled import OF_KEYS, labelled_entry, twin_of
 from agentflow.lang.python.boxed.repeated import set_of
 from agentflow.lang.python.function_values import builtin, method_of
 from agentflow.lang.python.kinds import as_counted, as_kind
@@ -231,14 +231,16 @@ def _builtin(g: TextGenerator, node: Prim, row: Row) -> ast.expr:
     code = g.const_param(called, f"{'L' if g.labelled else 'B'}_{title}_f")
     if g.labelled and row.tested is not None and not names:
         itself = g.const_param(row.function, f"B_{title}_f")
-        late = takes_long(row.function, labelled=True) and not takes_long(row.function)
+        after = takes_long(row.function, labelled=True) and not takes_long(row.function)
 
         def boxed(values: Sequence[ast.expr]) -> ast.expr:
             result = g.call(code, [*first, *values])
-            return g.long(result) if late else result
+            return g.long(result) if after else result
 
         result = unless_boxed(g, row.tested * count, args, lambda values: g.call(itself, [*first, *values]), boxed)
+        late = takes_long(row.function)
     else:
+        late = takes_long(row.function, labelled=bool(g.labelled))
         result = g.call(code, [*first, *args[:count]])
         result.keywords = [ast.keyword(each, arg, **g.loc) for each, arg in zip(names, args[count:], strict=True)]
     if row.is_async:
@@ -247,7 +249,7 @@ def _builtin(g: TextGenerator, node: Prim, row: Row) -> ast.expr:
         return as_bool(result)
     if title == "len" and not g.labelled:
         return as_counted(result)
-    return g.long(result) if takes_long(row.function) else result
+    return g.long(result) if late else result
 
 
 def _sort(g: TextGenerator, node: Prim) -> ast.expr:
@@ -463,7 +465,7 @@ def _not(g: TextGenerator, node: Prim) -> ast.expr:
     def plain(values: Sequence[ast.expr]) -> ast.expr:
         return g.not_(values[0] if sure else g.call(g.const_param(truth, "P_truth"), values))
 
-    return unless_boxed(g, "o", [value], plain, lambda values: as_bool(g.boxed(negated, values)))
+    return unless_boxed(g, "o", [value], plain, lambda values: as_bool(g.boxed(lowered.is_false, values)))
 
 
 # -- comparisons --------------------------------------------------------------------------------------------------
@@ -551,7 +553,7 @@ def _tested(
 
     def tested(values: Sequence[ast.expr]) -> ast.expr:
         code = boxed(values)
-        return as_bool(g.boxed(negated, [code]) if negate else code)
+        return as_bool(g.boxed(lowered.is_false, [code]) if negate else code)
 
     return unless_boxed(g, letters, operands, plain, tested)
 

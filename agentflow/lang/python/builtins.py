@@ -22,7 +22,7 @@ from agentflow.lang.python.boxed.sharing import allowed
 from agentflow.lang.python.changes import as_keys, entries_of
 from agentflow.lang.python.compare import NUMBERS
 from agentflow.lang.python.errors import article, kind_of, wanted, wrong_type, wrong_value
-from agentflow.lang.python.rows import Row, named, on, rows_in
+from agentflow.lang.python.rows import Row, code, named, on, rows_in
 from agentflow.lang.python.sorting import sorted_values
 from agentflow.lang.python.support import call
 from agentflow.lang.python.values import (
@@ -208,7 +208,7 @@ def bool_(rt: Runtime, x: Any = False) -> bool:
     return truth(x)
 
 
-@named(flow="n", tested="n", takes="c", gives=int, size="length", long="boxed")
+@named(flow="n", tested="n", takes="c", gives=int, size="length")
 def len_(rt: Runtime, obj: Any) -> int:
     if type(obj) in SEQUENCES or type(obj) is dict or type(obj) is OrderedSet:
         return len(obj)
@@ -296,6 +296,7 @@ def range_(rt: Runtime, *bounds: Any) -> Any:
     return _in_parts(numbers, list)
 
 
+@code(out="each")
 def rounds(*bounds: Any) -> range:
     """The numbers of ``range(...)``. Raises unless its arguments are integers."""
     if not 1 <= len(bounds) <= 3:

@@ -14,6 +14,7 @@ from agentflow.core.data.values import MAX_DATA_DEPTH, OrderedSet, SharedList, S
 from agentflow.core.data.walk import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, LEAVES, PART, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import begun
+from agentflow.lang.equality import MAX_KEY_PARTS, is_key
 from agentflow.lang.python.boxed.keyed import included
 from agentflow.lang.python.errors import article, kind_of, wanted
 from agentflow.lang.python.rows import code
@@ -214,7 +215,7 @@ def incomparable(sign: str, a: Any, b: Any) -> SexpEvaluationError:
     )
 
 
-@code(tested="rc", long="always")
+@code("rc", tested="rc", long="always")
 def contains(rt: Runtime, value: Any, container: Any) -> Any:
     """``value in container``."""
     kind = type(container)
@@ -278,34 +279,6 @@ def times(value: Any, container: Any) -> Work[int]:
     return total
 
 
-_HASHED = frozenset((str, bool, type(None)))
-_MAX_PARTS = 1_000
-
-
-def is_key(value: Any) -> bool:
-    """Whether a value may be a key: hashing it is quick, and many keys never share one hash."""
-    kind = type(value)
-    if kind in _HASHED:
-        return True
-    if kind is int:
-        return -(1 << 60) < value < 1 << 60
-    if kind is float:
-        return not abs(value) > 2**53 or value in (float("inf"), float("-inf"))
-    if kind is not tuple:
-        return kind is Label and is_key(value.value)
-    count, pending = 0, [value]
-    while pending:
-        for each in pending.pop():
-            count += 1
-            if count > _MAX_PARTS:
-                return False
-            if type(each) is tuple:
-                pending.append(each)
-            elif not is_key(each):
-                return False
-    return True
-
-
 @code("k", within=True)
 def key(value: Any) -> Any:
     """``value`` as a key of a dict or an element of a set. Raises ``dict/key``."""
@@ -336,12 +309,12 @@ def _sources_of_parts(value: Any) -> Sources:
     """The sources of those parts of a tuple that decide that it is no key."""
     sources = NO_SOURCES
     count, pending = 0, [value]
-    while pending and count <= _MAX_PARTS:
+    while pending and count <= MAX_KEY_PARTS:
         each = pending.pop()
         count += 1
         if type(each) is Label:
             sources = joined(sources, each.sources)
             each = each.value
         if type(each) is tuple:
-            pending += each[:_MAX_PARTS]
+            pending += each[:MAX_KEY_PARTS]
     return sources

@@ -15,7 +15,7 @@ from agentflow.lang.python.changes import as_keys
 from agentflow.lang.python.rows import code
 
 
-@code("k", within=True, maker="gathered")
+@code("k", within=True)
 def gathered(rt: Any, *parts: tuple[bool, Any]) -> list[Any]:
     """The items of ``[a, *b]``."""
     items: list[Any] = []
@@ -28,13 +28,13 @@ def gathered(rt: Any, *parts: tuple[bool, Any]) -> list[Any]:
     return items
 
 
-@code("k", within=True, maker="items")
+@code("o")
 def as_tuple(items: list[Any]) -> Any:
     """The tuple of items, in a flow with a policy."""
     return tuple(items)
 
 
-@code("k", keys=True, within=True, long="always", maker="items")
+@code("o", keys=True, within=True, long="always")
 def as_set(items: list[Any]) -> Any:
     """The set of items."""
     return begun(_as_set(items))
@@ -44,7 +44,7 @@ def _as_set(items: list[Any]) -> Work[OrderedSet]:
     return OrderedSet.of((yield from as_keys(items)))
 
 
-@code("e", long="boxed")
+@code("e")
 def spread_dict(value: Any) -> Any:
     """``value`` of ``{**value}``."""
     if type(value) is not dict:
@@ -52,7 +52,7 @@ def spread_dict(value: Any) -> Any:
     return cast("dict[Any, Any]", value)
 
 
-@code("k", keys=True, within=True, long="always", maker="entries")
+@code("k", keys=True, within=True, long="always")
 def entries(rt: Any, *parts: tuple[bool, Any, Any]) -> Any:
     """The dict of ``{key: value, **more}``."""
     return begun(_entries(rt, parts))

@@ -76,7 +76,7 @@ class Failure:
         return self._error
 
 
-@code()
+@code("ko")
 def caught(raised: Exception, value: Any) -> Failure:
     """The failure of an exception, which the runtime has turned into ``value``."""
     code = str(field_of(value, "code", ""))
@@ -105,19 +105,19 @@ def _above(names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(classes)
 
 
-@code()
+@code("ok", out="bare")
 def matches(failure: Failure, names: tuple[str, ...]) -> bool:
     """Whether ``except`` with these classes catches a failure."""
     return not failure.classes.isdisjoint(names)
 
 
-@code()
+@code("kr", out="error")
 def raised(name: str, message: str) -> AgentflowError:
     """The error of ``raise name(message)``."""
     return SexpEvaluationError(message or name, code="program/raised", details={"class": name})
 
 
-@code()
+@code("o", out="bare")
 def raised_again(value: Any) -> Any:
     """Raises a caught failure again. Raises ``type/argument`` for anything else."""
     if isinstance(value, Failure):

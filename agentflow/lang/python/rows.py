@@ -13,12 +13,12 @@ from typing import Any, Final, Literal, NoReturn, TypeVar
 
 from agentflow.core.data.errors import SexpEvaluationError
 from agentflow.core.data.frozen import frozen
+from agentflow.lang.builtins.registry import SEARCHED, Out
 from agentflow.lang.charging import check_collection
 from agentflow.lib.text.suggest import did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 Long = Literal["", "boxed", "always"]
-Maker = Literal["", "entries", "gathered", "items"]
 _SEVERAL = 2
 _TRAITS = "__traits__"
 _ROW = "__row__"
@@ -29,15 +29,14 @@ _HIDDEN = ("rt", "d")
 class RowTraits:
     """The treatment of boxed values by a function that generated code calls.
 
-    - ``flow``: a letter for each argument that the text gives, as for primitives
-      (:meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`). Two more: ``n``, opened, and the result depends on its set of keys; ``i``,
-      like ``e``, with the characters of a text as its elements. By default every argument is read whole.
+    - ``flow``: a letter for each argument that the text gives, as for primitives (:func:`~agentflow.lang.builtins.registry.letters_of`). By
+      default every argument is read whole.
     - ``tested``: the letters by which code tests the last arguments inline before it calls the twin, for cheap functions. A :class:`Row` has
       one letter, for all of its arguments.
     - ``keys``: it makes a dict or set, or its result depends on a set of keys.
     - ``within``: it reads the content of values that it keeps.
     - ``long``: it may return unfinished work, so its value is awaited: ``always``, or only for values in boxes.
-    - ``maker``: the maker of its labelled twin, for functions that build collections of parts.
+    - ``out``: the form of the result of its labelled twin.
     """
 
     flow: str = "r"
@@ -45,7 +44,7 @@ class RowTraits:
     keys: bool = False
     within: bool = False
     long: Long = ""
-    maker: Maker = ""
+    out: Out = "box"
 
 
 # One row per function: tables by name disagreed, and refused harmless calls (decision 48)
@@ -173,7 +172,10 @@ def rows_in(functions: Iterable[Any], kind: type[Any] | None = None) -> dict[str
 # -- looking up ---------------------------------------------------------------------------------------------------
 
 _READING: Final = RowTraits()
-_ELSEWHERE: Final = {operator.is_: RowTraits(flow="oo"), check_collection: RowTraits(flow="k")}
+_ELSEWHERE: Final = {
+    **dict.fromkeys((operator.is_, operator.is_not, operator.not_), RowTraits(flow="o")),
+    check_collection: RowTraits(flow="k"),
+}
 """The traits of functions from outside this package, or of both surfaces."""
 
 
@@ -184,9 +186,9 @@ def traits_of(function: Callable[..., Any]) -> RowTraits:
 
 
 def takes_long(function: Callable[..., Any], *, labelled: bool = False) -> bool:
-    """Whether a function may give work in place of a value; if ``labelled``, its twin."""
-    long = traits_of(function).long
-    return long == "always" or (labelled and long == "boxed")
+    """Whether a function may give work in place of a value; if ``labelled``, its twin, which searches for boxes in such arguments."""
+    traits = traits_of(function)
+    return traits.long == "always" or (labelled and (traits.long == "boxed" or not SEARCHED.isdisjoint(traits.flow)))
 
 
 def no_such(kind: str, name: str, names: Iterable[str]) -> NoReturn:

@@ -24,6 +24,7 @@ from agentflow.lang.trace import fit_result
 from agentflow.lib.text.suggest import did_you_mean
 
 
+@code("pk")
 async def call(rt: Runtime, d: int, function: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:
     """Call any procedure value, of either surface; the last arguments are those by ``keywords``."""
     called = bare(function)
@@ -182,7 +183,7 @@ async def data_of_dict(
     return await data_of(rt, d, env, name, tuple(arguments), tuple(arguments.values()), span)
 
 
-@code("kke", long="boxed")
+@code("kke")
 def arguments_of(names: tuple[str, ...], values: tuple[Any, ...], *dicts: Any) -> dict[str, Any]:
     """The named arguments of a call, both the explicit ones and those of dicts."""
     arguments = dict(zip(names, values, strict=True))
@@ -208,7 +209,7 @@ def task_procedure(rt: Runtime, env: SexpEnvironment, name: str, names: tuple[st
     return Closure(code, len(names), info, env, rt.grants)
 
 
-@code(long="boxed")
+@code("i", out="bare")
 def listed(rt: Runtime, value: Any) -> list[Any]:
     """The elements that branches iterate over."""
     return list(elements(rt, value, "pmap"))

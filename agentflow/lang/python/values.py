@@ -217,7 +217,7 @@ def _unsupported(sign: str, a: Any, b: Any, hint: str | None = None) -> Any:
 _TRUTHS = frozenset((bool, int, float, str, list, dict, tuple, type(None)))
 
 
-@code(tested="o")
+@code("o", tested="o", out="bare")
 def truth(value: Any) -> bool:
     """Whether a value counts as true, as in Python. Objects of the host always do, regardless of their class."""
     if type(value) in _TRUTHS:
@@ -227,7 +227,7 @@ def truth(value: Any) -> bool:
     return True
 
 
-@code("k")
+@code("o", out="each")
 def iterated(rt: Runtime, value: Any) -> Iterable[Any]:
     """The iterable of ``for``: a list itself, for other values the present elements."""
     if type(value) is list or type(value) is tuple:
@@ -235,7 +235,7 @@ def iterated(rt: Runtime, value: Any) -> Iterable[Any]:
     return elements(rt, value, "for")
 
 
-@code(long="boxed")
+@code("ik")
 def elements(rt: Runtime, value: Any, who: str) -> Sequence[Any]:
     """The elements of a list, tuple, set or text, the keys of a dict; a new list unless it is a list or tuple."""
     kind = type(value)

@@ -1,4 +1,4 @@
 """Functions of texts in Python on values that may be in boxes, and on containers that branches share.
 
-Read ``labelled`` (the twins of functions), ``opening`` (how much of an argument is taken out), then the others.
+Read ``labelled`` (the twins of functions), then the others.
 """
