@@ -201,20 +201,13 @@ class StrictStrand(LabelledStrand):
 
     # -- effects --------------------------------------------------------------------------------------------------
 
-    def start_effect(self, span: Span | None, kind: str, *content: Any) -> CallContext:
-        return self._because(super().start_effect(span, kind, *content))
-
-    def start_form(self, kind: str, *content: Any, grants: frozenset[str] | None = None) -> CallContext:
-        return self._because(super().start_form(kind, *content, grants=grants))
-
-    def _because(self, part: CallContext) -> CallContext:
-        """A call that starts now, numbered among those that depend on the same tests."""
-        call = self.call
-        reasons = call.reasons
-        if reasons is None or reasons.path != call.path:
-            reasons = call.reasons = Reasons(call.path, call.identity)
-        part.reasons = reasons.of_part(part.path, self.ambient)
-        return part
+    def because(self, call: CallContext) -> None:
+        """Number a call that starts now among those that depend on the same tests."""
+        outer = self.call
+        reasons = outer.reasons
+        if reasons is None or reasons.path != outer.path:
+            reasons = outer.reasons = Reasons(outer.path, outer.identity)
+        call.reasons = reasons.of_part(call.path, self.ambient)
 
     async def _judged(
         self, effect: Effect, labels: Mapping[str, Sources], around: Sources, span: Span | None

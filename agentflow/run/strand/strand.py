@@ -441,6 +441,9 @@ class Strand(StrandNaming):
         "tail",
     )
 
+    because: Any = None
+    """Numbers a call that starts among those of the same tests, under a strict policy. It is an attribute because most effects have no such policy."""
+
     def __init__(
         self,
         call: CallContext,
@@ -713,7 +716,9 @@ class Strand(StrandNaming):
         if kind is LogMessage:
             call.span = span
         else:
-            call = self.start_effect(span, kind.__name__, effect)
+            call = call.start(span, kind.__name__, effect)
+            if self.because is not None:
+                self.because(call)
             call.grants = self.grants
             call.definitions = self.definitions(getattr(effect, "env", None))
             if kind is TaskCall or kind is CallTool:
@@ -729,13 +734,12 @@ class Strand(StrandNaming):
             return self._perform_prepared(effect, call)
         return self.performer.perform(effect, call)
 
-    def start_effect(self, span: Span | None, kind: str, *content: Any) -> CallContext:
-        """The call of an effect that starts now; see :meth:`~agentflow.core.call.call.CallContext.start`."""
-        return self.call.start(span, kind, *content)
-
     def start_form(self, kind: str, *content: Any, grants: frozenset[str] | None = None) -> CallContext:
         """The call of a form that starts now and has effects within it, with a number of its own."""
-        return self.call.at(self.call.next_path(kind, *content), grants=grants)
+        call = self.call.at(self.call.next_path(kind, *content), grants=grants)
+        if self.because is not None:
+            self.because(call)
+        return call
 
     async def _perform_prepared(self, effect: Effect, call: CallContext) -> Any:
         """Carry out an effect after its arguments are plain data and the run is within its permits."""
