@@ -51,14 +51,23 @@ class Admission:
         return await beside_the_loop(source, check, call.run.limits, budget_of(call))
 
     async def past_budget(
-        self, program: str | Source, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: CallContext
+        self,
+        program: str | Source,
+        allow: frozenset[str] | None,
+        bindings: Mapping[str, Any],
+        call: CallContext,
+        taken: int = 0,
     ) -> AgentflowError | None:
         """The error for a program that may make more model calls, or cost more, than the run has left; None if it may run.
+
+        Writing it took at least ``taken`` model calls: under a strict policy, where arms must not count, these are all that does.
 
         A program without a bound, or with one that depends on unknown sizes, is not refused: the run's limits apply to it.
         """
         run, whole = call.run, following(call.reading) == "strict"  # there the rest would tell how much arms have used
         calls = run.limits.model_calls if whole else run.calls_left()
+        if whole and calls is not None:
+            calls = max(0, calls - taken)
         usd = run.limits.usd if whole else None if run.funds is None else run.funds.usd_left
         source = as_source(program)
         if self._estimator is None or (calls is None and usd is None):

@@ -178,7 +178,9 @@ class Solver:
                 return replace(answer.with_notes(rounds=number), usage=usage)
             attempt = WrittenProgram(program_of(answer.content, surface), surface)
             attempts.append(attempt)
-            value = await attempt.run(allow, effect.inputs, call, steps=self.max_steps, explore=explore)
+            value = await attempt.run(
+                allow, effect.inputs, call, steps=self.max_steps, explore=explore, taken=2 * number - 1
+            )
             if not attempt.errors:
                 result = warn_of_failure(TaskResult.of(value), call.warn).with_notes(
                     program=attempt.text, rounds=number, allow=sorted(allow)

@@ -65,7 +65,9 @@ class FakeAdmission:
         assert self._checker is not None
         return await self._checker.check(program, allow, names)
 
-    async def past_budget(self, program: str | Source, allow: Any, bindings: Any, call: CallContext) -> None:
+    async def past_budget(
+        self, program: str | Source, allow: Any, bindings: Any, call: CallContext, taken: int = 0
+    ) -> None:
         return None
 
     async def granted(self, program: str | Source, bindings: Any, call: CallContext) -> frozenset[str] | None:

@@ -52,10 +52,10 @@ class AdmissionOf(Protocol[C]):
         ...
 
     async def past_budget(
-        self, program: str | Source, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: C
+        self, program: str | Source, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: C, taken: int = 0
     ) -> AgentflowError | None:
         """Why a program about to run within ``call`` may exceed the rest of the run's limits, judged by its text;
-        None if the text does not show it."""
+        None if the text does not show it. Writing it took at least ``taken`` model calls."""
         ...
 
     async def granted(self, program: str | Source, bindings: Mapping[str, Any], call: C) -> frozenset[str] | None:

@@ -40,11 +40,12 @@ class WrittenProgram:
         *,
         steps: int,
         explore: Explore | None = None,
+        taken: int = 0,
     ) -> Any:
         """Check and run it, and return its value; its errors are in :attr:`errors`, for the model to repair.
 
         It may call the tasks and tools in ``allow``, and finds ``inputs`` as its variables; ``steps`` bounds it, so that an endless loop
-        costs an attempt and not the run. Raises RunStopped, and LimitExceeded for a limit of the run.
+        costs an attempt and not the run, and ``taken`` is the least number of model calls that writing it took. Raises RunStopped, and LimitExceeded for a limit of the run.
         """
         if not self.text:
             self.errors.append("the answer holds no program")
@@ -57,7 +58,7 @@ class WrittenProgram:
         if faults:
             self.errors.extend(fault.render() for fault in list(faults)[:20])
             return None
-        past = await call.run.admission.past_budget(program, allow, inputs, call)
+        past = await call.run.admission.past_budget(program, allow, inputs, call, taken)
         if past is not None:
             self.errors.append(past.render())
             return None

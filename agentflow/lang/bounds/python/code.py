@@ -251,15 +251,15 @@ def _removed(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
 def _method(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
     names = keywords_of(node)
     name, count = cast("partial[Any]", node.function).args[0], len(arguments) - len(names)
-    return METHODS[name](i, node, arguments[:count], dict(zip(names, arguments[count:], strict=True)))
+    return i.tables.methods[name](i, node, arguments[:count], dict(zip(names, arguments[count:], strict=True)))
 
 
 def _append(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
-    return METHODS["append"](i, node, arguments, {})
+    return i.tables.methods["append"](i, node, arguments, {})
 
 
 def _range(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
-    return FUNCTIONS["range"](i, node, arguments, {})
+    return i.tables.functions["range"](i, node, arguments, {})
 
 
 # -- functions and effects ----------------------------------------------------------------------------------------
