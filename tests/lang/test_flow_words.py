@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from agentflow.core.data.errors import AgentflowError
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.builtins.registry import letters_of
 from agentflow.lang.environment import SexpEnvironment
+from tests.support.sealed import Sealed
 from tests.support.world import World
 
 WORD = re.compile(r"[koer]*(\([koer]+\))?|[koer]-[koer]|r\|wk")
@@ -46,23 +46,6 @@ CALLS = {
     "zip": "(zip a b)",
 }
 """A call of each primitive with a word, whose parts nobody can look into; those that are not here take one list."""
-
-
-class Sealed:
-    """An object that fails as soon as anybody looks into it."""
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("__class__", "__dict__"):
-            return object.__getattribute__(self, name)
-        raise AssertionError(f"{name} was looked at")
-
-    def __eq__(self, other: object) -> bool:
-        raise AssertionError("it was compared")
-
-    def __bool__(self) -> bool:
-        raise AssertionError("it was tested")
-
-    __hash__ = object.__hash__
 
 
 @pytest.mark.parametrize("name", sorted(PRIMITIVES))

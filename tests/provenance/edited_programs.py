@@ -10,7 +10,6 @@ there is time for::
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import re
@@ -25,7 +24,7 @@ from typing import Any
 from agentflow import AgentFlow, CallContext, Limits, Provenance, ScriptedProvider, Sink
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Surface
-from tests.provenance.strict_programs import KINDS, POLICY, SECRETS, Observer, differ, text_of
+from tests.provenance.strict_programs import POLICY, SECRETS, Observer, chosen, differ, text_of
 
 RUN = "r"
 BOTH = replace(POLICY, rules=[*POLICY.rules, Sink("show", "*", allow=["user"])], sources={"ticket": "user"})
@@ -169,10 +168,4 @@ async def _main(first: int, count: int, surface: Surface, secrets: list[tuple[An
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=500)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--surface", choices=["sexp", "python"], default="sexp", help="the language of the programs")
-    parser.add_argument("--kinds", action="store_true", help="secrets that differ in their types")
-    options = parser.parse_args()
-    sys.exit(asyncio.run(_main(options.first, options.count, options.surface, KINDS if options.kinds else SECRETS)))
+    sys.exit(asyncio.run(_main(*chosen(__doc__, 500))))

@@ -344,11 +344,16 @@ async def _main(first: int, count: int, surface: Surface, secrets: list[tuple[An
         return 1 if leaked else 0
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=2_000)
+def chosen(about: str | None, count: int) -> tuple[int, int, Surface, list[tuple[Any, Any, Any]]]:
+    """The first seed, the number of programs, their language and the secrets that the command line chooses."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--count", type=int, default=count)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--surface", choices=["sexp", "python"], default="sexp", help="the language of the programs")
     parser.add_argument("--kinds", action="store_true", help="secrets that differ in their types")
     options = parser.parse_args()
-    sys.exit(asyncio.run(_main(options.first, options.count, options.surface, KINDS if options.kinds else SECRETS)))
+    return options.first, options.count, options.surface, KINDS if options.kinds else SECRETS
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(_main(*chosen(__doc__, 2_000))))

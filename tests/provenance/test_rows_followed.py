@@ -39,6 +39,7 @@ from tests.support.row_calls import (
     written,
 )
 from tests.support.row_calls import Path as Place
+from tests.support.sealed import Sealed
 
 WEB = frozenset({"web"})
 LIMITS = Limits(steps=20_000, wall_s=20.0, depth=200, collection=5_000, string=20_000, integer_bits=5_000)
@@ -84,23 +85,6 @@ GIVES_PARTS = frozenset(
     ]
 )
 """Rows that may give a part of an argument, or the argument."""
-
-
-class Sealed:
-    """An object that fails as soon as anybody looks into it."""
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("__class__", "__dict__"):
-            return object.__getattribute__(self, name)
-        raise AssertionError(f"{name} was looked at")
-
-    def __eq__(self, other: object) -> bool:
-        raise AssertionError("it was compared")
-
-    def __bool__(self) -> bool:
-        raise AssertionError("it was tested")
-
-    __hash__ = object.__hash__
 
 
 def view(value: Any, *, sealed: Any = ..., boxed: Any = ...) -> Any:

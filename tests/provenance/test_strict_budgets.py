@@ -92,3 +92,12 @@ async def test_a_model_is_not_told_that_calls_run_out(strict: bool) -> None:
                 runs.append(("failed", posted))
     assert told(runs) is not strict
     assert {end for end, _ in runs} == ({"ended", "failed"} if strict else {"ended"})
+
+
+async def test_calls_that_wrote_a_program_count_against_it() -> None:
+    """Of the three model calls of a ``solve``, one wrote the program: a program that may make three is refused before it starts, and written again."""
+    wide, narrow = '(defatom t (params) (instructions "x")) (loop 3 (t))', "(+ 1 1)"
+    model = ScriptedProvider([wide, narrow])
+    async with AgentFlow(provider=model, provenance=Provenance(strict=True)) as flow:
+        result = await flow.run('(value-of (solve "two" (allow defatom) (max-model-calls 3)))')
+    assert result.value == 2 and len(model.requests) == 2

@@ -65,7 +65,7 @@ def analyse_bounds(
 
     ``kind`` gives the kind of a free name, ``whole`` is the span of the program. ``spend`` pays for the visited nodes, and may raise.
     """
-    templates = inputs.templates(facts.templates())
+    templates = inputs.templates(facts.templates)
     used = [name for name in facts.used if name not in templates and kind(name) in ("unknown", "variable")]
     variables = inputs.variables(used)
     heap, left, passes = Heap(Changes()), inputs.visits, 0

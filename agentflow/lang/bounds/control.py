@@ -14,7 +14,7 @@ from agentflow.lang.bounds.guards import GuardFact, marked, rounds, step_of
 from agentflow.lang.bounds.interpret import Interpreter, both
 from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.tables import NONE, Outcome, State, value_of, ways_of
-from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, NIL, PLAIN, AbstractClosure, AbstractScope, Value
+from agentflow.lang.bounds.values import FOREIGN, NEVER, NIL, PLAIN, AbstractClosure, AbstractScope, Value, widened
 from agentflow.lang.bounds.ways import WaysOut, either
 from agentflow.lang.kernel import nodes, text_nodes, walking
 from agentflow.lang.kernel.nodes import Const, Lambda, Node, Prim, Ref, Set, Variable
@@ -161,7 +161,7 @@ def _settled(
         flow, end = _round(i, node, scope, state, item)
         seen = {each: seen.get(each, NEVER).join(value) for each, value in {**seen, **end}.items()}
         wider = {
-            each: FOREIGN if number else _widened(state[each], state[each].join(value))
+            each: FOREIGN if number else widened(state[each], value)
             for each, value in end.items()
             if each in before and each not in steady and _more(state[each], value)
         }
@@ -184,25 +184,8 @@ def _loop_values(before: State, seen: Mapping[Variable, Value]) -> State:
     state = dict(before)
     for each, value in seen.items():
         if each in before:
-            state[each] = _widened(before[each], before[each].join(value))
+            state[each] = widened(before[each], value)
     return state
-
-
-def _widened(before: Value, after: Value) -> Value:
-    """``after`` without sizes and numbers that may keep growing; ``before`` if it is the same."""
-    if after == before:
-        return before
-    within = FOREIGN if after.holds_procedures else DATA
-    plain = after.plain()
-    item = Value(procedures=plain.procedures, foreign=within.foreign, texts=None, item=None, sites=after.all_sites)
-    return Value(
-        procedures=after.procedures,
-        foreign=after.foreign,
-        texts=after.texts,
-        item=item,
-        sites=after.all_sites,
-        whole=after.whole,
-    )
 
 
 def _round(

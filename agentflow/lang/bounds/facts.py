@@ -29,7 +29,7 @@ class NodeFacts:
     """The facts about a text, from its nodes.
 
     ``nodes`` are all of them. ``module`` has a variable for each name of the environment that the text assigns, ``own`` the variables of each
-    frame. ``used`` are other names of the environment that stand for values. ``lasting`` are functions with values that their arguments determine.
+    frame. ``templates`` are those that the text defines, by name. ``used`` are other names of the environment that stand for values. ``lasting`` are functions with values that their arguments determine.
 
     A variable that other code may assign meanwhile is *unsteady*: it may have any value. In S-expressions these are all that ``set!``
     changes, or that are defined more than once; in texts in Python those that several functions share, unless they are assigned once.
@@ -41,6 +41,7 @@ class NodeFacts:
         self.nodes: list[Node] = []
         self.module: dict[str, Variable] = {}
         self.own: dict[FrameLayout, list[Variable]] = {}
+        self.templates: dict[str, list[Any]] = {}
         self.used: dict[str, None] = {}
         self._outermost = FrameLayout(None)
         self._assigned: dict[Variable, _Assigned] = {}
@@ -93,6 +94,8 @@ class NodeFacts:
                 within = [each for each in within if each not in looped]
             elif isinstance(node, text_nodes.Collect):
                 within, looped = [], within
+            elif isinstance(node, nodes.Op) and node.operation == "define-task":
+                self.templates.setdefault(defined_name(node), []).append(node.constants[0])
             elif isinstance(node, nodes.Call) and isinstance(node.function, Ref):
                 read.append((node.function.variable, owner))
                 self.nodes.append(node.function)
@@ -208,14 +211,6 @@ class NodeFacts:
         variable = self.module.get(target) if isinstance(target, str) else None
         by = self._assigned[variable].by if variable is not None else ()
         return len(by) == 1 and isinstance(by[0], Set) and isinstance(by[0].value, Lambda)
-
-    def templates(self) -> dict[str, list[Any]]:
-        """The templates that the text defines, by name."""
-        templates: dict[str, list[Any]] = {}
-        for node in self.nodes:
-            if isinstance(node, nodes.Op) and node.operation == "define-task":
-                templates.setdefault(defined_name(node), []).append(node.constants[0])
-        return templates
 
 
 def defined_name(node: nodes.Op) -> str:

@@ -31,6 +31,7 @@ from agentflow.lang.bounds.values import (
     position,
     sequence,
     text,
+    widened,
 )
 from agentflow.lang.bounds.ways import WaysOut
 from agentflow.lang.builtins.registry import Primitive
@@ -236,17 +237,14 @@ def _branches(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
 
 def _pmap(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
     (procedure, listed, *limit), cost = i.in_order(node.args, scope)
-    count = i.iterations(listed) if i.python else shortest([listed])
     if listed.never or procedure.never:
         return NEVER, cost
-    if count == ZERO and i.python:
-        return i.made(node, NIL), cost
-    item = element_of(listed) if i.python else listed.element()
-    first, over = node.args[0], node.args[1]
+    first, count = node.args[0], i.iterations(listed)
     written_out = isinstance(first, Lambda) and not first.info.portable  # parallel(*[f(x) for x in xs])
-    at = over_at(i, over) if i.python and written_out else node.at
+    at = over_at(i, node.args[1]) if i.python and written_out else node.at
+    item = element_of(listed) if i.python else listed.element()
     value, more = i.mapped(procedure, item, count, limit[0] if limit else None, at)
-    return i.made(node, like(listed, count if i.python else listed.elements, value)), cost.then(more)
+    return i.made(node, like(listed, count, value)), cost.then(more)
 
 
 def _branches_on(i: Interpreter, node: nodes.Op, scope: AbstractScope) -> Outcome:
@@ -382,21 +380,13 @@ def _reduce(i: Interpreter, arguments: list[Value], at: Span | None) -> Outcome:
     notes = i.reach.noted()
     for _ in range(2):
         value, _ = i.each(procedure, [total, element], count, at)
-        total = _widened(total, value)
+        total = widened(total, value)
     i.reach.forget(notes)
     value, cost = i.each(procedure, [total, element], count, at)
-    if _widened(total, value) != total:
+    if widened(total, value) != total:
         total = FOREIGN
         value, cost = i.each(procedure, [total, element], count, at)
     return total.join(value), cost
-
-
-def _widened(before: Value, value: Value) -> Value:
-    """The widening of both: their join without sizes that grow from one to the other."""
-    after = before.join(value)
-    if after == before:
-        return before
-    return after.plain().but(item=FOREIGN if after.holds_procedures else DATA)
 
 
 def _apply(i: Interpreter, arguments: list[Value], at: Span | None) -> Outcome:

@@ -41,7 +41,7 @@ def sexp_readied(analyzer: Analyzer, tree: Seq, spend: Spend = free) -> Readied:
         return analyzer.describe(name).kind
 
     follow = partial(analyse_bounds, root, facts, SEXP, kind, analyzer.span(tree.at), spend=spend)
-    return Readied(facts.templates(), follow, partial(flows_of, facts, kind))
+    return Readied(facts.templates, follow, partial(flows_of, facts, kind))
 
 
 def python_readied(
@@ -53,14 +53,16 @@ def python_readied(
     spend: Spend = free,
 ) -> Readied:
     """A text in Python, read and checked."""
-    from agentflow.lang.bounds.python.code import PYTHON, inputs_of  # Most processes never see such a text.
+    from agentflow.lang.bounds.python.code import PYTHON  # Most processes never see such a text.
     from agentflow.lang.bounds.python.flow import about
     from agentflow.lang.python.compiling import checked
+    from agentflow.lang.python.names import parameters
 
     with collector_paused():
         g, root = checked(source, describe, limits, allow, names)
     facts = NodeFacts(root, python=True, lasting=PYTHON.lasting)
-    facts.used.update(dict.fromkeys(inputs_of(facts.nodes)))
+    main = g.scopes.function("main")
+    facts.used.update(dict.fromkeys(parameters(main.args) if main is not None else ()))
     whole = source.span(0, len(source.text))
     follow = partial(analyse_bounds, root, facts, PYTHON, g.kind, whole, spend=spend)
-    return Readied(facts.templates(), follow, partial(flows_of, facts, g.kind, partial(about, g.kind)))
+    return Readied(facts.templates, follow, partial(flows_of, facts, g.kind, partial(about, g.kind)))

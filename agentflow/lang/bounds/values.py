@@ -398,6 +398,24 @@ def joined(values: Iterable[Value]) -> Value:
     return whole
 
 
+def widened(before: Value, value: Value) -> Value:
+    """The join of both without sizes and numbers that may keep growing; ``before`` if it covers ``value``."""
+    after = before.join(value)
+    if after == before:
+        return before
+    within = FOREIGN if after.holds_procedures else DATA
+    plain = after.plain()
+    item = Value(procedures=plain.procedures, foreign=within.foreign, texts=None, item=None, sites=after.all_sites)
+    return Value(
+        procedures=after.procedures,
+        foreign=after.foreign,
+        texts=after.texts,
+        item=item,
+        sites=after.all_sites,
+        whole=after.whole,
+    )
+
+
 def constant(value: Any, depth: int = 0) -> Value:
     """The abstract value of a value of a program."""
     if isinstance(value, bool) or value is None:

@@ -19,6 +19,8 @@ from collections.abc import Callable, Collection
 from types import CodeType
 from typing import Any, cast
 
+from agentflow.lib.text.python_trees import holding
+
 _STUB = 20
 """Python nodes that remain in place of a function that is compiled alone, which has to be worth them."""
 _CALL = 12
@@ -35,12 +37,6 @@ _PASSING = frozenset((_FUEL, "r_"))
 """Variables that no statement assigns for a later one, but for that: parts of statements have their own."""
 
 _Def = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def holding(plain: Collection[str], leaves: Collection[type[Any]]) -> dict[type[Any], tuple[str, ...]]:
-    """The fields of each kind of node that hold nodes: all but the ``plain`` ones, and none of those of ``leaves``."""
-    kinds = [kind for kind in vars(ast).values() if isinstance(kind, type) and issubclass(kind, ast.AST)]
-    return {kind: () if kind in leaves else tuple(each for each in kind._fields if each not in plain) for kind in kinds}
 
 
 _PLAIN = frozenset(("arg", "attr", "conversion", "ctx", "id", "is_async", "name", "names", "op", "ops"))

@@ -9,9 +9,8 @@ from typing import Any, cast
 from agentflow.core.data.errors import LimitExceeded, SexpSyntaxError
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source, Span
-from agentflow.lang.kernel.cutting import holding
 from agentflow.lang.trace import Positions
-from agentflow.lib.text.python_trees import parsed
+from agentflow.lib.text.python_trees import holding, parsed
 from agentflow.lib.text.stack import on_fresh_stack
 
 _TOKEN = re.compile(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
+from typing import Any
 
 from agentflow.lib.text.stack import collector_paused
 
@@ -15,3 +17,9 @@ def parsed(text: str | bytes, name: str = "<unknown>") -> ast.Module:
     """
     with collector_paused():
         return ast.parse(text, name)
+
+
+def holding(plain: Collection[str], leaves: Collection[type[Any]]) -> dict[type[Any], tuple[str, ...]]:
+    """The fields of each kind of node that hold nodes: all but the ``plain`` ones, and none of those of ``leaves``."""
+    kinds = [kind for kind in vars(ast).values() if isinstance(kind, type) and issubclass(kind, ast.AST)]
+    return {kind: () if kind in leaves else tuple(each for each in kind._fields if each not in plain) for kind in kinds}

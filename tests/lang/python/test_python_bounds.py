@@ -10,16 +10,20 @@ from typing import Any
 import pytest
 
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
-from agentflow.lang.bounds.analysis import Analysis
+from agentflow.lang.bounds.analysis import Analysis, analyse_bounds
 from agentflow.lang.bounds.cost import FREE
+from agentflow.lang.bounds.facts import NodeFacts
 from agentflow.lang.bounds.interpret import AnalysisInputs
 from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
 from agentflow.lang.bounds.python.code import PYTHON
 from agentflow.lang.bounds.tables import NONE, VALUES, WAYS
 from agentflow.lang.bounds.texts import readied
 from agentflow.lang.kernel import nodes, text_nodes
+from agentflow.lang.program import describer
 from agentflow.lang.python.builtins import BUILTINS
+from agentflow.lang.python.compiling import checked
 from agentflow.lang.python.methods import ALL_METHODS
 from tests.lang.bounds_fuzz import check
 from tests.lang.test_bounds import GIVEN, WEIGHTS, Described
@@ -326,6 +330,20 @@ def test_every_function_that_a_text_becomes_is_followed() -> None:
 
 def _is_node(each: object) -> bool:
     return isinstance(each, type) and issubclass(each, nodes.Node)
+
+
+def test_a_function_that_no_table_knows_has_no_bound() -> None:
+    """Code of a new function may do anything until a table says what it does."""
+    g, root = checked(
+        Source.unnamed("x = 1 + 2\nask(x=x)", "python"), describer(Described()), Limits(), None, Described()
+    )
+    facts, inputs = NodeFacts(root, python=True), AnalysisInputs(WEIGHTS)
+    of = [
+        analyse_bounds(root, facts, each, g.kind, root.items[-1].at, inputs)
+        for each in (PYTHON, replace(PYTHON, coded={}))
+    ]
+    assert [str(each.bound("calls")) for each in of] == ["1", "no bound"]
+    assert "nothing is known of this call" in {each.reason for each in of[1].unbounded}
 
 
 def test_width_is_what_runs_at_once() -> None:

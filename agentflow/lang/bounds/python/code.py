@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, cast
@@ -276,13 +276,6 @@ def _main(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
 
 def _bound(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
     return i.from_outside(str(cast(Const, node.args[1]).value)), FREE
-
-
-def inputs_of(every: Iterable[Node]) -> list[str]:
-    """The names of the bindings that ``main`` takes, among the nodes of a text."""
-    return [
-        str(cast(Const, each.args[1]).value) for each in every if isinstance(each, Prim) and each.function is binding
-    ]
 
 
 def _opened(i: Interpreter, node: Prim, arguments: list[Value]) -> Outcome:
