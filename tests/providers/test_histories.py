@@ -381,6 +381,15 @@ def test_a_message_of_which_nothing_is_left_says_so() -> None:
     assert [message["content"] for message in body["messages"]] == ["hi", EMPTY, EMPTY]
 
 
+def test_an_answer_of_thinking_and_opaque_fields_has_a_text() -> None:
+    """Thinking and the fields beside it are no content: servers of Chat Completions refuse a message of these alone."""
+    own = adapter(GEMINI).issuer
+    thinking = ThinkingPart("hm", Native("openai.chat", {"reasoning_content": "hm"}, own))
+    opaque = OtherPart(Native("openai.chat", {"type": "details", "data": "x"}, own))
+    body = sent_to(GEMINI, [user("hi"), Message("assistant", (thinking, opaque)), user("Go on")])
+    assert [message["content"] for message in body["messages"]] == ["hi", EMPTY, "Go on"]
+
+
 def test_a_history_that_is_plain_text_is_not_copied() -> None:
     """The usual conversation is checked and sent as it is."""
     wire = adapter(KIMI)._wire  # pyright: ignore[reportPrivateUsage]

@@ -146,7 +146,7 @@ class _Fitting:
             kept.append(fit)
         while kept and _thinks(kept[-1]):
             kept.pop()
-        if all([isinstance(part, OtherPart) and part.native.dialect == _CHAT for part in kept]):
+        if all([_thinks(part) or (isinstance(part, OtherPart) and part.native.dialect == _CHAT) for part in kept]):
             kept.append(TextPart(EMPTY))
         if calls:
             self._mark(kept)
